@@ -20,7 +20,8 @@ from headrace.cli import errors_as_json
 from headrace.cli.logs import LogFormat, LogLevel, configure_logging
 
 if TYPE_CHECKING:
-    from headrace.pipeline.project import Endpoints, Project
+    from headrace.pipeline.project import Project
+    from headrace.pipeline.worker.plan import Endpoints
 
 app = typer.Typer(
     name="headrace",

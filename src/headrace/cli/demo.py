@@ -30,9 +30,10 @@ from headrace.embedded.jars import DOWNLOAD_MB, opensearch_jars, opensearch_pres
 from headrace.embedded.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
-from headrace.pipeline.project import Endpoints, Project, open_project
+from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, MetaIndex

@@ -11,9 +11,10 @@ from headrace.cli.context import CommandContext
 from headrace.model import format_lsn
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.verification.sides import DatabaseDocuments, Repair
 from headrace.pipeline.verification.verify import find_served_generation
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import (

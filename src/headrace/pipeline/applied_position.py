@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.model.units import size
 from headrace.pipeline.continuity import check_continuity
-from headrace.pipeline.project import Endpoints
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect, query
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
@@ -24,7 +24,7 @@ from headrace.postgres.wal_position import end_of_commits, end_of_log
 from headrace.sinks.opensearch import Client, DeferredKeys, MetaIndex, PipelineState, PositionRequest
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import await_replicas
-from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
+from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 
 _UNASKED_SECONDS = 0.1
 """Most changes are applied sooner than that, without a position request."""
@@ -37,7 +37,7 @@ _Result = TypeVar("_Result")
 class AppliedPosition:
     """The applied position of one deployment, read from outside; used from one thread.
 
-    Connections are opened when they are needed.
+    Endpoints are opened when they are needed.
 
     Args:
         endpoints: the endpoints of the sink that holds the documents.
@@ -57,8 +57,8 @@ class AppliedPosition:
         self.documents = Client(endpoints.sink) if self.sink else self.client
         self._meta = MetaIndex(self.client, slot, prefix)
         self._position_request = PositionRequest(self.client, self._slot, prefix)
-        self._deferred = DeferredKeys(self.client, self._slot, prefix)
-        self._sink_deferred = SecondaryDeferredKeys(self.client, slot, prefix)
+        self._notes = SecondarySinkNotes(self.client, slot, prefix)
+        self._deferred = self._notes.deferred if self.sink else DeferredKeys(self.client, slot, prefix)
         self._next_request = 0.0
         self._connection: Connection | None = None
 
@@ -156,7 +156,7 @@ class AppliedPosition:
         if not state.backfilled:
             return False
         if self.sink:
-            if state.reached < lsn or self._sink_deferred.count() or self._sink_deferred.is_lost():
+            if state.reached < lsn or self._deferred.count() or self._notes.has_lost_keys():
                 return False
             return self.state().backfilled
         return state.applied >= lsn or (state.reached >= lsn and self._deferred.count() == 0)
@@ -168,7 +168,7 @@ class AppliedPosition:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
         if self.sink:
-            if self._sink_deferred.is_lost():
+            if self._notes.has_lost_keys():
                 return (
                     f"what the sink {self.sink!r} lacks is not known: somebody deleted or restored the index "
                     "of what was deferred for it; a run fills its indexes anew"
@@ -185,7 +185,7 @@ class AppliedPosition:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
-        reason = self._sink_deferred.why_away() if self.sink else None
+        reason = self._notes.why_away() if self.sink else None
         return None if reason is None else f"the sink {self.sink!r} is away: {reason}"
 
     def progress(self) -> tuple[Lsn, int]:
@@ -195,9 +195,7 @@ class AppliedPosition:
             HeadraceError: as `state`.
         """
         state = self.state()
-        if self.sink:
-            return state.reached, self._sink_deferred.count()
-        return state.reached, 0 if state.ahead is None else self._deferred.count()
+        return state.reached, self._deferred.count() if self.sink or state.ahead is not None else 0
 
     def request_position(self, lsn: Lsn) -> None:
         """Ask the pipeline to note `lsn`, or the server's position before it; twice a second at most.

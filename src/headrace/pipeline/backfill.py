@@ -23,7 +23,7 @@ from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.model import CtidRange, Lsn, key_of_id
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
-from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_pieces
+from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_documents_job
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.session import ReadSession
@@ -159,10 +159,10 @@ class Backfill:
 
     def _run_thread(self) -> None:
         plan = self._work.plan
-        connections = self._work.connections
+        endpoints = self._work.endpoints
         with (
-            contextlib.closing(Client(connections.sink)) as client,
-            contextlib.closing(Client(connections.keeps_state)) as state,
+            contextlib.closing(Client(endpoints.sink)) as client,
+            contextlib.closing(Client(endpoints.keeps_state)) as state,
         ):
             meta = MetaIndex(state, plan.slot, plan.prefix)
             try:
@@ -235,7 +235,7 @@ class Backfill:
         """Plan the ranges that are left, for the tables as they are now."""
         plan = self._work.plan
         tables = [plan.catalog[plan.specs[backfill.name].table] for backfill in backfills]
-        with ReadSession(self._work.connections.database) as session:
+        with ReadSession(self._work.endpoints.database) as session:
             size = _LEAST_BYTES if self._job_gate.is_read() else _MOST_BYTES
             planned = [plan_ranges(session, table, size) for table in tables]
             few = sum(map(len, planned)) < self._task_slots()
@@ -262,19 +262,21 @@ class Backfill:
             )
         rate = self._limit.rows_per_second
         task_rate = None if rate is None else rate / min(tasks_at_once, len(chosen))
-        pieces = []
+        partitions = []
         for backfill, part in chosen:
             backfill.changes = state.counters.changes if backfill.changes < 0 else backfill.changes
             exported = self._exported(backfill)
             version = state.reached if exported is None else backfill.state.joined
-            pieces.append(BackfillRange(backfill.name, part, version, exported, task_rate, throttled=is_read))
+            partitions.append(
+                BackfillRange(backfill.name, part, version, exported, task_rate, throttled=is_read)
+            )
         began = time.monotonic()
         tasks = [
-            BackfillRanges("", tuple(pieces[first::tasks_at_once]))
-            for first in range(min(tasks_at_once, len(pieces)))
+            BackfillRanges("", tuple(partitions[first::tasks_at_once]))
+            for first in range(min(tasks_at_once, len(partitions)))
         ]
         with self._job_gate.taken(self._ending):
-            written = run_pieces(self._spark, self._work, tasks, self._group)
+            written = run_documents_job(self._spark, self._work, tasks, self._group)
         for backfill in unfinished:
             parts = [part for owner, part in chosen if owner is backfill]
             self._note_progress(backfill, parts, written.get(backfill.name, 0), time.monotonic() - began)
@@ -330,7 +332,7 @@ class Backfill:
         state = meta.load()
         assert state is not None, "it was loaded a moment ago"
         with (
-            ReadSession(self._work.connections.database) as session,
+            ReadSession(self._work.endpoints.database) as session,
             contextlib.closing(open_worker(self._work)) as worker,
         ):
             session.await_replay(state.reached)
@@ -338,7 +340,7 @@ class Backfill:
 
             def assemble(differing: list[str]) -> None:
                 keys = [key_of_id(id_, len(spec.primary_key)) for id_ in differing]
-                worker.rebuild(backfill.name, keys, version)
+                worker.rewrite(backfill.name, keys, version)
 
             assembled = reconcile(
                 Identities(session, spec, plan.catalog), lambda: ids(client, backfill.name), assemble

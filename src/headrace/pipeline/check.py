@@ -14,7 +14,8 @@ from headrace.model.suggestion import some
 from headrace.pipeline.check_report import CheckReport, Problem, problem, warning
 from headrace.pipeline.continuity import GapError, check_origin
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import OPENSEARCH, Endpoints, Project, error_list
+from headrace.pipeline.project import OPENSEARCH, Project, error_list
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
 from headrace.sinks.opensearch.endpoint import connection_warnings

@@ -17,8 +17,7 @@ from types import MappingProxyType
 from headrace.errors import HeadraceError
 from headrace.model import Lsn, TableName
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import Endpoints
-from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.pipeline.worker.workers import open_worker
 from headrace.resolution import plan_resolution
 from headrace.schema import IndexSpec, normalised
@@ -191,8 +190,7 @@ class GenerationManager:
                 if generation.index in mirrors
             },
         )
-        endpoints = self._endpoints
-        return Work(plan, Connections(endpoints.database, endpoints.sink, endpoints.state, endpoints.options))
+        return Work(plan, dataclasses.replace(self._endpoints, secondary={}))
 
     def make(self, index: str, as_of: Lsn, joined: Lsn = 0, request: str = "") -> GenerationState:
         """Create an empty generation, planned for the tables as they were at `as_of`.
@@ -234,7 +232,7 @@ class GenerationManager:
                 f"{generation.index}: {tables[0]} has lost a partition; assembling every document anew"
             )
             with contextlib.closing(open_worker(self.work([generation]))) as worker:
-                worker.renew(generation.generation, applied)
+                worker.rewrite_all(generation.generation, applied)
 
     def finish(self, generation: GenerationState) -> None:
         """Refresh a backfilled generation and give it its lasting settings."""

@@ -14,8 +14,9 @@ from headrace.capture.signals import read_reader_status, seconds_since_beat, wri
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.continuity import check_continuity
-from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.schema_drift import ALTERED, SchemaDriftMonitor
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock

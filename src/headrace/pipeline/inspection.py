@@ -19,7 +19,8 @@ from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import Usage, used_columns
 from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError
 from headrace.model import TableName
-from headrace.pipeline.project import Endpoints, Project, with_specs
+from headrace.pipeline.project import Project, with_specs
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection
 from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan

@@ -24,6 +24,7 @@ from headrace.config.text_files import read_json_object
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.suggestion import meant
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
 from headrace.schema import IndexSpec, load_schema, spec_hash
@@ -152,8 +153,11 @@ class Project:
             ErrorGroup: CONFIG: a variable is not set.
         """
         resolved = resolve(self.deployment)
-        endpoints = Endpoints.of(resolved, self.sink_name, self.sink, self.slot)
-        secondary = {name: endpoints.beside(resolved, name, sink) for name, sink in self.secondary.items()}
+        endpoints = cluster_endpoints(resolved, self.sink_name, self.sink, self.slot)
+        secondary = {
+            name: secondary_endpoints(endpoints, resolved, name, sink)
+            for name, sink in self.secondary.items()
+        }
         for name, sink_endpoints in secondary.items():
             own = self.of_sink(name)
             if (
@@ -235,48 +239,30 @@ class Project:
         return extra | {"types": types} | _code(spec) | files
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class Endpoints:
-    """The resolved addresses and secrets of a deployment; never printed.
+def cluster_endpoints(resolved: Resolved, name: str, sink: OpenSearchSink, slot: str) -> Endpoints:
+    """Build the endpoints of a cluster from the deployment's resolved values."""
+    found = resolved.endpoints[name]
+    endpoint = Endpoint(
+        urls=found.urls,
+        username=found.username.reveal() if found.username else None,
+        password=found.password.reveal() if found.password else None,
+        api_key=found.api_key.reveal() if found.api_key else None,
+        ca_file=found.ca_file,
+        verify=sink.tls_verify,
+        gzip=found.gzip,
+        timeout=float(sink.timeout_secs),
+    )
+    url = for_slot(resolved.database_url.reveal(), slot, resolved.password_command)
+    return Endpoints(url, endpoint.normalised())
 
-    Attributes:
-        database: the connection string of the database.
-        sink: the search cluster.
-        state: the cluster that keeps the state; None: `sink`.
-        options: the options of a plain sink; `sink` is then the cluster that keeps the state.
-        secondary: the endpoints of the secondary sinks, by name.
-    """
 
-    database: str
-    sink: Endpoint
-    state: Endpoint | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-    secondary: Mapping[str, Endpoints] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, resolved: Resolved, name: str, sink: OpenSearchSink, slot: str) -> Endpoints:
-        """Build the endpoints of a cluster from the deployment's resolved values."""
-        found = resolved.endpoints[name]
-        endpoint = Endpoint(
-            urls=found.urls,
-            username=found.username.reveal() if found.username else None,
-            password=found.password.reveal() if found.password else None,
-            api_key=found.api_key.reveal() if found.api_key else None,
-            ca_file=found.ca_file,
-            verify=sink.tls_verify,
-            gzip=found.gzip,
-            timeout=float(sink.timeout_secs),
-        )
-        url = for_slot(resolved.database_url.reveal(), slot, resolved.password_command)
-        return cls(url, endpoint.normalised())
-
-    def beside(self, resolved: Resolved, name: str, sink: Sink) -> Endpoints:
-        """Return the endpoints of a secondary sink."""
-        if isinstance(sink, OpenSearchSink):
-            found = Endpoints.of(resolved, name, sink, name)
-            return Endpoints(self.database, found.sink, self.sink)
-        options = {"pretty": sink.pretty} if isinstance(sink, StdoutSink) else sink.options()
-        return Endpoints(self.database, self.sink, options=options)
+def secondary_endpoints(primary: Endpoints, resolved: Resolved, name: str, sink: Sink) -> Endpoints:
+    """Return the endpoints of a secondary sink."""
+    if isinstance(sink, OpenSearchSink):
+        found = cluster_endpoints(resolved, name, sink, name)
+        return Endpoints(primary.database, found.sink, primary.sink)
+    options = {"pretty": sink.pretty} if isinstance(sink, StdoutSink) else sink.options()
+    return Endpoints(primary.database, primary.sink, options=options)
 
 
 def open_project(
@@ -406,10 +392,10 @@ def open_endpoints(
     name, primary = _primary_sink(deployment)
     cluster = find_cluster(deployment.sinks, sink or name)
     resolved, own = resolve(deployment), slot or deployment.source.slot
-    endpoints, prefix = Endpoints.of(resolved, name, primary, own), _prefix_of(deployment, primary)
+    endpoints, prefix = cluster_endpoints(resolved, name, primary, own), _prefix_of(deployment, primary)
     if cluster is primary:
         return endpoints, own, prefix
-    return endpoints.beside(resolved, sink or name, cluster), f"{own}/{sink}", prefix
+    return secondary_endpoints(endpoints, resolved, sink or name, cluster), f"{own}/{sink}", prefix
 
 
 def _check_names(slot: str | None, publication: str | None) -> None:

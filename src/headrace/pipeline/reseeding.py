@@ -15,8 +15,8 @@ from headrace.model import Lsn, format_lsn
 from headrace.model.failpoints import reach
 from headrace.pipeline.continuity import GapError, new_state
 from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
-from headrace.pipeline.project import Endpoints
 from headrace.pipeline.secondary_sinks import SecondarySinks
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import (

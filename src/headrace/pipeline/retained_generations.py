@@ -15,7 +15,7 @@ from typing import Any
 from headrace.assembly.transform import load_transform
 from headrace.errors import HeadraceError
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection
 from headrace.schema import IndexSpec, denormalised
 from headrace.sinks.opensearch import Generations, GenerationState, PipelineState

@@ -21,7 +21,7 @@ from headrace.pipeline.continuity import GapError, check_continuity, check_promo
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.start import SavedState, Start, check_cluster
@@ -29,7 +29,7 @@ from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery, Following
 from headrace.pipeline.supervisor import QueryEnd, RunContext, RunningQuery, Supervisor, needs_of, settle
-from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
 from headrace.postgres.server import inspect_server
@@ -316,7 +316,7 @@ class PipelineRun:
         works = self._secondary_sinks.works(state)
         work = self._generation_log.manager.work(written)
         if works:
-            work = work.beside(works)
+            work = Work(work.plan, work.endpoints, works)
         following = Following(
             self._project.slot,
             self._project.publication,

@@ -14,12 +14,13 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
 from headrace.pipeline.generation_states import request_generation, wait_until_served
-from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.wait_service import WaitService
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer

@@ -25,7 +25,7 @@ from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, TableName
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import Endpoints
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.session import ReadSession
 
 SECONDS = 10.0

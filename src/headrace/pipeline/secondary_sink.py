@@ -19,11 +19,11 @@ from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
+from headrace.pipeline.project import OPENSEARCH, Project
 from headrace.pipeline.retained_generations import inspect_retained
 from headrace.pipeline.schema_drift import SchemaDrift
-from headrace.pipeline.stream.catch_up import CatchUp
-from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.stream.deferred_work import CatchUp
+from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import (
@@ -36,7 +36,7 @@ from headrace.sinks.opensearch import (
     PipelineState,
 )
 from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
+from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from headrace.sinks.plain import PlainGenerations
 from headrace.spark.job_gate import JobGate
 from headrace.spark.session import LocalSpark
@@ -100,7 +100,7 @@ class SecondarySink:
         self._state: PipelineState | None = None
         self._backfill: Backfill | None = None
         self._complete: list[tuple[GenerationState, int]] = []
-        self._deferred = SecondaryDeferredKeys(state, project.slot, project.state_prefix)
+        self._notes = SecondarySinkNotes(state, project.slot, project.state_prefix)
         self._overflowed, self._keys_lost = threading.Event(), threading.Event()
         self._pause, self._next = _SHORTEST_PAUSE, 0.0
         self._warned = ""
@@ -290,7 +290,7 @@ class SecondarySink:
             self._release()
             generation_log.freeze(generation_log.written, reason)
             if self._keys_lost.is_set():
-                self._deferred.renounce()
+                self._notes.give_up_lost_keys()
             self._overflowed.clear()  # their deferred keys are removed later
             self._keys_lost.clear()
             self.ready = False

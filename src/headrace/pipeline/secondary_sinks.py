@@ -18,10 +18,10 @@ from headrace.model import Lsn, TableName
 from headrace.pipeline.backfill import BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
+from headrace.pipeline.project import OPENSEARCH, Project
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift
 from headrace.pipeline.secondary_sink import SecondarySink
-from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection
 from headrace.sinks.opensearch import (
     Client,

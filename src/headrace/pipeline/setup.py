@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.continuity import check_database
 from headrace.pipeline.inspection import inspect
-from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
+from headrace.pipeline.project import OPENSEARCH, Project
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan, render
 from headrace.postgres.identity import read_identities

@@ -20,11 +20,12 @@ from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import OPENSEARCH, Endpoints, Project
+from headrace.pipeline.project import OPENSEARCH, Project
 from headrace.pipeline.reseeding import Reseeding, is_reseeding
 from headrace.pipeline.retained_generations import inspect_retained
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift, schema_changed
 from headrace.pipeline.secondary_sinks import SecondarySinks
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.publication import read_memberships

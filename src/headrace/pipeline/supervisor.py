@@ -23,12 +23,13 @@ from headrace.pipeline.backfill import BackfillFailure, Backfills
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
-from headrace.pipeline.project import Endpoints, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import advance_slot

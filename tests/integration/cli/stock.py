@@ -19,7 +19,8 @@ from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.continuity import new_state
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints, Project, open_project
+from headrace.pipeline.project import Project, open_project
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession

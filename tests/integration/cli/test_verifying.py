@@ -13,7 +13,7 @@ import urllib3
 from headrace.cli import main
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
+from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from integration.cli.stock import Stock
 
 
@@ -235,16 +235,16 @@ def test_a_secondary_sink_is_compared_and_repaired_as_the_primary_is(
             in typed(capsys, stock, "verify", "stock", *beside)[1]
         )
 
-        backlog = SecondaryDeferredKeys(client, f"{stock.name}/other", stock.prefix)
-        backlog.add(made.generation, [("3.50", "b")], 1)
-        backlog.away("it is full")
+        notes = SecondarySinkNotes(client, f"{stock.name}/other", stock.prefix)
+        notes.deferred.add(made.generation, [[("3.50", "b")]], 1)
+        notes.note_away("it is full")
         code, report = verified(capsys, stock, *beside)
         assert (code, drift(report), report["undecided"]["count"]) == (1, NONE, 2)
         assert report["undecided"]["why"] == "the sink 'other' is away: it is full"
         code, said = typed(capsys, stock, "wait", *beside, "--timeout", "0.5")
         assert (code, "HEADRACE_BEHIND" in said, "it is full" in said) == (1, True, True)
         assert typed(capsys, stock, "wait")[0] == 0
-        backlog.forget()
+        notes.forget()
         assert typed(capsys, stock, "wait", *beside, "--searchable")[0] == 0
 
         code, report = verified(capsys, stock, *beside, "--repair")

@@ -11,7 +11,7 @@ import psycopg
 
 from headrace.catalog import Catalog, read_catalog
 from headrace.model import Lsn, parse_lsn
-from headrace.pipeline.worker.plan import Connections, DocumentsPlan
+from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema import IndexSpec, load_schema
@@ -59,7 +59,7 @@ class IndexedDatabase:
         self.name = name
         self.writer = psycopg.connect(url, autocommit=True)
         self.client = Client(Endpoint((node,)))
-        self.connections = Connections(url, Endpoint((node,)))
+        self.connections = Endpoints(url, Endpoint((node,)))
         file = folder / f"{name}.schema.yml"
         file.write_text(schema)
         self.spec = load_schema(file, name)

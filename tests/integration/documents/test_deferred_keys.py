@@ -90,7 +90,7 @@ class World(IndexedDatabase):
         return {str(one): names.get(country) for one, country in people}
 
     def work_off(self) -> int:
-        return self.worker.write_deferred([one.id for one in self.deferred.chunks(1_000)]).upserted
+        return self.worker.write_stored([one.id for one in self.deferred.oldest(1_000)]).upserted
 
 
 @pytest.fixture
@@ -149,9 +149,10 @@ def test_chunks_of_a_generation_that_has_gone_are_let_go(world: World) -> None:
     before = world.held()
     world.apply(b"UPDATE country SET name = 'Nederland' WHERE id = 1", RENAMED)
     other = world.generations.create("people", "cd", {"settings": {"index": {}}, "mappings": {}})
-    worker = world.workers(replace(world.plan, targets={"people": other.target}))
+    specs, targets = {"people_cd": world.plan.specs["people"]}, {"people_cd": other.target}
+    worker = world.workers(replace(world.plan, specs=specs, targets=targets))
     try:
-        assert worker.write_deferred([one.id for one in world.deferred.chunks(1_000)]).upserted == 0
+        assert worker.write_stored([one.id for one in world.deferred.oldest(1_000)]).upserted == 0
     finally:
         worker.close()
         world.generations.drop(other)
@@ -163,7 +164,7 @@ def test_a_chunk_that_was_read_before_its_table_was_emptied_leaves_nothing(world
     world.apply(
         b"INSERT INTO person VALUES (1000, 1); UPDATE country SET name = 'Nederland' WHERE id = 1", RENAMED
     )
-    chunks = [one.id for one in world.deferred.chunks(1_000)]
+    chunks = [one.id for one in world.deferred.oldest(1_000)]
 
     def empty(request: Request) -> None:
         if "_bulk" in request.target and b'"1000"' in request.body:
@@ -173,7 +174,7 @@ def test_a_chunk_that_was_read_before_its_table_was_emptied_leaves_nothing(world
     with HttpProxy(world.connections.sink.urls[0], spoil=empty) as proxy:
         late = world.workers(world.plan, proxy.url)
         try:
-            late.write_deferred(chunks)
+            late.write_stored(chunks)
         finally:
             late.close()
     world.work_off()
@@ -205,7 +206,7 @@ def test_what_is_deleted_while_its_bulk_hangs_stays_deleted(
         HttpProxy(opensearch.url, spoil=delete) as front,
         contextlib.closing(world.workers(world.plan, front.url)) as worker,
     ):
-        worker.write_deferred([one.id for one in world.deferred.chunks(1_000)])
+        worker.write_stored([one.id for one in world.deferred.oldest(1_000)])
     assert asked == [True]
     assert world.held() == world.expected()
 

@@ -22,7 +22,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
 from headrace.pipeline.reconciliation import reconcile
-from headrace.pipeline.worker.plan import Connections, Work
+from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
 from headrace.schema import IndexSpec, load_schema
@@ -84,7 +84,7 @@ class World:
             large_change=1000,
             indexes=dict.fromkeys(specs, "people"),
         )
-        self.worker = Worker(Work(self.plan, Connections(url, Endpoint((node,)))))
+        self.worker = Worker(Work(self.plan, Endpoints(url, Endpoint((node,)))))
 
     def _make(self, file: Path, text: str) -> tuple[Generation, IndexSpec]:
         file.write_text(text)
@@ -184,7 +184,7 @@ def test_beside_a_stream_with_readers_one_bulk_is_under_way(
     counting = Counting()
     with HttpProxy(opensearch.url, spoil=counting) as front:
         plan = replace(world.plan, writer=WriterOptions(max_count=PEOPLE // 8))
-        work = Work(plan, Connections(world.url, Endpoint((front.url,))))
+        work = Work(plan, Endpoints(world.url, Endpoint((front.url,))))
         with closing(Worker(work)) as worker:
             result = worker.backfill(world.first.index, part, world.position(), None, throttled=throttled)
     assert (result.upserted, counting.bulks, counting.most) == (PEOPLE, 8, at_once)
@@ -263,7 +263,7 @@ def swept(world: World) -> int:
         def mend(found: list[str]) -> None:
             # As the pipeline does it behind a later commit.
             world.writer.execute("SELECT pg_logical_emit_message(false, '', 'x')")
-            world.worker.rebuild(index, [key_of_id(one, 2) for one in found], world.position())
+            world.worker.rewrite(index, [key_of_id(one, 2) for one in found], world.position())
 
         return reconcile(identities, lambda: ids(world.client, index), mend)
 

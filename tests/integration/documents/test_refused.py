@@ -131,7 +131,7 @@ def test_or_keeps_it_with_its_reason_until_it_is_right(make: Make) -> None:
     assert "no address" in bad.reason
     world.host("b", "10.0.0.22")
     world.writer.execute("DELETE FROM thing WHERE length(id) > 512")
-    world.worker.renew("thing", 3)
+    world.worker.rewrite_all("thing", 3)
     assert [one.id for one in world.quarantine.entries()] == ["x" * 600], "renew does not know of it"
     assert world.held("b") == {"id": "b", "host": "10.0.0.22"}
     world.worker._write({"thing": [("x" * 600,)]}, 4)
@@ -430,7 +430,7 @@ def test_the_ids_of_an_index_are_compared_whatever_its_condition_fails_of(make: 
     plan = world.worker._work.plan
 
     def mend(found: list[str]) -> None:
-        world.worker.rebuild("thing", [(one,) for one in found], 2)
+        world.worker.rewrite("thing", [(one,) for one in found], 2)
 
     with ReadSession(world.url) as session:
         identities = Identities(session, plan.specs["thing"], plan.catalog)

@@ -13,18 +13,19 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, CtidRange, Op
-from headrace.pipeline.stream.catch_up import CatchUp
-from headrace.pipeline.worker import secondary_writer
-from headrace.pipeline.worker.plan import Connections, Work
-from headrace.pipeline.worker.secondary_writer import AllSinks, SecondaryWorker
-from headrace.pipeline.worker.worker import Worker
+from headrace.model import CHANGES_SCHEMA, CtidRange, Key, Op
+from headrace.pipeline.stream.deferred_work import CatchUp
+from headrace.pipeline.worker import failure_policy
+from headrace.pipeline.worker.plan import Endpoints, Work
+from headrace.pipeline.worker.workers import AllSinks, open_worker
 from headrace.sinks.opensearch import (
+    DeferredKeys,
     Endpoint,
     Generation,
 )
+from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
 from headrace.sinks.opensearch.documents import documents, refresh
-from headrace.sinks.opensearch.secondary_deferred_keys import EVERYTHING, SecondaryDeferredKeys
+from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from integration.documents.indexed_database import IndexedDatabase
 from support.http_proxy import Answer, HttpProxy, Request
 
@@ -54,10 +55,11 @@ class World(IndexedDatabase):
         primary = Work(self.plan_of(self.one, slot=slot, prefix=PREFIX), self.connections)
         self.work = Work(
             self.plan_of(self.other, slot=f"{slot}/other", prefix=PREFIX),
-            Connections(url, Endpoint((front.url,)), Endpoint((node,))),
+            Endpoints(url, Endpoint((front.url,)), Endpoint((node,))),
         )
-        self.backlog = SecondaryDeferredKeys(self.client, self.work.plan.slot, PREFIX)
-        first, second = Worker(primary), SecondaryWorker(self.work)
+        self.notes = SecondarySinkNotes(self.client, self.work.plan.slot, PREFIX)
+        self.backlog = self.notes.deferred
+        first, second = open_worker(primary), open_worker(self.work)
         for worker in (first, second):
             worker.backfill("people", CtidRange(0, None), self.position(), None)
         second.close()
@@ -65,7 +67,7 @@ class World(IndexedDatabase):
 
     def close(self) -> None:
         self.sinks.close()
-        self.backlog.forget()
+        self.notes.forget()
         super().close()
 
     def run(self, sql: str, op: Op, *changed: int) -> float:
@@ -102,11 +104,15 @@ def world(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[World]:
-    monkeypatch.setattr(secondary_writer, "LIMIT_SECONDS", 1.0)
+    monkeypatch.setattr(failure_policy, "LIMIT_SECONDS", 1.0)
     with HttpProxy(opensearch.url) as front:
         one = World(make_database(TABLES), opensearch.url, front, tmp_path)
         yield one
         one.close()
+
+
+def keys_of(deferred: DeferredKeys) -> set[Key]:
+    return {key for batch in deferred.oldest(10) for key in batch.keys}
 
 
 def never() -> None:
@@ -124,8 +130,8 @@ def test_what_a_sink_lacks_is_kept_once_and_written_when_it_is_back(world: World
         assert world.run(f"UPDATE person SET name = '{name}' WHERE id = 1", Op.UPDATE, 1) < 1
     world.run("DELETE FROM person WHERE id = 3", Op.DELETE, 3)
     assert world.held(world.one) == world.rows() != world.held(world.other)
-    assert {one.key for one in world.backlog.oldest(10)} == {("1",), ("2",), ("3",)}
-    assert "503" in (world.backlog.why_away() or "")
+    assert keys_of(world.backlog) == {("1",), ("2",), ("3",)}
+    assert "503" in (world.notes.why_away() or "")
 
     told: list[tuple[int, str | None]] = []
     with CatchUp(world.work, lambda *one: told.append(one), never):
@@ -133,7 +139,7 @@ def test_what_a_sink_lacks_is_kept_once_and_written_when_it_is_back(world: World
         world.front.heal()
         assert until(lambda: told[-1] == (0, None), 30)
     assert world.held(world.other) == world.rows()
-    assert (world.backlog.count(), world.backlog.why_away()) == (0, None)
+    assert (world.backlog.count(), world.notes.why_away()) == (0, None)
     time.sleep(1.1)
     world.run("UPDATE person SET name = 'again' WHERE id = 2", Op.UPDATE, 2)
     assert world.held(world.other) == world.rows()
@@ -145,7 +151,7 @@ def test_a_table_that_is_emptied_while_a_sink_is_away_is_emptied_there_too(world
     world.run("INSERT INTO person VALUES (7, 'new')", Op.INSERT, 7)
     assert world.held(world.one) == {"7": "new"}
     assert len(world.held(world.other)) == 30
-    assert EVERYTHING in {one.key for one in world.backlog.oldest(10)}
+    assert ALL_KEYS in keys_of(world.backlog)
     world.front.heal()
     with CatchUp(world.work, lambda *_: None, never):
         assert until(lambda: world.backlog.count() == 0, 30)

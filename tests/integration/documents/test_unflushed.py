@@ -27,7 +27,7 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, DocumentOperation, Lsn, Op, TableName
 from headrace.pipeline.verification.sides import DatabaseDocuments
-from headrace.pipeline.worker.plan import Connections, Work
+from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan
 from headrace.postgres.session import ReadSession
@@ -122,7 +122,7 @@ class World:
         with ReadSession(self.url) as session:
             self.catalog = catalog = read_catalog(session, self.spec.tables())
         plan = documents_plan({INDEX: self.spec}, catalog, {INDEX: INDEX}, large_change=1000)
-        work = Work(plan, Connections(self._reading_url(), Endpoint(("http://127.0.0.1:9",))))
+        work = Work(plan, Endpoints(self._reading_url(), Endpoint(("http://127.0.0.1:9",))))
         self.worker = MemoryWorker(work, self.sink)
         self.seed()
 
@@ -168,7 +168,7 @@ class World:
 
     def mended(self) -> Callable[[], object]:
         """What assembles two documents by their keys."""
-        return lambda: self.worker.rebuild(INDEX, [("1",), ("2",)], self.position())
+        return lambda: self.worker.rewrite(INDEX, [("1",), ("2",)], self.position())
 
     def filled_anew(self) -> Callable[[], object]:
         """What reads the range of another generation; it holds nothing yet."""

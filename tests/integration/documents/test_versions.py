@@ -15,7 +15,7 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op
-from headrace.pipeline.worker.plan import Connections, Work
+from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import (
@@ -99,7 +99,7 @@ class World(IndexedDatabase):
         self.proxy = proxy
         self.generation = self.new_generation()
         plan = self.plan_of(self.generation)
-        self.late = Worker(Work(plan, Connections(url, Endpoint((proxy.url(node),)))))
+        self.late = Worker(Work(plan, Endpoints(url, Endpoint((proxy.url(node),)))))
         self.prompt = Worker(Work(plan, self.connections))
         self.prompt.backfill("people", CtidRange(0, None), self.position(), None)
 

@@ -17,12 +17,12 @@ from headrace.model import Lsn
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager, Seen
 from headrace.pipeline.inspection import inspect
-from headrace.pipeline.project import Endpoints, Project, open_project
+from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.supervisor import RunningQuery, Supervisor, needs_of
-from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import connect, execute
 from headrace.reporter import LoggingReporter
 from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, MetaIndex, PipelineState

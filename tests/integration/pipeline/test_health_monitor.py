@@ -21,11 +21,12 @@ from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.continuity import new_state
 from headrace.pipeline.health_monitor import HealthMonitor
-from headrace.pipeline.project import Endpoints, Project, open_project
+from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.supervisor import RunningQuery, Supervisor
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.locks import SlotLock, advisory_lock
 from headrace.postgres.replication import replication_connection

@@ -77,7 +77,7 @@ def test_what_was_deferred_and_is_gone_is_still_in_the_log(client: Client, prefi
     """Somebody deleted the index that only Headrace knows of: the slot stands before it all."""
     deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
     running.save(STATE)
-    deferred.defer("users", "users.write", 100, [[("1",)], [("2",)]])
+    deferred.add("users_ab_1", [[("1",)], [("2",)]], 100)
     running.advance(100, Counters(), deferred=True)
     assert meta(client, prefix).load() == replace(STATE, ahead=100, deferred_in=deferred.identity)
     client.call("DELETE", f"/{prefix}headrace_deferred")
@@ -125,9 +125,9 @@ def test_what_was_deferred_since_a_snapshot_that_is_restored_is_still_in_the_log
 ) -> None:
     deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
     running.save(STATE)
-    deferred.defer("users", "users.write", 90, [[("1",)]])
+    deferred.add("users_ab_1", [[("1",)]], 90)
     snapshot = Snapshot(opensearch, f"{prefix}headrace_deferred")
-    deferred.defer("users", "users.write", 100, [[("2",)]])
+    deferred.add("users_ab_1", [[("2",)]], 100)
     running.advance(100, Counters(), deferred=True)
     snapshot.close()
     found = meta(client, prefix).load()
@@ -135,7 +135,7 @@ def test_what_was_deferred_since_a_snapshot_that_is_restored_is_still_in_the_log
     assert found.ahead == 100, "closed is not lost"
     snapshot.restore()
     assert running.advance(110, Counters(), deferred=True).ahead == 110
-    [left] = deferred.chunks(10)
+    [left] = deferred.oldest(10)
     deferred.done([left])
     with pytest.raises(HeadraceError, match="restored the index") as caught:
         running.advance(120, Counters(), deferred=deferred.count() > 0)
@@ -148,7 +148,7 @@ def test_what_was_not_known_of_the_index_of_what_is_deferred_is_noted_later(
 ) -> None:
     deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
     running.save(STATE)
-    deferred.defer("users", "users.write", 100, [[("1",)]])
+    deferred.add("users_ab_1", [[("1",)]], 100)
     client.call("POST", f"/{prefix}headrace_deferred/_close")
     first = running.advance(100, Counters(), deferred=True).deferred_in
     assert first is not None
@@ -166,10 +166,10 @@ def test_what_was_deferred_in_an_index_that_another_pipeline_made_again_is_still
 ) -> None:
     deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
     running.save(STATE)
-    deferred.defer("users", "users.write", 100, [[("1",)]])
+    deferred.add("users_ab_1", [[("1",)]], 100)
     running.advance(100, Counters(), deferred=True)
     client.call("DELETE", f"/{prefix}headrace_deferred")
-    DeferredKeys(client, "other", prefix).defer("users", "users.write", 100, [[("1",)]])
+    DeferredKeys(client, "other", prefix).add("users_ab_1", [[("1",)]], 100)
     with pytest.raises(HeadraceError, match="headrace_deferred"):
         running.advance(100, Counters(), deferred=deferred.count() > 0)
     assert meta(client, prefix).load() == STATE
@@ -178,7 +178,7 @@ def test_what_was_deferred_in_an_index_that_another_pipeline_made_again_is_still
 def test_what_was_deferred_and_is_written_is_applied(client: Client, prefix: str) -> None:
     deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
     running.save(STATE)
-    deferred.defer("users", "users.write", 100, [[("1",)]])
+    deferred.add("users_ab_1", [[("1",)]], 100)
     running.advance(100, Counters(), deferred=True)
     deferred.forget()
     assert meta(client, prefix).load() == replace(STATE, ahead=100, deferred_in=deferred.identity)

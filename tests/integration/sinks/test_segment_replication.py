@@ -109,9 +109,9 @@ def test_what_headrace_remembers_is_the_same_in_every_copy(client: Client) -> No
         found = StateDocument(client, f"{prefix}headrace_meta", "s", "a state").load()
         assert found is not None
         assert found["number"] == number
-        deferred.defer("users", "users_1", number, [[(str(number),)]])
+        deferred.add("users_1", [[(str(number),)]], number)
         assert deferred.count() == number
-        assert len(deferred.chunks(100)) == number
+        assert len(deferred.oldest(100)) == number
     for one in ("meta", "deferred"):
         assert replication(client, f"{prefix}headrace_{one}") == "DOCUMENT"
 
@@ -121,7 +121,7 @@ def test_a_copy_that_somebody_forces_to_be_the_primary_has_another_history(clien
     """As after the loss of every good copy: what was written since, or everything, is gone."""
     prefix = f"f{uuid.uuid4().hex[:8]}_"
     deferred, running = DeferredKeys(client, "s", prefix), MetaIndex(client, "s", prefix)
-    deferred.defer("users", "users.write", 1, [[("1",)]])
+    deferred.add("users_1", [[("1",)]], 1)
     client.read(f"/_cluster/health/{deferred.index}?wait_for_status=green&timeout=60s")
     before = deferred.identity
     assert before is not None
@@ -130,7 +130,7 @@ def test_a_copy_that_somebody_forces_to_be_the_primary_has_another_history(clien
     with no_new_copies(client):
         primary, replica = copies(client, deferred.index)
         reroute(client, one("cancel", deferred.index, replica))
-        deferred.defer("users", "users.write", 2, [[("2",)]])
+        deferred.add("users_1", [[("2",)]], 2)
         running.advance(2, Counters(), deferred=True)
         reroute(
             client,

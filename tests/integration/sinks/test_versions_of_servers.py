@@ -104,8 +104,8 @@ def test_what_a_pipeline_remembers_is_there_again(client: Client) -> None:
     assert meta.advance(32, Counters(changes=1)).applied == 32
     assert MetaIndex(client, "s", prefix).load() == meta.load()
     deferred = DeferredKeys(client, "s", prefix)
-    deferred.defer("users", "t", 5, [[("1",)]])
-    assert (deferred.count(), [one.index for one in deferred.chunks(5)]) == (1, ["users"])
+    deferred.add("users_1", [[("1",)]], 5)
+    assert (deferred.count(), [one.generation for one in deferred.oldest(5)]) == (1, ["users_1"])
     quarantine = Quarantine(client, "s", prefix)
     quarantine.put([Quarantined.now("users", "1", "why", 5, "users")])
     assert quarantine.ids() == {"users": {"1"}}
@@ -148,7 +148,7 @@ def test_a_deployments_documents_are_backfilled_and_served(
     node: EmbeddedOpenSearch, client: Client, database: str, tmp_path: Path
 ) -> None:
     from headrace.pipeline.inspection import inspect  # noqa: PLC0415
-    from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work  # noqa: PLC0415
+    from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work  # noqa: PLC0415
     from headrace.resolution import plan_resolution  # noqa: PLC0415
 
     with connect(database) as connection:
@@ -181,7 +181,7 @@ def test_a_deployments_documents_are_backfilled_and_served(
         skip_rejected=frozenset(),
         large_change=50_000,
     )
-    with contextlib.closing(Worker(Work(plan, Connections(database, project.resolve().sink)))) as worker:
+    with contextlib.closing(Worker(Work(plan, Endpoints(database, project.resolve().sink)))) as worker:
         assert worker.backfill("thing", CtidRange(0, None), parse_lsn("0/10"), None).upserted == 500
     generations.finish(made, options)
     generations.publish(made)

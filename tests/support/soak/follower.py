@@ -85,7 +85,7 @@ class Follower:
                 slot=state.slot,
                 publication=PUBLICATION,
                 documents=prepared.needs,
-                projection=prepared.work.plan.projection,
+                projection=prepared.work.projection,
                 chunk_bytes=tuning.chunk,
                 buffer_bytes=tuning.buffer,
                 backlog_bytes=tuning.backlog,
@@ -154,7 +154,7 @@ class Follower:
 
     def work_off(self, most: int | None = None) -> None:
         """Write the documents of the oldest chunks that are deferred, of all by default."""
-        self._worker.write_deferred(list(self._deferred.waiting)[:most])
+        self._worker.write_stored(list(self._deferred.waiting)[:most])
 
     def drain(self) -> None:
         """Apply everything that is committed now.

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.model import DocumentOperation, Key, Lsn, key_of_id
-from headrace.pipeline.worker.delivery import Delivery
+from headrace.pipeline.worker.delivery import Delivery, SinkConnection
+from headrace.pipeline.worker.failure_policy import WaitForSink
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.sinks.base import DocumentWriter, WriteResult
-from headrace.sinks.opensearch import Chunk
+from headrace.sinks.opensearch import KeyBatch
 from headrace.testing.memory_sink import MemorySink
 
 
@@ -48,29 +49,43 @@ class MemoryDeferredKeys:
     """Deferred documents, without a cluster; they outlive the worker.
 
     Attributes:
-        waiting: chunks by their id, the oldest first.
+        waiting: key batches by their id, the oldest first.
         count: how many there ever were.
     """
 
     def __init__(self) -> None:
-        self.waiting: dict[str, Chunk] = {}
+        self.waiting: dict[str, KeyBatch] = {}
         self.count = 0
 
-    def defer(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
-        """Keep the keys of each chunk."""
-        for keys in chunks:
+    def add(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
+        """Keep the keys of each batch."""
+        for keys in batches:
             self.count += 1
             one = str(self.count)
-            self.waiting[one] = Chunk(one, index, target, version, tuple(keys))
+            self.waiting[one] = KeyBatch(one, generation, version, tuple(keys))
 
-    def chunk(self, identity: str) -> Chunk | None:
-        """One chunk; None where it is done."""
+    def get(self, identity: str) -> KeyBatch | None:
+        """One batch; None where it is done."""
         return self.waiting.get(identity)
 
-    def done(self, chunks: Iterable[Chunk]) -> None:
+    def done(self, batches: Iterable[KeyBatch]) -> None:
         """They are not wanted any more."""
-        for chunk in chunks:
-            self.waiting.pop(chunk.id, None)
+        for batch in batches:
+            self.waiting.pop(batch.id, None)
+
+
+class MemoryConnection(SinkConnection):
+    """The product's connection with a memory sink: only what asks a cluster is replaced."""
+
+    def __init__(self, work: Work, failing: FailingSink) -> None:
+        super().__init__(work)
+        self._failing = failing
+        self.delivery = Delivery(self.state, failing, work.plan)
+
+    def keys(self, index: str) -> Iterator[Key]:
+        """The keys of all documents that the memory holds."""
+        width = len(self._plan.specs[index].primary_key)
+        return (key_of_id(one, width) for one in list(self._failing.sink.bodies(index)))
 
 
 class MemoryWorker(Worker):
@@ -79,10 +94,6 @@ class MemoryWorker(Worker):
     def __init__(self, work: Work, sink: MemorySink, deferred: MemoryDeferredKeys | None = None) -> None:
         super().__init__(work)
         self.failing = FailingSink(sink)
-        self._delivery = Delivery(self._client, self.failing, work.plan)
+        self._sink = MemoryConnection(work, self.failing)
         self._deferred = deferred or MemoryDeferredKeys()  # type: ignore[assignment] # and any place to defer
-
-    def _indexed_keys(self, index: str) -> Iterator[Key]:
-        width = len(self._work.plan.specs[index].primary_key)
-        held = list(self.failing.sink.bodies(index))
-        return (key_of_id(one, width) for one in held)
+        self._policy = WaitForSink(self._deferred)

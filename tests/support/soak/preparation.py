@@ -11,7 +11,7 @@ from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.catalog.usage import used_columns
 from headrace.model import Lsn, TableName
-from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
+from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.identity import IdentityFacts, read_identities
@@ -83,7 +83,7 @@ def prepare(
             usage = used_columns(specs.values(), catalog)
             found = read_fingerprint(session, usage, PUBLICATION)
         server = inspect_server(connection, url)
-    work = Work(_plan(specs, catalog, found.as_of, slot, large_change), Connections(url, _NO_CLUSTER))
+    work = Work(_plan(specs, catalog, found.as_of, slot, large_change), Endpoints(url, _NO_CLUSTER))
     with create_slot(url, slot) as made:
         meanwhile()
         _seed(url, work, made.consistent_point, made.snapshot_name, sink)

@@ -1,25 +1,29 @@
-"""Write deferred documents with Spark batch jobs beside the stream.
+"""Write deferred documents beside the stream: with Spark batch jobs, or in a thread for a secondary sink.
 
 A job leaves one task slot free for the stream. Its tasks together hold at most a tenth of the deferred
-documents before they remove them, so a kill repeats no more than that.
+documents before they remove them, so a kill repeats no more than that. The thread needs no Spark task, so a
+secondary sink that hangs delays nothing else.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from contextlib import closing
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Self
 
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, Retry, unexpected
-from headrace.pipeline.stream.documents_job import Piece, run_pieces
+from headrace.pipeline.stream.documents_job import JobPartition, run_documents_job
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.worker import CHUNKS_AT_ONCE, Worker
+from headrace.pipeline.worker.worker import BATCHES_AT_ONCE, Worker
+from headrace.pipeline.worker.workers import open_worker
 from headrace.sinks.base import WriteResult
-from headrace.sinks.opensearch import Chunk, Client, DeferredKeys
+from headrace.sinks.opensearch import Client, DeferredKeys, KeyBatch
+from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from headrace.spark.job_gate import JobGate
 from headrace.spark.session import places_beside
 
@@ -30,18 +34,27 @@ _LOOK_SECONDS = 1.0
 _POLL_SECONDS = 0.2
 _GROUP = "headrace-deferred"
 
+_BATCHES_AT_ONCE = 2_000
+_SHORTEST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
+_CALM_SECONDS = 60.0
+_END_SECONDS = 15.0
+
+OnProgress = Callable[[int, str | None], None]
+"""Takes the number of deferred documents, and why the sink is away or None."""
+
 
 @dataclass
-class DeferredPart(Piece):
-    """Some chunks of deferred keys, which are removed when their documents are durable."""
+class DeferredPartition(JobPartition):
+    """Some batches of deferred keys, which are deleted when their documents are durable."""
 
     index: str
-    chunks: tuple[str, ...]
+    batches: tuple[str, ...]
     at_once: int
 
     def run(self, worker: Worker) -> WriteResult:
-        """Write the documents of all chunks."""
-        return worker.write_deferred(self.chunks, self.at_once)
+        """Write the documents of all batches."""
+        return worker.write_stored(self.batches, self.at_once)
 
 
 class DeferredWork:
@@ -53,7 +66,7 @@ class DeferredWork:
         job_gate: lets one job run at a time beside the stream.
 
     Attributes:
-        left: how many chunks were left at the last look.
+        left: how many key batches were left at the last look.
     """
 
     def __init__(self, spark: SparkSession, work: Work, job_gate: JobGate | None = None) -> None:
@@ -95,7 +108,7 @@ class DeferredWork:
     def _run_jobs(self) -> None:
         plan = self._work.plan
         tasks_at_once = places_beside(self._spark)
-        with closing(Client(self._work.connections.sink)) as client:
+        with closing(Client(self._work.endpoints.sink)) as client:
             deferred = DeferredKeys(client, plan.slot, plan.prefix)
             while not self._ending.wait(_LOOK_SECONDS):
                 try:
@@ -114,16 +127,86 @@ class DeferredWork:
             return False
         tenth = self._whole // 10
         tasks = max(1, min(max_tasks, tenth))
-        at_once = max(1, min(CHUNKS_AT_ONCE, tenth // tasks))
-        chunks = deferred.chunks(tasks * at_once * _ROUNDS)
+        at_once = max(1, min(BATCHES_AT_ONCE, tenth // tasks))
+        batches = deferred.oldest(tasks * at_once * _ROUNDS, with_keys=False)
         with self._job_gate.taken(self._ending):
-            run_pieces(self._spark, self._work, _parts(chunks, tasks, at_once), _GROUP)
+            run_documents_job(self._spark, self._work, _parts(batches, tasks, at_once), _GROUP)
         return True
 
 
-def _parts(chunks: Sequence[Chunk], tasks: int, at_once: int) -> list[DeferredPart]:
-    """Divide chunks among at most so many tasks, about equally."""
+def _parts(batches: Sequence[KeyBatch], tasks: int, at_once: int) -> list[DeferredPartition]:
+    """Divide key batches among at most so many tasks, about equally."""
     return [
-        DeferredPart(chunks[first].index, tuple(chunk.id for chunk in chunks[first::tasks]), at_once)
-        for first in range(min(tasks, len(chunks)))
+        DeferredPartition(
+            batches[first].generation, tuple(batch.id for batch in batches[first::tasks]), at_once
+        )
+        for first in range(min(tasks, len(batches)))
     ]
+
+
+class CatchUp:
+    """Writes the deferred documents of one sink while it is entered.
+
+    Args:
+        work: the work of the sink.
+        on_progress: called about twice a second with the progress.
+        on_lost: called where the index of deferred keys was deleted.
+    """
+
+    def __init__(self, work: Work, on_progress: OnProgress, on_lost: Callable[[], None]) -> None:
+        self._work = work
+        self._on_progress = on_progress
+        self._on_lost = on_lost
+        self._ending = threading.Event()
+        self._pause = _SHORTEST_PAUSE
+        self._failed_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="headrace catching up", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        plan = self._work.plan
+        with (
+            closing(Client(self._work.endpoints.keeps_state)) as client,
+            closing(open_worker(self._work, self._ending)) as worker,
+        ):
+            notes = SecondarySinkNotes(client, plan.slot, plan.prefix)
+            while not self._ending.wait(self._pause):
+                try:
+                    self._write_all(notes, worker)
+                except HeadraceError as error:
+                    self._pause_longer(notes.deferred, error)
+
+    def _write_all(self, notes: SecondarySinkNotes, worker: Worker) -> None:
+        """Write all that is deferred now."""
+        generations, deferred = self._work.plan.specs.keys(), notes.deferred
+        if notes.has_lost_keys():
+            self._on_lost()
+        why = notes.why_away()
+        self._on_progress(deferred.count(generations), why)
+        while not self._ending.is_set() and (batches := deferred.oldest(_BATCHES_AT_ONCE)):
+            worker.write_deferred(batches)
+            deferred.done(batches)
+            if why is not None and any(batch.generation in generations for batch in batches):
+                notes.note_available()
+                why = None
+            self._on_progress(deferred.count(generations), why)
+        if why is not None:
+            worker.probe()
+            notes.note_available()
+            self._on_progress(0, None)
+        if time.monotonic() - self._failed_at > _CALM_SECONDS:
+            self._pause = _SHORTEST_PAUSE
+
+    def _pause_longer(self, deferred: DeferredKeys, error: HeadraceError) -> None:
+        """Report the error, and wait longer before the next attempt."""
+        self._failed_at = time.monotonic()
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        with suppress(HeadraceError):
+            self._on_progress(deferred.count(self._work.plan.specs.keys()), str(error))

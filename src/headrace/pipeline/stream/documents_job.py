@@ -1,7 +1,7 @@
-"""Write many documents with a Spark batch job that has one task for each piece of work.
+"""Write many documents with a Spark batch job that has one task for each partition.
 
-The job reads from an internal source, `headrace_documents_job`, whose partitions are the pieces. Reading a
-piece writes its documents and yields the counts. A backfill consists of such jobs, with ranges of rows.
+The job reads from an internal source, `headrace_documents_job`, Reading one of its partitions
+writes documents and yields the counts. A backfill consists of such jobs, with ranges of rows.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from headrace.spark.failures import headrace_error, short_traceback
 from headrace.spark.jobs import interruptibly
 from headrace.spark.session import BESIDE, POOL
 
-_PIECES_OPTION = "pieces"
+_PARTITIONS_OPTION = "partitions"
 _RESULT = pa.schema([("index", pa.string()), ("upserts", pa.int64()), ("bytes", pa.int64())])
 
 
-class Piece(InputPartition):
+class JobPartition(InputPartition):
     """The part of a job that one task writes: documents of `index`."""
 
     index: str
@@ -48,7 +48,7 @@ class Piece(InputPartition):
 
 
 @dataclass
-class BackfillRange(Piece):
+class BackfillRange(JobPartition):
     """A range of one generation's root rows to be backfilled.
 
     Attributes:
@@ -75,7 +75,7 @@ class BackfillRange(Piece):
 
 
 @dataclass
-class BackfillRanges(Piece):
+class BackfillRanges(JobPartition):
     """Ranges that one task reads one after the other."""
 
     index: str
@@ -87,8 +87,8 @@ class BackfillRanges(Piece):
             yield backfill_range.index, backfill_range.run(worker)
 
 
-class PiecesSource(DataSource):
-    """The source `headrace_documents_job`; `run_pieces` sets its options."""
+class DocumentsJobSource(DataSource):
+    """The source `headrace_documents_job`; `run_documents_job` sets its options."""
 
     @classmethod
     def name(cls) -> str:
@@ -96,51 +96,53 @@ class PiecesSource(DataSource):
         return "headrace_documents_job"
 
     def schema(self) -> str:
-        """Return the schema: a row for each part of a piece."""
+        """Return the schema: a row for each part of a partition."""
         return "`index` string, upserts bigint, bytes bigint"
 
     def reader(self, schema: StructType) -> DataSourceReader:  # noqa: ARG002
         """Return the reader."""
-        return PiecesReader(dict(self.options))
+        return DocumentsJobReader(dict(self.options))
 
 
-class PiecesReader(DataSourceReader):
-    """Plans one task for each piece; pickled to the executors."""
+class DocumentsJobReader(DataSourceReader):
+    """Plans one task for each partition; pickled to the executors."""
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Return the pieces."""
-        packed = base64.b64decode(self._options[_PIECES_OPTION])
+        """Return the partitions."""
+        packed = base64.b64decode(self._options[_PARTITIONS_OPTION])
         return list(pickle.loads(packed))  # noqa: S301 - our own driver wrote it
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Write the documents of one piece."""
-        if not isinstance(partition, Piece):
-            raise HeadraceError(Kind.INTERNAL, f"not a piece of work: {partition!r}")
+        """Write the documents of one partition."""
+        if not isinstance(partition, JobPartition):
+            raise HeadraceError(Kind.INTERNAL, f"not a partition of a documents job: {partition!r}")
         with short_traceback():
             for index, result in partition.results(worker_of(self._options)):
                 row = {"index": index, "upserts": result.upserted, "bytes": result.bytes}
                 yield pa.RecordBatch.from_pylist([row], schema=_RESULT)
 
 
-def run_pieces(spark: SparkSession, work: Work, pieces: Sequence[Piece], group: str) -> dict[str, int]:
-    """Write the documents of all `pieces`; return the number of documents by index.
+def run_documents_job(
+    spark: SparkSession, work: Work, partitions: Sequence[JobPartition], group: str
+) -> dict[str, int]:
+    """Write the documents of all partitions; return the number of documents by index.
 
     Args:
         spark: runs the job.
-        work: the plan and the connections.
-        pieces: one for each task.
+        work: the plan and the endpoints.
+        partitions: one for each task.
         group: the job group, by which the job can be cancelled.
 
     Raises:
         HeadraceError: the error that failed a task, or SPARK.
     """
-    if not pieces:
+    if not partitions:
         return {}
-    packed = base64.b64encode(pickle.dumps(list(pieces))).decode("ascii")
-    options = {**work.to_options(), _PIECES_OPTION: packed}
+    packed = base64.b64encode(pickle.dumps(list(partitions))).decode("ascii")
+    options = {**work.to_options(), _PARTITIONS_OPTION: packed}
     counts: Counter[str] = Counter()
     try:
         for row in _written(spark, options, group):
@@ -155,9 +157,9 @@ def _written(spark: SparkSession, options: Mapping[str, str], group: str) -> lis
     context = spark.sparkContext
 
     def collect(_ending: Event) -> list[Row]:
-        spark.dataSource.register(PiecesSource)
+        spark.dataSource.register(DocumentsJobSource)
         context.setJobGroup(group, "documents", interruptOnCancel=True)
         context.setLocalProperty(POOL, BESIDE)
-        return spark.read.format(PiecesSource.name()).options(**options).load().collect()
+        return spark.read.format(DocumentsJobSource.name()).options(**options).load().collect()
 
     return interruptibly(context, group, collect)

@@ -97,13 +97,13 @@ class DocumentsQuery:
         self._reload_plan = PlanReload(folder / "plan")
         options = work.to_options()
         self._plan, self._plan_number = options[PLAN_OPTION], 0
-        self._projection = work.plan.projection
+        self._projection = work.projection
         confirm_limit = ConfirmLimit(folder / "held")
         confirm_limit.set(following.applied)
         counts_of_batches = (
             spark.readStream.format(LiveDocuments.name())
             .options(**options)
-            .option("url", work.connections.database)
+            .option("url", work.endpoints.database)
             .option("slotName", following.slot)
             .option("publicationName", following.publication)
             .option("createSlot", "false")
@@ -136,7 +136,7 @@ class DocumentsQuery:
         """Give the query a new plan for the batches from now on.
 
         Args:
-            work: the new plan, with the same connections and the same needs of the log.
+            work: the new plan, with the same endpoints and the same needs of the log.
             ending: ends the wait once it is set.
             patience: how many seconds the current batch may still take.
 
@@ -145,7 +145,7 @@ class DocumentsQuery:
             the former plan any more. None where the query does not get there, or where changes are read
             without a column that the plan needs.
         """
-        if not projection.covers(self._projection, work.plan.projection):
+        if not projection.covers(self._projection, work.projection):
             return None
         plan = work.to_options()[PLAN_OPTION]
         if plan == self._plan and not self._plan_number:

@@ -37,7 +37,7 @@ class ProgressTracker:
     """A thread that saves what a query has applied, from `open` to `close`.
 
     Args:
-        work: the plan and the connections of the query.
+        work: the plan and the endpoints of the query.
         checkpoint: the checkpoint folder of the query.
         confirm_limit: the file in which the source reads how far it may confirm.
         counted: returns the counts of the batches up to a number that were not returned before.
@@ -46,7 +46,7 @@ class ProgressTracker:
     def __init__(
         self, work: Work, checkpoint: Path, confirm_limit: ConfirmLimit, counted: Callable[[int], Counters]
     ) -> None:
-        sink, plan = work.connections.keeps_state, work.plan
+        sink, plan = work.endpoints.keeps_state, work.plan
         self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
         self._meta = MetaIndex(self._client, plan.slot, plan.prefix)
         self._deferred = DeferredKeys(self._client, plan.slot, plan.prefix)

@@ -20,7 +20,7 @@ from headrace.assembly.digests import Digest, DigestRanges, Presence, Sample, di
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition, check_backfilled
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Endpoints, Project, find_index
+from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.verification.recheck import Recheck, Verdict
 from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.sides import (
@@ -31,6 +31,7 @@ from headrace.pipeline.verification.sides import (
     is_fenced,
     why_not,
 )
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter

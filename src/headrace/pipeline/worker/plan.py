@@ -1,4 +1,4 @@
-"""Describe what a worker needs to turn changes into documents: the plan and the connections.
+"""Describe what a worker needs to turn changes into documents: the plan and the endpoints.
 
 Plain data, pickled into the options of the query. Secrets are in an option of their own, whose value Spark
 redacts wherever it prints options.
@@ -7,7 +7,6 @@ redacts wherever it prints options.
 from __future__ import annotations
 
 import base64
-import dataclasses
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +21,7 @@ from headrace.sinks.opensearch import Endpoint, WriterOptions
 
 PLAN_OPTION = "plan"
 SINK_OPTION = "sink"
-SECRET_OPTION = "connections_secret"  # noqa: S105 - the name of an option; Spark redacts "secret"
+SECRET_OPTION = "endpoints_secret"  # noqa: S105 - the name of an option; Spark redacts "secret"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,6 @@ class DocumentsPlan:
         kind: the type of the sink.
         mirrors: for a sink that cannot list its documents: by index, the index with the same documents in the
             cluster that keeps the state.
-        secondary: the plans of the secondary sinks, by name; each has a slot `SLOT/NAME`.
     """
 
     specs: Mapping[str, IndexSpec]
@@ -65,18 +63,6 @@ class DocumentsPlan:
     served: frozenset[str] = frozenset()
     kind: str = "opensearch"
     mirrors: Mapping[str, str] = field(default_factory=dict)
-    secondary: Mapping[str, DocumentsPlan] = field(default_factory=dict)
-
-    @property
-    def projection(self) -> Projection:
-        """The columns of changed rows that resolution reads, for all sinks."""
-        kept: dict[TableName, KeptColumns] = {}
-        for plan in (self, *self.secondary.values()):
-            for table, routes in plan.resolution.routes.items():
-                for route in routes:
-                    columns = KeptColumns(frozenset(route.columns), route.reads or frozenset())
-                    kept[table] = kept[table] | columns if table in kept else columns
-        return kept
 
     @property
     def routed(self) -> frozenset[str]:
@@ -99,22 +85,22 @@ class DocumentsPlan:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Connections:
-    """The addresses and credentials of the database and the search cluster; never printed.
+class Endpoints:
+    """The resolved addresses and secrets of a deployment, or of one of its sinks; never printed.
 
     Attributes:
         database: the connection string of the database.
         sink: the search cluster.
         state: the cluster that keeps the state; None: `sink`.
         options: the options of a plain sink; `sink` is then the cluster that keeps the state.
-        secondary: the connections of the secondary sinks, by name.
+        secondary: the endpoints of the secondary sinks, by name.
     """
 
     database: str
     sink: Endpoint
     state: Endpoint | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
-    secondary: Mapping[str, Connections] = field(default_factory=dict)
+    secondary: Mapping[str, Endpoints] = field(default_factory=dict)
 
     @property
     def keeps_state(self) -> Endpoint:
@@ -124,48 +110,55 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A plan and its connections, which travel as options of a Spark source."""
+    """What workers write to a sink, which travels as options of a Spark source.
+
+    Attributes:
+        plan: the plan of the documents.
+        endpoints: where they are read and written.
+        secondary: the work of the secondary sinks beside it, by name.
+    """
 
     plan: DocumentsPlan
-    connections: Connections
-
-    @property
-    def secondary(self) -> dict[str, Work]:
-        """The work of the secondary sinks, by name."""
-        connections = self.connections.secondary
-        return {name: Work(plan, connections[name]) for name, plan in self.plan.secondary.items()}
-
-    def beside(self, secondary: Mapping[str, Work]) -> Work:
-        """Return the same work, with the work of secondary sinks."""
-        plans = {name: work.plan for name, work in secondary.items()}
-        connections = {name: work.connections for name, work in secondary.items()}
-        return Work(
-            dataclasses.replace(self.plan, secondary=plans),
-            dataclasses.replace(self.connections, secondary=connections),
-        )
-
-    def to_options(self) -> dict[str, str]:
-        """Return the plan as one option, all secrets as another, and the name of a secondary sink."""
-        options = {PLAN_OPTION: _pack(self.plan), SECRET_OPTION: _pack(self.connections)}
-        return options | ({SINK_OPTION: self.sink} if self.sink else {})
+    endpoints: Endpoints
+    secondary: Mapping[str, Work] = field(default_factory=dict)
 
     @property
     def sink(self) -> str:
         """The name of a secondary sink; empty for the primary."""
         return self.plan.slot.partition("/")[2]
 
+    @property
+    def projection(self) -> Projection:
+        """The columns of changed rows that resolution reads, for all sinks."""
+        kept: dict[TableName, KeptColumns] = {}
+        for work in (self, *self.secondary.values()):
+            for table, routes in work.plan.resolution.routes.items():
+                for route in routes:
+                    columns = KeptColumns(frozenset(route.columns), route.reads or frozenset())
+                    kept[table] = kept[table] | columns if table in kept else columns
+        return kept
+
+    def to_options(self) -> dict[str, str]:
+        """Return the plans as one option, all secrets as another, and the name of a secondary sink."""
+        works = {"": self, **self.secondary}
+        options = {
+            PLAN_OPTION: _pack({name: work.plan for name, work in works.items()}),
+            SECRET_OPTION: _pack({name: work.endpoints for name, work in works.items()}),
+        }
+        return options | ({SINK_OPTION: self.sink} if self.sink else {})
+
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         """Read what `to_options` wrote; only for options that this process's own driver set."""
-        plan, connections = _unpack(options[PLAN_OPTION]), _unpack(options[SECRET_OPTION])
-        assert isinstance(plan, DocumentsPlan)
-        assert isinstance(connections, Connections)
-        return cls(plan, connections)
+        plans, endpoints = _unpack(options[PLAN_OPTION]), _unpack(options[SECRET_OPTION])
+        secondary = {name: Work(plan, endpoints[name]) for name, plan in plans.items() if name}
+        return cls(plans[""], endpoints[""], secondary)
 
 
 def _pack(value: object) -> str:
     return base64.b64encode(pickle.dumps(value)).decode("ascii")
 
 
-def _unpack(text: str) -> object:
-    return pickle.loads(base64.b64decode(text))  # noqa: S301 - our own driver wrote it
+def _unpack(text: str) -> dict[str, Any]:
+    content: dict[str, Any] = pickle.loads(base64.b64decode(text))  # noqa: S301 - our own driver wrote it
+    return content

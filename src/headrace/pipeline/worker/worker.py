@@ -6,37 +6,32 @@ A worker process opens its connections once and keeps them for later tasks.
 from __future__ import annotations
 
 import contextlib
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 import pyarrow as pa
-from tenacity import Retrying
 
 from headrace.assembly import Assembler, Refuse
 from headrace.datasources.partitioning import Task
 from headrace.errors import HeadraceError, Kind, retrying
-from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName, key_of_id
+from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName
 from headrace.model.failpoints import reach
-from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, halves
-from headrace.pipeline.worker.delivery import Delivery
+from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, halves, portion_of
+from headrace.pipeline.worker.delivery import Delivery, SinkConnection
+from headrace.pipeline.worker.failure_policy import UNAVAILABLE, FailurePolicy, WaitForSink
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.rate_limit import limit_rate
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
-from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
-from headrace.sinks.opensearch import Client, DeferredKeys
-from headrace.sinks.opensearch.documents import ids, refresh
-from headrace.sinks.opensearch.routed import open_writer
-from headrace.sinks.opensearch.writer import WriterOptions
+from headrace.sinks.base import Rejection, WriteResult
+from headrace.sinks.opensearch import Client, DeferredKeys, KeyBatch
+from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
 from headrace.snapshot import are_rewritten, check_filenode, files_of, read_filenodes
 
-CHUNKS_AT_ONCE = 10
-"""Deferred chunks that a task reads, writes and removes together, at most."""
-
-_SINK_AWAY = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
+BATCHES_AT_ONCE = 10
+"""Key batches that a task reads, writes and deletes together, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,32 +52,39 @@ class WrittenBatch:
 
 
 class Worker:
-    """Turns changes into durable documents; one in each worker process, used by one task at a time."""
+    """Turns changes into durable documents; one in each worker process, used by one task at a time.
 
-    def __init__(self, work: Work) -> None:
+    Args:
+        work: the plan and the endpoints.
+        open_policy: makes the policy for failures of the sink, from a client of the cluster that keeps the
+            state; by default the sink is waited for.
+    """
+
+    def __init__(self, work: Work, open_policy: Callable[[Client], FailurePolicy] | None = None) -> None:
         self._work = work
         self._session: ReadSession | None = None
         self._assemblers: dict[str, Assembler] = {}
-        self._client = Client(work.connections.sink, first=os.getpid())
-        state = work.connections.state
-        self._state = self._client if state is None else Client(state, first=os.getpid())
-        self._writer = self._open_writer(work.plan.writer)
-        self._delivery = self._delivery_to(self._writer)
-        self._throttled: tuple[DocumentWriter, Delivery] | None = None
-        self._deferred = DeferredKeys(self._client, work.plan.slot, work.plan.prefix)
+        self._sink = SinkConnection(work)
+        state = self._sink.state
+        self._deferred = DeferredKeys(state, work.plan.slot, work.plan.prefix)
+        self._policy = WaitForSink(self._deferred) if open_policy is None else open_policy(state)
 
     def close(self) -> None:
         """Close all connections."""
         self._drop_session()
-        self._writer.close()
-        if self._throttled is not None:
-            self._throttled[0].close()
-        self._client.close()
-        if self._state is not self._client:
-            self._state.close()
+        self._sink.close()
 
     @property
-    def secondary(self) -> dict[str, Work]:
+    def is_plain(self) -> bool:
+        """Whether the sink is not a cluster."""
+        return self._work.plan.is_plain
+
+    def probe(self) -> None:
+        """Check that the sink answers; see `SinkConnection.probe`."""
+        self._sink.probe()
+
+    @property
+    def secondary(self) -> Mapping[str, Work]:
         """The work of the secondary sinks, which other workers do."""
         return self._work.secondary
 
@@ -99,6 +101,7 @@ class Worker:
 
     def do(self, task: Task) -> WrittenBatch:
         """Apply the changes of a task; see `apply`."""
+        self._policy.begin_batch()
         if not task.rows.num_rows:
             self._warm_up()
             return WrittenBatch(task.position, 0)
@@ -139,10 +142,10 @@ class Worker:
         Raises:
             HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
         """
-        delivery = self._throttled_delivery() if throttled else self._delivery
+        delivery = self._sink.throttled_delivery() if throttled else self._sink.delivery
         tables = files_of(self._work.plan.specs[index].tables(), self._work.plan.catalog)
         rewritten = False
-        for attempt in self._attempts():
+        for attempt in self._policy.attempts():
             with (
                 attempt,
                 self._session_at(snapshot) as session,
@@ -156,7 +159,7 @@ class Worker:
         return result
 
     def _session_at(self, snapshot: str | None) -> ReadSession:
-        url = self._work.connections.database
+        url = self._work.endpoints.database
         try:
             return ReadSession(url, snapshot=snapshot)
         except HeadraceError as error:
@@ -210,60 +213,64 @@ class Worker:
             yield first
             yield from operations
 
-    def rebuild(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
+    def rewrite(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
         """Assemble the documents of these keys again; `version` as for `backfill`."""
+        return self._rewrite([(index, key) for key in keys], version)
+
+    def _rewrite(self, items: Sequence[tuple[str, Key]], version: Lsn) -> WriteResult:
         for attempt in retrying():
             with attempt, self._open_session() as session:
                 session.await_replay(version)
         result = WriteResult()
-        for first in range(0, len(keys), KEYS_AT_ONCE):
-            result += self._write_unchanged({index: keys[first : first + KEYS_AT_ONCE]}, version)
+        for first in range(0, len(items), KEYS_AT_ONCE):
+            result += self._write_unchanged(portion_of(items[first : first + KEYS_AT_ONCE]), version)
         return result
 
-    def renew(self, index: str, version: Lsn) -> WriteResult:
+    def rewrite_all(self, index: str, version: Lsn) -> WriteResult:
         """Assemble every document of an index again; `version` as for `backfill`."""
-        for attempt in self._attempts():
+        for attempt in self._policy.attempts():
             with attempt:
                 with self._open_session() as session:
                     session.await_replay(version)
-                result, keys = WriteResult(), self._indexed_keys(index)
+                result, keys = WriteResult(), self._sink.keys(index)
                 while page := list(islice(keys, KEYS_AT_ONCE)):
                     result += self._write_unchanged({index: page}, version)
         return result
 
-    def write_deferred(self, identities: Sequence[str], at_once: int = CHUNKS_AT_ONCE) -> WriteResult:
-        """Write the documents of deferred chunks; skip chunks that are done or whose generation was dropped.
+    def write_deferred(self, batches: Sequence[KeyBatch]) -> WriteResult:
+        """Write the documents of deferred keys, all at the newest version of the batches.
+
+        A read now includes everything before that position. Keys of a dropped generation are skipped.
+        """
+        batches = [batch for batch in batches if batch.generation in self._work.plan.specs]
+        if not batches:
+            return WriteResult()
+        version = max(batch.version for batch in batches)
+        keys = dict.fromkeys((batch.generation, key) for batch in batches for key in batch.keys)
+        result = WriteResult()
+        for generation, key in keys:
+            if key == ALL_KEYS:
+                result += self.rewrite_all(generation, version)
+        return result + self._rewrite([item for item in keys if item[1] != ALL_KEYS], version)
+
+    def write_stored(self, identities: Sequence[str], at_once: int = BATCHES_AT_ONCE) -> WriteResult:
+        """Write the documents of stored key batches, and delete the batches.
 
         Args:
-            identities: the ids of the chunks.
-            at_once: how many chunks are read, written and removed together: a kill repeats so many.
+            identities: the ids of the batches; those that were deleted are skipped.
+            at_once: how many batches are read, written and deleted together: a kill repeats so many.
         """
         result = WriteResult()
         for first in range(0, len(identities), at_once):
-            result += self._write_chunks(identities[first : first + at_once])
-            reach("deferred")
-        return result
-
-    def _write_chunks(self, identities: Sequence[str]) -> WriteResult:
-        for attempt in retrying():
-            with attempt:
-                loaded = [self._deferred.chunk(id_) for id_ in identities]
-        chunks = [id_ for id_ in loaded if id_ is not None]
-        written = {target: name for name, target in self._work.plan.targets.items()}
-        keys_by_version: dict[Lsn, dict[str, dict[Key, None]]] = {}
-        for chunk in chunks:
-            if chunk.target in written:
-                keys = keys_by_version.setdefault(chunk.version, {}).setdefault(written[chunk.target], {})
-                keys.update(dict.fromkeys(chunk.keys))
-        result = WriteResult()
-        for version, by_index in keys_by_version.items():
             for attempt in retrying():
-                with attempt, self._open_session() as session:
-                    session.await_replay(version)
-            result += self._write_unchanged({index: list(keys) for index, keys in by_index.items()}, version)
-        for attempt in retrying():
-            with attempt:
-                self._deferred.done(chunks)
+                with attempt:
+                    found = [self._deferred.get(id_) for id_ in identities[first : first + at_once]]
+            batches = [batch for batch in found if batch is not None]
+            result += self.write_deferred(batches)
+            for attempt in retrying():
+                with attempt:
+                    self._deferred.done(batches)
+            reach("deferred")
         return result
 
     def _collect_keys(self, task: Task) -> Deferral:
@@ -271,7 +278,7 @@ class Worker:
         plan = self._work.plan
 
         def defer(index: str, chunks: Sequence[Sequence[Key]]) -> None:
-            self._defer(index, chunks, task.version)
+            self._policy.defer(index, chunks, task.version)
 
         for attempt in retrying():
             with attempt, self._open_session() as session:
@@ -284,47 +291,21 @@ class Worker:
                     self._add_all_keys(deferral, index, task.version)
         return deferral
 
-    def _add_all_keys(self, deferral: Deferral, index: str, version: Lsn) -> None:  # noqa: ARG002 - of a secondary sink
-        """Add the keys of every document of the index."""
-        keys = self._indexed_keys(index)
-        while page := list(islice(keys, KEYS_AT_ONCE)):
-            deferral.add(index, page)
-
-    def _defer(self, index: str, chunks: Sequence[Sequence[Key]], version: Lsn) -> None:
-        """Save keys durably, to be written later."""
-        self._deferred.defer(index, self._work.plan.targets[index], version, chunks)
-
-    def _open_writer(self, options: WriterOptions) -> DocumentWriter:
-        """Open a writer to the sink."""
-        plan = self._work.plan
-        return open_writer(self._client, plan.targets, options, plan.routed)
-
-    def _delivery_to(self, writer: DocumentWriter) -> Delivery:
-        return Delivery(self._client, writer, self._work.plan, state=self._state)
-
-    def _throttled_delivery(self) -> Delivery:
-        """Return a delivery that leaves the stream room in the sink; opened at first use."""
-        if self._throttled is None:
-            writer = self._open_writer(self._work.plan.writer.gentle())
-            self._throttled = writer, self._delivery_to(writer)
-        return self._throttled[1]
-
-    def _attempts(self) -> Retrying:
-        """Return the retry policy."""
-        return retrying()
-
-    def _indexed_keys(self, index: str) -> Iterator[Key]:
-        """Yield the keys of every document of the index: a delete-by-query would fence nothing.
-
-        Ids that no row can have are skipped: another program wrote them.
-
-        Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, while iterating: begin again.
-        """
-        target, width = self._work.plan.targets[index], len(self._work.plan.specs[index].primary_key)
-        refresh(self._client, target)
-        keys = (key_of_id(id_, width) for id_ in ids(self._client, target))
-        return (key for key in keys if len(key) == width)
+    def _add_all_keys(self, deferral: Deferral, index: str, version: Lsn) -> None:
+        """Add the keys of every document of the index, or defer them all."""
+        plain = self._work.plan.is_plain  # its keys come from the cluster that keeps the state
+        if plain or not self._policy.is_away():
+            try:
+                keys = self._sink.keys(index)
+                while page := list(islice(keys, KEYS_AT_ONCE)):
+                    deferral.add(index, page)
+            except HeadraceError as error:
+                if plain:
+                    raise
+                self._policy.note_failure(error)
+            else:
+                return
+        self._policy.defer(index, [[ALL_KEYS]], version)
 
     def _write_unchanged(self, portion: Portion, version: Lsn) -> WriteResult:
         """Write beside the stream, and repeat where a table was emptied meanwhile, as in `_backfill`.
@@ -343,14 +324,14 @@ class Worker:
 
     def _delete_gone(self, portion: Portion, version: Lsn) -> WriteResult:
         """Delete the documents of keys that no live row has; reads only keys."""
-        for attempt in self._attempts():
+        for attempt in self._policy.attempts():
             with attempt, self._open_session() as session:
                 gone = (
                     operation
                     for index, keys in portion.items()
                     for operation in self._assembler(session, index).absent(keys, version)
                 )
-                return self._delivery.write(gone, version)
+                return self._sink.delivery.write(gone, version)
         raise AssertionError("tenacity re-raises the last error")
 
     def _files(self, tables: Sequence[TableName]) -> tuple[int | None, ...]:
@@ -360,6 +341,17 @@ class Worker:
         return found
 
     def _write(self, portion: Portion, version: Lsn) -> WriteResult:
+        """Assemble and write documents, or defer them."""
+        if not self._policy.is_away():
+            try:
+                return self._write_now(portion, version)
+            except HeadraceError as error:
+                self._policy.note_failure(error)
+        for index, keys in portion.items():
+            self._policy.defer(index, [keys], version)
+        return WriteResult()
+
+    def _write_now(self, portion: Portion, version: Lsn) -> WriteResult:
         """Assemble and write; after a bulk request without an answer do both again (decision 0016).
 
         All indexes share the bulk requests: a small batch costs one. After each failure half as many
@@ -368,12 +360,12 @@ class Worker:
         result = WriteResult()
         left = [portion]
         while left:
-            for attempt in self._attempts():
+            for attempt in self._policy.attempts():
                 with attempt:
                     try:
                         written = self._write_once(left[-1], version)
                     except HeadraceError as error:
-                        if error.kind in _SINK_AWAY:
+                        if error.kind in UNAVAILABLE:
                             left[-1:] = halves(left[-1])
                         raise
             left.pop()
@@ -391,7 +383,7 @@ class Worker:
                     keys, version, self._refuse_into(index, unreadable)
                 )
             )
-            return self._delivery.write(operations, version, unreadable)
+            return self._sink.delivery.write(operations, version, unreadable)
 
     def _refuse_into(self, index: str, unreadable: list[Rejection]) -> Refuse | None:
         """Return what collects an index's unreadable documents; None where the index's policy is to stop."""
@@ -405,7 +397,7 @@ class Worker:
     def _open_session(self) -> Iterator[ReadSession]:
         """Yield the worker's session; after an error the next use gets a new one."""
         if self._session is None or self._session.closed:
-            self._session = ReadSession(self._work.connections.database)
+            self._session = ReadSession(self._work.endpoints.database)
             self._assemblers.clear()
         try:
             yield self._session

@@ -1,15 +1,29 @@
-"""Keep the workers of this process, one for each sink, open for later tasks."""
+"""Keep the workers of this process, one for each sink, open for later tasks.
+
+In the stream, the workers of all sinks apply the same changes in parallel (decision 0061).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Protocol
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from headrace.datasources.partitioning import Task
+from headrace.model import Op
+from headrace.pipeline.worker import failure_policy
+from headrace.pipeline.worker.failure_policy import DeferDocuments, GiveUpSoon
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, SINK_OPTION, Work
-from headrace.pipeline.worker.secondary_writer import AllSinks, SecondaryWorker
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
+from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
+
+_UNHURRIED_FACTOR = 4
+"""Factor of the request timeout where no batch waits."""
 
 
 class Applier(Protocol):
@@ -18,6 +32,60 @@ class Applier(Protocol):
     def apply(self, changes: pa.Table) -> WrittenBatch:
         """Apply changes; see `Worker.apply`."""
         ...
+
+
+class AllSinks:
+    """Applies changes to the primary sink and, in parallel, to the secondary sinks.
+
+    Args:
+        primary: the worker of the primary sink, which `close` closes.
+        work: the work of the secondary sinks, by name.
+    """
+
+    def __init__(self, primary: Worker, work: Mapping[str, Work]) -> None:
+        self.primary = primary
+        self._secondary = [_open_deferring(sink_work) for sink_work in work.values()]
+        self._thread = ThreadPoolExecutor(1, "headrace-beside")
+        self._threads = ThreadPoolExecutor(len(self._secondary), "headrace-sink")
+
+    def apply(self, changes: pa.Table) -> WrittenBatch:
+        """Apply changes to all sinks; the counts are those of the primary sink.
+
+        Raises:
+            HeadraceError: an error that is not retryable; from a secondary sink only a refused document of an
+                index with the policy to stop.
+        """
+        task = Task.of(changes)
+        beside = self._secondary
+        if _truncates(task.rows):
+            # Plain sinks read existing keys from the primary cluster, so they come before it deletes them.
+            plain = [worker for worker in beside if worker.is_plain]
+            beside = [worker for worker in beside if not worker.is_plain]
+            self._run_all(plain, task)
+        others = self._thread.submit(self._run_all, beside, task)
+        try:
+            result = self.primary.do(task)
+        finally:
+            wait([others])
+        others.result()
+        return result
+
+    def close(self) -> None:
+        """Close all workers."""
+        self._thread.shutdown()
+        self._threads.shutdown()
+        for worker in (self.primary, *self._secondary):
+            worker.close()
+
+    def _run_all(self, secondary: Sequence[Worker], task: Task) -> None:
+        futures = [self._threads.submit(worker.do, task) for worker in secondary]
+        wait(futures)
+        for future in futures:
+            future.result()
+
+
+def _truncates(rows: pa.Table) -> bool:
+    return bool(pc.any(pc.equal(rows.column("op"), Op.TRUNCATE.value)).as_py())
 
 
 _Options = tuple[str, str]
@@ -38,9 +106,22 @@ def worker_of(options: Mapping[str, str]) -> Worker:
     return worker
 
 
-def open_worker(work: Work) -> Worker:
-    """Create the worker for one sink, primary or secondary."""
-    return SecondaryWorker(work) if work.sink else Worker(work)
+def open_worker(work: Work, ending: threading.Event | None = None) -> Worker:
+    """Create the worker for one sink, primary or secondary; `ending` ends the retries of a secondary one."""
+    if not work.sink:
+        return Worker(work)
+    return Worker(
+        _with_timeout(work, _UNHURRIED_FACTOR * failure_policy.LIMIT_SECONDS), lambda _: GiveUpSoon(ending)
+    )
+
+
+def _open_deferring(work: Work) -> Worker:
+    """Create the worker for a secondary sink beside the stream."""
+    plan = work.plan
+    return Worker(
+        _with_timeout(work, failure_policy.LIMIT_SECONDS),
+        lambda state: DeferDocuments(SecondarySinkNotes(state, plan.slot, plan.prefix)),
+    )
 
 
 def applier_of(options: Mapping[str, str]) -> Applier:
@@ -64,3 +145,18 @@ def _close(worker: Worker) -> None:
             _ALL.clear()
             return
     worker.close()
+
+
+def _with_timeout(work: Work, seconds: float) -> Work:
+    """Return the same work, with shorter request timeouts."""
+    sink, writer = work.endpoints.sink, work.plan.writer
+    endpoint = dataclasses.replace(
+        sink,
+        timeout=min(sink.timeout, seconds),
+        connect_timeout=min(sink.connect_timeout, seconds / 2),
+    )
+    writer_options = dataclasses.replace(writer, busy_seconds=min(writer.busy_seconds, seconds / 2))
+    return Work(
+        dataclasses.replace(work.plan, writer=writer_options),
+        dataclasses.replace(work.endpoints, sink=endpoint, state=work.endpoints.keeps_state),
+    )

@@ -2,7 +2,7 @@
 
 from headrace.sinks.opensearch.client import Client
 from headrace.sinks.opensearch.control_requests import ControlRequest, ControlRequests, PositionRequest
-from headrace.sinks.opensearch.deferred_keys import Chunk, DeferredKeys
+from headrace.sinks.opensearch.deferred_keys import DeferredKeys, KeyBatch
 from headrace.sinks.opensearch.endpoint import Endpoint
 from headrace.sinks.opensearch.generations import Generation, Generations
 from headrace.sinks.opensearch.mapping import mapping
@@ -14,7 +14,6 @@ from headrace.sinks.opensearch.system_index import StateDocument, backfill_progr
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
 __all__ = [
-    "Chunk",
     "Client",
     "ControlRequest",
     "ControlRequests",
@@ -25,6 +24,7 @@ __all__ = [
     "GenerationState",
     "Generations",
     "IndexOptions",
+    "KeyBatch",
     "MetaIndex",
     "OpenSearchWriter",
     "PipelineState",

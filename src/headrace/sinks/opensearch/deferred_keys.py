@@ -1,104 +1,156 @@
 """Store the keys of documents that are written later, for changes that already count as read.
 
-A change that affects very many documents would delay every later one. The keys of its documents are deferred:
-they are written in chunks to the system index `{prefix}headrace_deferred`. Each chunk is deleted once its
-documents are durable. Until all are deleted, the slot is not confirmed past that change.
+Keys are deferred where a change affects very many documents, and where a secondary sink does not accept its
+documents. A hidden index in the cluster that keeps the state holds batches of keys of one generation, with
+the highest version at which they were due. A batch is deleted once its documents are durable.
+
+Secondary sinks have an index of their own. The primary's is refreshed and counted after each batch of
+changes, and what a failing sink lacks must not make that slower.
 """
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable, Sequence
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace.errors import HeadraceError, Kind
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.system_index import SystemIndex
 
+ALL_KEYS: Key = ()
+"""Stands for the keys of all documents of the generation."""
+
 _PROPERTIES = {
     "slot": {"type": "keyword"},
-    "target": {"type": "keyword"},
+    "generation": {"type": "keyword"},
     "version": {"type": "long"},
     "keys": {"type": "object", "enabled": False},
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
-    """Keys of some documents of one generation.
+class KeyBatch:
+    """Keys of some documents of one generation, which are stored, written and deleted together.
 
     Attributes:
-        id: of the chunk.
-        index: the logical index.
-        target: the generation's write alias at the time when they were deferred.
+        id: names the generation and the keys: the same keys deferred again are the same batch.
+        generation: the name of the generation.
         version: a log position (bytes) that is visible to every later read of the database (decision 0015).
-        keys: of the root rows; empty where the chunk was read without its keys.
+        keys: of the root rows; empty where the batch was read without its keys.
     """
 
     id: str
-    index: str
-    target: str
+    generation: str
     version: Lsn
     keys: tuple[Key, ...] = ()
 
 
 class DeferredKeys:
-    """The deferred keys of one pipeline."""
+    """The deferred keys of one sink; used from one thread.
 
-    def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
+    Args:
+        client: of the cluster that keeps the state.
+        slot: the pipeline's; `SLOT/SINK` for a secondary sink.
+        prefix: of that cluster's index names.
+        name: of the index, behind the prefix.
+        note_index: called with the identity of the index before keys are stored.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        slot: str,
+        prefix: str = "",
+        *,
+        name: str = "headrace_deferred",
+        note_index: Callable[[Identity], None] = lambda _: None,
+    ) -> None:
         self._client = client
         self._slot = slot
-        self.index = f"{prefix}headrace_deferred"
-        self._chunks = SystemIndex(client, self.index, _PROPERTIES)
+        self._note_index = note_index
+        self.index = f"{prefix}{name}"
+        self._batches = SystemIndex(client, self.index, _PROPERTIES)
 
     @property
     def identity(self) -> Identity | None:
         """Return the index's identity; it differs from a former one if the index was deleted or restored."""
-        return self._chunks.identity
+        return self._batches.identity
 
-    def defer(self, index: str, target: str, version: Lsn, chunks: Iterable[Sequence[Key]]) -> None:
-        """Store the keys of each chunk; durable when it returns. What is deferred twice is written twice.
+    def add(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
+        """Store the keys of each batch; durable when it returns. A stored batch with a newer version stays.
 
         Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be deferred or none.
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be stored; it may be called again.
         """
-        common = {"slot": self._slot, "index": index, "target": target, "version": version}
-        self._chunks.make()
-        self._chunks.write(
-            ("index", {"_id": uuid.uuid4().hex}, {**common, "keys": {"of": [list(key) for key in keys]}})
-            for keys in chunks
+        self._note_index(self._batches.make())
+        about = {"slot": self._slot, "generation": generation, "version": version}
+        self._batches.write(
+            (
+                "index",
+                _condition(self._id(generation, keys), version),
+                {**about, "keys": {"of": [list(key) for key in keys]}},
+            )
+            for keys in batches
         )
 
-    def count(self) -> int:
-        """Count the chunks; 0 means that all documents of changes that were read are durable."""
-        return self._chunks.count(self._slot_query())
+    def count(self, generations: Collection[str] | None = None) -> int:
+        """Count the batches, of all or of these generations; 0: all documents that were due are durable."""
+        return self._batches.count(self._query(generations))
 
-    def chunks(self, most: int) -> list[Chunk]:
-        """Read the oldest chunks, without their keys."""
-        found = self._chunks.oldest(self._slot_query(), most, ("index", "target", "version"))
-        return [_chunk(hit["_id"], hit["_source"]) for hit in found]
+    def oldest(self, most: int, *, with_keys: bool = True) -> list[KeyBatch]:
+        """Read at most `most` batches with the lowest versions, on request without their keys."""
+        fields = None if with_keys else ("generation", "version")
+        found = self._batches.oldest(self._query(), most, fields)
+        return [_batch(hit["_id"], hit["_source"]) for hit in found]
 
-    def chunk(self, identity: str) -> Chunk | None:
-        """Read one chunk with its keys; None where it is done."""
+    def get(self, identity: str) -> KeyBatch | None:
+        """Read one batch with its keys; None where it was deleted."""
         answer = self._client.read(path(self.index, "_doc", identity), allow=(404,))
         found = answer.json()
-        return _chunk(identity, found["_source"]) if found.get("found") else None
+        return _batch(identity, found["_source"]) if found.get("found") else None
 
-    def done(self, chunks: Iterable[Chunk]) -> None:
-        """Delete chunks: their documents are durable, or not needed any more."""
-        self._chunks.write(("delete", {"_id": chunk.id}, None) for chunk in chunks)
+    def done(self, batches: Iterable[KeyBatch]) -> None:
+        """Delete batches: their documents are durable, or not needed any more.
+
+        A batch that was deferred again meanwhile, at a newer version, stays.
+
+        Raises:
+            HeadraceError: as `add`.
+        """
+        self._batches.write(("delete", _condition(batch.id, batch.version), None) for batch in batches)
 
     def forget(self) -> None:
-        """Delete all chunks of the pipeline."""
-        while found := self.chunks(1_000):
-            self.done(found)
+        """Delete all batches of the sink."""
+        if not self._batches.refreshed():
+            return
+        query = {"conflicts": "proceed", "refresh": "true", **self._client.primaries()}
+        target = path(self.index, "_delete_by_query", query=query)
+        try:
+            self._client.call("POST", target, {"query": self._query()})
+        except HeadraceError as error:
+            if error.kind is not Kind.SINK_UNREACHABLE:  # else the cluster continues the deletion by itself
+                raise
 
-    def _slot_query(self) -> dict[str, Any]:
-        return {"term": {"slot": self._slot}}
+    def _query(self, generations: Collection[str] | None = None) -> dict[str, Any]:
+        terms: list[dict[str, Any]] = [{"term": {"slot": self._slot}}]
+        if generations is not None:
+            terms.append({"terms": {"generation": sorted(generations)}})
+        return {"bool": {"filter": terms}}
+
+    def _id(self, generation: str, keys: Sequence[Key]) -> str:
+        return hashlib.sha256(json.dumps([self._slot, generation, *keys]).encode()).hexdigest()
 
 
-def _chunk(identity: str, found: dict[str, Any]) -> Chunk:
+def _condition(identity: str, version: Lsn) -> dict[str, Any]:
+    """Return the parameters of an action that leaves a newer batch alone."""
+    return {"_id": identity, "version": version, "version_type": "external_gte"}
+
+
+def _batch(identity: str, found: dict[str, Any]) -> KeyBatch:
     keys = found.get("keys", {"of": ()})["of"]
-    return Chunk(identity, found["index"], found["target"], found["version"], tuple(map(tuple, keys)))
+    return KeyBatch(identity, found["generation"], found["version"], tuple(map(tuple, keys)))

@@ -149,8 +149,9 @@ class MetaIndex:
         self._client.call("DELETE", path(*position_request_document(self.index, self._slot)), allow=(404,))
 
     def delete(self) -> None:
-        """Delete the pipeline's state, deferred keys, quarantine and requests."""
-        DeferredKeys(self._client, self._slot, self._prefix).forget()
+        """Delete the state, the deferred keys of a pipeline, the quarantine and requests."""
+        if not self._sink:  # those of a secondary sink stay until its generations are deleted
+            self._deferred.forget()
         Quarantine(self._client, self._slot, self._prefix).forget()
         self._client.call("DELETE", path(*position_request_document(self.index, self._slot)), allow=(404,))
         for generation in (self._generations.load() or {}).get(_GENERATIONS, ()):

@@ -1,11 +1,91 @@
-"""The stored list of a pipeline's secondary sinks."""
+"""Store what a pipeline notes about its secondary sinks, in the cluster that keeps the state."""
 
 from __future__ import annotations
 
-from headrace.sinks.opensearch.client import Client
+import datetime as dt
+
+from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.deferred_keys import DeferredKeys
 from headrace.sinks.opensearch.meta import MetaIndex
-from headrace.sinks.opensearch.secondary_deferred_keys import SecondaryDeferredKeys
+from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.system_index import StateDocument, meta_index
+
+
+class SecondarySinkNotes:
+    """The deferred keys of one secondary sink, and why it is away; used from one thread.
+
+    While the sink counts as away, a document of the meta index says so, and documents are deferred without
+    trying the sink. Another one notes the identity of the index that holds the deferred keys, so that their
+    loss is noticed. The primary needs no such note: the state of the pipeline says where its keys are.
+
+    Args:
+        client: of the cluster that keeps the state.
+        slot: `SLOT/SINK`.
+        prefix: of that cluster's index names.
+
+    Attributes:
+        deferred: the deferred keys.
+    """
+
+    def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
+        self._client = client
+        self._away = path(meta_index(prefix), "_doc", f"{slot}.away")
+        self._index = (meta_index(prefix), "_doc", f"{slot}.deferred")
+        self._noted: Identity | None = None
+        self.deferred = DeferredKeys(
+            client, slot, prefix, name="headrace_deferred_secondary", note_index=self._note_index
+        )
+
+    def note_away(self, reason: str) -> None:
+        """Note that the sink does not answer, so that documents are deferred without trying it."""
+        now = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+        self._client.call("PUT", self._away, {"reason": reason, "updated_at": now})
+
+    def why_away(self) -> str | None:
+        """Return why the sink counts as away; None where it does not."""
+        answer = self._client.read(self._away, allow=(404,))
+        return str(answer.json()["_source"]["reason"]) if answer.ok else None
+
+    def note_available(self) -> None:
+        """Note that the sink accepts documents again."""
+        self._client.call("DELETE", self._away, allow=(404,))
+
+    def has_lost_keys(self) -> bool:
+        """Tell whether deferred keys were lost: their index was deleted, replaced or restored."""
+        noted = self._read_noted()
+        return noted is not None and noted.is_another(self.deferred.identity)
+
+    def give_up_lost_keys(self) -> None:
+        """Note the identity of the index as it is now."""
+        identity = self.deferred.identity
+        if identity is None:
+            self._delete_noted()
+        else:
+            self._client.call("PUT", path(*self._index), identity.to_json())
+
+    def forget(self) -> None:
+        """Delete all deferred keys and notes."""
+        self.note_available()
+        self._delete_noted()
+        self.deferred.forget()
+
+    def _note_index(self, identity: Identity) -> None:
+        """Note the index's identity before the first keys; a note of a former index stays."""
+        if self._noted == identity:
+            return
+        target = path(*self._index, query={"op_type": "create"})
+        if not self._client.call("PUT", target, identity.to_json(), allow=(409,)).ok:
+            noted = self._read_noted()  # perhaps of a closed index, whose history is unknown
+            if noted is not None and not noted.is_known and not noted.is_another(identity):
+                self._client.call("PUT", path(*self._index), identity.to_json())
+        self._noted = identity
+
+    def _read_noted(self) -> Identity | None:
+        answer = self._client.read(path(*self._index), allow=(404,))
+        return Identity.from_json(answer.json()["_source"]) if answer.ok else None
+
+    def _delete_noted(self) -> None:
+        self._client.call("DELETE", path(*self._index), allow=(404,))
 
 
 def sinks_document(client: Client, slot: str, prefix: str) -> StateDocument:
@@ -21,4 +101,4 @@ def forget_sink(client: Client, slot: str, prefix: str, name: str) -> None:
     """
     own = f"{slot}/{name}"
     MetaIndex(client, own, prefix).delete()
-    SecondaryDeferredKeys(client, own, prefix).forget()
+    SecondarySinkNotes(client, own, prefix).forget()

@@ -11,9 +11,10 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
+from headrace.model import Key, Lsn
 from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, PipelineState
-from headrace.sinks.opensearch.secondary_deferred_keys import EVERYTHING, Owed, SecondaryDeferredKeys
-from headrace.sinks.opensearch.secondary_sinks import forget_sink
+from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
+from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes, forget_sink
 from headrace.sinks.opensearch.system_index import SystemIndex
 from support.http_proxy import Answer, HttpProxy, Request
 from support.snapshots import Snapshot
@@ -32,67 +33,74 @@ STATE = PipelineState(
 
 
 @pytest.fixture
-def backlog(client: Client) -> Iterator[SecondaryDeferredKeys]:
-    one = SecondaryDeferredKeys(client, f"s{uuid.uuid4().hex[:8]}/b", PREFIX)
+def notes(client: Client) -> Iterator[SecondarySinkNotes]:
+    one = SecondarySinkNotes(client, f"s{uuid.uuid4().hex[:8]}/b", PREFIX)
     yield one
     one.forget()
 
 
-def test_a_document_has_one_entry_with_the_newest_version(
-    backlog: SecondaryDeferredKeys, client: Client
-) -> None:
-    backlog.add("g", [("1",), ("2",), ("a", "b")], 10)
-    backlog.add("g", [("1",)], 30)
-    backlog.add("g", [("1",), ("2",)], 20)
-    backlog.add("h", [EVERYTHING], 5)
-    SecondaryDeferredKeys(client, "s/c", PREFIX).add("g", [("1",)], 1)
-    assert backlog.oldest(10) == [
-        Owed("h", EVERYTHING, 5),
-        Owed("g", ("a", "b"), 10),
-        Owed("g", ("2",), 20),
-        Owed("g", ("1",), 30),
+def stored(notes: SecondarySinkNotes) -> list[tuple[str, tuple[Key, ...], Lsn]]:
+    return [(batch.generation, batch.keys, batch.version) for batch in notes.deferred.oldest(10)]
+
+
+def test_a_document_has_one_entry_with_the_newest_version(notes: SecondarySinkNotes, client: Client) -> None:
+    notes.deferred.add("g", [[("1",)], [("2",)], [("a", "b")]], 10)
+    notes.deferred.add("g", [[("1",)]], 30)
+    notes.deferred.add("g", [[("1",)], [("2",)]], 20)
+    notes.deferred.add("h", [[ALL_KEYS]], 5)
+    SecondarySinkNotes(client, "s/c", PREFIX).deferred.add("g", [[("1",)]], 1)
+    assert stored(notes) == [
+        ("h", (ALL_KEYS,), 5),
+        ("g", (("a", "b"),), 10),
+        ("g", (("2",),), 20),
+        ("g", (("1",),), 30),
     ]
-    assert (backlog.count(), backlog.count(["g"]), backlog.count(["x"])) == (4, 3, 0)
-    SecondaryDeferredKeys(client, "s/c", PREFIX).forget()
-    assert backlog.count() == 4
+    counted = notes.deferred
+    assert (counted.count(), counted.count(["g"]), counted.count(["x"])) == (4, 3, 0)
+    SecondarySinkNotes(client, "s/c", PREFIX).forget()
+    assert notes.deferred.count() == 4
 
 
-def test_what_is_due_again_meanwhile_stays(backlog: SecondaryDeferredKeys) -> None:
-    backlog.add("g", [("1",), ("2",)], 10)
-    taken = backlog.oldest(10)
-    backlog.add("g", [("1",)], 11)
-    backlog.done(taken)
-    assert backlog.oldest(10) == [Owed("g", ("1",), 11)]
-    backlog.done(taken)
-    assert backlog.count() == 1
+def test_what_is_due_again_meanwhile_stays(notes: SecondarySinkNotes) -> None:
+    notes.deferred.add("g", [[("1",)], [("2",)]], 10)
+    taken = notes.deferred.oldest(10)
+    notes.deferred.add("g", [[("1",)]], 11)
+    notes.deferred.done(taken)
+    assert stored(notes) == [("g", (("1",),), 11)]
+    notes.deferred.done(taken)
+    assert notes.deferred.count() == 1
 
 
 def test_its_loss_is_noticed_also_where_another_index_has_taken_its_place(client: Client) -> None:
     prefix = f"b{uuid.uuid4().hex[:8]}_"
-    one, other = SecondaryDeferredKeys(client, "s/b", prefix), SecondaryDeferredKeys(client, "s/c", prefix)
-    assert not one.is_lost()
-    one.add("g", [("1",)], 10)
-    assert not one.is_lost()
+    one, other = SecondarySinkNotes(client, "s/b", prefix), SecondarySinkNotes(client, "s/c", prefix)
+    assert not one.has_lost_keys()
+    one.deferred.add("g", [[("1",)]], 10)
+    assert not one.has_lost_keys()
     client.call("DELETE", f"/{prefix}headrace_deferred_secondary")
-    assert one.is_lost()
-    other.add("g", [("1",)], 10)
-    one.add("g", [("2",)], 11)
-    assert (one.is_lost(), SecondaryDeferredKeys(client, "s/b", prefix).is_lost(), other.is_lost()) == (
+    assert one.has_lost_keys()
+    other.deferred.add("g", [[("1",)]], 10)
+    one.deferred.add("g", [[("2",)]], 11)
+    assert (
+        one.has_lost_keys(),
+        SecondarySinkNotes(client, "s/b", prefix).has_lost_keys(),
+        other.has_lost_keys(),
+    ) == (
         True,
         True,
         False,
     )
-    one.renounce()
-    assert not one.is_lost()
+    one.give_up_lost_keys()
+    assert not one.has_lost_keys()
     client.call("DELETE", f"/{prefix}headrace_deferred_secondary")
-    one.renounce()
-    assert (one.is_lost(), other.is_lost()) == (False, True)
-    one.add("g", [("1",)], 12)
+    one.give_up_lost_keys()
+    assert (one.has_lost_keys(), other.has_lost_keys()) == (False, True)
+    one.deferred.add("g", [[("1",)]], 12)
     client.call("DELETE", f"/{prefix}headrace_deferred_secondary")
-    assert one.is_lost()
+    assert one.has_lost_keys()
     for each in (one, other):
         each.forget()
-        assert not each.is_lost()
+        assert not each.has_lost_keys()
     client.call("DELETE", f"/{prefix}headrace_meta")
 
 
@@ -100,26 +108,26 @@ def test_what_waited_since_a_snapshot_that_is_restored_is_lost(
     opensearch: EmbeddedOpenSearch, client: Client
 ) -> None:
     prefix = f"b{uuid.uuid4().hex[:8]}_"
-    one = SecondaryDeferredKeys(client, "s/b", prefix)
-    one.add("g", [("1",)], 10)
+    one = SecondarySinkNotes(client, "s/b", prefix)
+    one.deferred.add("g", [[("1",)]], 10)
     snapshot = Snapshot(opensearch, f"{prefix}headrace_deferred_secondary")
-    one.add("g", [("2",)], 11)
+    one.deferred.add("g", [[("2",)]], 11)
     snapshot.close()
-    assert not one.is_lost(), "closed is not lost"
+    assert not one.has_lost_keys(), "closed is not lost"
     snapshot.restore()
-    assert one.is_lost()
-    one.add("g", [("3",)], 12)
-    assert (one.is_lost(), SecondaryDeferredKeys(client, "s/b", prefix).is_lost()) == (True, True)
-    one.renounce()
-    assert not one.is_lost()
+    assert one.has_lost_keys()
+    one.deferred.add("g", [[("3",)]], 12)
+    assert (one.has_lost_keys(), SecondarySinkNotes(client, "s/b", prefix).has_lost_keys()) == (True, True)
+    one.give_up_lost_keys()
+    assert not one.has_lost_keys()
 
     known = SystemIndex(client, f"{prefix}headrace_deferred_secondary", {}).identity
     assert known is not None
     client.call("PUT", f"/{prefix}headrace_meta/_doc/s%2Fb.deferred", {"index": known.uuid})
-    again = SecondaryDeferredKeys(client, "s/b", prefix)
-    again.add("g", [("4",)], 13)
+    again = SecondarySinkNotes(client, "s/b", prefix)
+    again.deferred.add("g", [[("4",)]], 13)
     snapshot.restore_in_place()
-    assert again.is_lost(), "a note of an older version is completed"
+    assert again.has_lost_keys(), "a note of an older version is completed"
     for name in ("meta", "deferred_secondary"):
         client.call("DELETE", f"/{prefix}headrace_{name}")
 
@@ -143,7 +151,7 @@ def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: Embed
         known = own.load()
         assert known is not None
         own.save(replace(known, generations=(GenerationState("users", "users_ab_1", "u", "ab", 1),)))
-        SecondaryDeferredKeys(client, "s/b", prefix).add("users_ab_1", [("1",)], 10)
+        SecondarySinkNotes(client, "s/b", prefix).deferred.add("users_ab_1", [[("1",)]], 10)
 
         front.spoil = cut_off
         with pytest.raises(HeadraceError):
@@ -154,17 +162,17 @@ def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: Embed
         assert again is not None
         assert again.generations == (), "what it lacks is not known any more"
         forget_sink(client, "s", prefix, "b")
-        assert SecondaryDeferredKeys(client, "s/b", prefix).count() == 0
+        assert SecondarySinkNotes(client, "s/b", prefix).deferred.count() == 0
         for name in ("meta", "deferred_secondary"):
             client.call("DELETE", f"/{prefix}headrace_{name}")
 
 
-def test_the_mark_says_why_nobody_waits(backlog: SecondaryDeferredKeys) -> None:
-    assert backlog.why_away() is None
-    backlog.away("it is full")
-    assert backlog.why_away() == "it is full"
-    backlog.back()
-    assert backlog.why_away() is None
+def test_the_mark_says_why_nobody_waits(notes: SecondarySinkNotes) -> None:
+    assert notes.why_away() is None
+    notes.note_away("it is full")
+    assert notes.why_away() == "it is full"
+    notes.note_available()
+    assert notes.why_away() is None
 
 
 def test_an_index_that_the_cluster_refuses_to_make_is_told_of(opensearch: EmbeddedOpenSearch) -> None:

@@ -1,4 +1,4 @@
-"""A sink beside others: whose failure is it, and under which name does it get a document?"""
+"""A sink beside others: whose failure is it?"""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
+from headrace.pipeline.worker.failure_policy import SinkFailure, SinkFailureWriter
 from headrace.sinks.base import DocumentWriter, WriteResult
-from headrace.sinks.several import ApartWriter, PlainWriter, SinkFailure
+from headrace.sinks.plain import PlainWriter
 from headrace.testing.memory_sink import MemorySink
 
 
@@ -40,7 +41,7 @@ class Failing(DocumentWriter):
 @pytest.mark.parametrize("kind", [Kind.SINK_BUSY, Kind.AUTHENTICATION, Kind.SINK_REJECTED])
 def test_whatever_a_sink_fails_of_is_its_own_failure(kind: Kind) -> None:
     with pytest.raises(SinkFailure, match="full") as failed:
-        ApartWriter(Failing(HeadraceError(kind, "full", "Wait."))).write(operations(1))
+        SinkFailureWriter(Failing(HeadraceError(kind, "full", "Wait."))).write(operations(1))
     assert (failed.value.kind, failed.value.remedy) == (kind, "Wait.")
     assert isinstance(pickle.loads(pickle.dumps(failed.value)), SinkFailure)
 
@@ -48,27 +49,9 @@ def test_whatever_a_sink_fails_of_is_its_own_failure(kind: Kind) -> None:
 def test_what_fails_on_the_way_to_a_sink_is_not_its_failure() -> None:
     sink = MemorySink()
     with pytest.raises(HeadraceError, match="the database is away") as failed:
-        ApartWriter(sink).write(broken())
+        SinkFailureWriter(sink).write(broken())
     assert not isinstance(failed.value, SinkFailure)
-    assert ApartWriter(sink).write(operations(3)).upserted == 3
-
-
-def test_a_sink_without_generations_gets_the_name_that_people_know() -> None:
-    sink = MemorySink(reject=lambda it: "odd" if it.id == "2" else None)
-    writer = PlainWriter(lambda: sink, {"users_ab_1": "users"})
-    result = writer.write(operations(3, "users_ab_1"))
-    assert set(sink.documents("users")) == {"0", "1"}
-    assert [(one.index, one.id) for one in result.rejected] == [("users_ab_1", "2")]
-    writer.close()
-    assert sink.closed
-
-
-def test_what_a_guest_raises_is_an_error_with_a_remedy_and_what_it_is_given_stays_what_it_is() -> None:
-    with pytest.raises(HeadraceError, match="a sink failed: ZeroDivisionError") as failed:
-        PlainWriter(lambda: Failing(ZeroDivisionError()), {}).write(operations(1))
-    assert failed.value.kind is Kind.SINK_BUSY
-    with pytest.raises(HeadraceError, match="the database is away"):
-        PlainWriter(MemorySink, {}).write(broken())
+    assert SinkFailureWriter(sink).write(operations(3)).upserted == 3
 
 
 def test_a_sink_that_cannot_be_opened_fails_when_it_is_written_to_until_it_can_be() -> None:
@@ -80,7 +63,7 @@ def test_a_sink_that_cannot_be_opened_fails_when_it_is_written_to_until_it_can_b
             raise error
         return sink
 
-    writer = ApartWriter(PlainWriter(opened, {}))
+    writer = SinkFailureWriter(PlainWriter(opened, {}))
     with pytest.raises(SinkFailure, match="it is locked"):
         writer.write(operations(1))
     assert [writer.write(operations(1)).upserted for _ in range(2)] == [1, 1]

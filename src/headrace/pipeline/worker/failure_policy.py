@@ -1,0 +1,231 @@
+"""Decide what a worker does while its sink fails: wait, give up soon, or defer the documents (decision 0068).
+
+The primary sink is waited for. A batch has some seconds for a secondary sink. What the sink has not taken by
+then is deferred in the cluster that keeps the state, and `CatchUp` writes it later. So a batch is done when
+its documents are durable in that cluster, and durable or deferred for each secondary sink.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+from tenacity import Retrying, retry_if_exception
+
+from headrace.errors import HeadraceError, Kind, Retry, retrying
+from headrace.model import DocumentOperation, Key, Lsn
+from headrace.sinks.base import DocumentWriter, WriteResult
+from headrace.sinks.opensearch import DeferredKeys
+from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
+
+LIMIT_SECONDS = 5.0
+"""How long a batch sends requests to a secondary sink; the last one may take as long again."""
+
+_CHECK_SECONDS = 1.0
+UNAVAILABLE = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
+"""The errors of a cluster that does not take documents now."""
+
+
+class SinkFailure(HeadraceError):  # noqa: N818 - as opposed to errors of what is written
+    """A secondary sink failed, as opposed to an error in assembling what is written to it."""
+
+    @classmethod
+    def of(cls, error: HeadraceError) -> SinkFailure:
+        """Return the error as a failure of the sink."""
+        return cls(error.kind, error.cause, error.remedy, error.detail)
+
+
+def is_from_sink(error: BaseException) -> bool:
+    """Whether an error comes from a secondary sink, and not from the cluster that keeps the state."""
+    return isinstance(error, SinkFailure) or (isinstance(error, HeadraceError) and error.kind in UNAVAILABLE)
+
+
+class SinkFailureWriter(DocumentWriter):
+    """Separates the failures of a secondary sink from those of the iterator that yields its operations.
+
+    Args:
+        writer: owned from now on; closed with this one.
+    """
+
+    def __init__(self, writer: DocumentWriter) -> None:
+        self._writer = writer
+
+    def write(self, operations: Iterable[DocumentOperation]) -> WriteResult:
+        """Write all operations.
+
+        Raises:
+            SinkFailure: the sink's own failure.
+            HeadraceError: what iterating over `operations` raised.
+        """
+        raised: list[HeadraceError] = []
+
+        def watched() -> Iterator[DocumentOperation]:
+            try:
+                yield from operations
+            except HeadraceError as error:
+                raised.append(error)
+                raise
+
+        try:
+            return self._writer.write(watched())
+        except HeadraceError as error:
+            if error in raised:
+                raise
+            raise SinkFailure.of(error) from error
+
+    def close(self) -> None:
+        """Close the writer."""
+        self._writer.close()
+
+
+class FailurePolicy(Protocol):
+    """What a worker does while its sink fails."""
+
+    def begin_batch(self) -> None:
+        """Begin to count the time that a batch waits for the sink."""
+
+    def attempts(self) -> Retrying:
+        """Return the attempts of an action in which the sink takes part."""
+        ...
+
+    def is_away(self) -> bool:
+        """Whether documents are deferred without trying the sink."""
+        ...
+
+    def note_failure(self, error: HeadraceError) -> None:
+        """Note that the sink is away; the caller then defers the documents.
+
+        Raises:
+            HeadraceError: the error itself, where it is not the sink's or nothing is deferred for it.
+        """
+
+    def defer(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
+        """Store keys durably, whose documents are written later."""
+
+
+class WaitForSink:
+    """The policy of the primary sink: actions are repeated until they succeed.
+
+    Args:
+        deferred: takes the keys of large changes.
+    """
+
+    def __init__(self, deferred: DeferredKeys) -> None:
+        self._deferred = deferred
+
+    def begin_batch(self) -> None:
+        """Do nothing."""
+
+    def attempts(self) -> Retrying:
+        """Return attempts without an end."""
+        return retrying()
+
+    def is_away(self) -> bool:
+        """Return False."""
+        return False
+
+    def note_failure(self, error: HeadraceError) -> None:
+        """Raise the error."""
+        raise error
+
+    def defer(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
+        """Store keys; see `DeferredKeys.add`."""
+        self._deferred.add(generation, batches, version)
+
+
+class GiveUpSoon:
+    """The policy for a secondary sink where no batch waits: an action fails after some seconds.
+
+    Args:
+        ending: ends all attempts once it is set.
+    """
+
+    def __init__(self, ending: threading.Event | None = None) -> None:
+        self._ending = ending or threading.Event()
+
+    def begin_batch(self) -> None:
+        """Do nothing."""
+
+    def attempts(self) -> Retrying:
+        """Return the attempts of some seconds."""
+        return _attempts_until(time.monotonic() + LIMIT_SECONDS, longest=2.0, ending=self._ending)
+
+    def is_away(self) -> bool:
+        """Return False."""
+        return False
+
+    def note_failure(self, error: HeadraceError) -> None:
+        """Raise the error."""
+        raise error
+
+    def defer(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
+        """Do nothing: what does not apply changes defers nothing.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError
+
+
+class DeferDocuments:
+    """The policy for a secondary sink beside the stream: documents that it does not take are deferred.
+
+    Args:
+        notes: of the sink.
+    """
+
+    def __init__(self, notes: SecondarySinkNotes) -> None:
+        self._notes = notes
+        self._end = self._next_check = 0.0
+        self._away = False
+
+    def begin_batch(self) -> None:
+        """Begin the seconds that the batch has for the sink."""
+        self._end = time.monotonic() + LIMIT_SECONDS
+
+    def attempts(self) -> Retrying:
+        """Return the attempts until the seconds of the batch are over."""
+        return _attempts_until(self._end, longest=1.0)
+
+    def is_away(self) -> bool:
+        """Whether a task of this or another process has noted that the sink is away."""
+        if time.monotonic() >= self._next_check:
+            self._next_check = time.monotonic() + _CHECK_SECONDS
+            with contextlib.suppress(HeadraceError):
+                self._away = self._notes.why_away() is not None
+        return self._away
+
+    def note_failure(self, error: HeadraceError) -> None:
+        """Note that the sink is away: no task waits for it until it has taken a document.
+
+        Raises:
+            HeadraceError: the error, where it is not the sink's.
+        """
+        if not is_from_sink(error):
+            raise error
+        self._away, self._next_check = True, time.monotonic() + _CHECK_SECONDS
+        for attempt in retrying():
+            with attempt:
+                self._notes.note_away(str(error))
+
+    def defer(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
+        """Store each key as a batch: each counts, and what is deferred again replaces itself."""
+        single = [[key] for keys in batches for key in keys]
+        for attempt in retrying():
+            with attempt:
+                self._notes.deferred.add(generation, single, version)
+
+
+def _attempts_until(end: float, longest: float, ending: threading.Event | None = None) -> Retrying:
+    """Return attempts that end with the sink's first failure after `end`; others are repeated for ever."""
+    ended = ending or threading.Event()
+
+    def is_retryable(error: BaseException) -> bool:
+        if not isinstance(error, HeadraceError) or error.retry is not Retry.BACK_OFF or ended.is_set():
+            return False
+        return not (is_from_sink(error) and time.monotonic() > end)
+
+    return retrying(longest=longest, ending=ended).copy(retry=retry_if_exception(is_retryable))
