@@ -5,7 +5,6 @@ The maps hold names and values of all rows behind each other, so each is one `ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 
 import numpy as np
@@ -178,10 +177,3 @@ class _Columns:
         offsets[1:] = (every[:, None] + ends).ravel()
         data = b"".join(names) * len(rows)
         return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
-
-
-def progress_batch(lsn: int, version: int, details: Mapping[str, str] | None = None) -> pa.RecordBatch:
-    """Return one `progress` row: applied position `lsn`, document version `version` (bytes), `details`."""
-    after = None if details is None else list(details.items())
-    row = {"op": Op.PROGRESS.value, "after": after, "_commit_lsn": lsn, "_commit_seq": version}
-    return pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)

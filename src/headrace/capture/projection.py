@@ -6,7 +6,6 @@ decoded and never copied, whatever their size.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -64,25 +63,3 @@ def widest_values(projection: Projection | None, relations: Iterable[Relation]) 
 def covers(projection: Projection, other: Projection) -> bool:
     """Return whether `projection` keeps everything that `other` keeps."""
     return all(columns <= projection.get(table, _NOTHING) for table, columns in other.items())
-
-
-def to_text(projection: Projection) -> str:
-    """Return the projection as text, for a source option."""
-    return json.dumps(
-        [
-            [table.schema, table.name, sorted(columns.leading), sorted(columns.compared)]
-            for table, columns in projection.items()
-        ]
-    )
-
-
-def from_text(text: str) -> Projection:
-    """Read the projection that `to_text` wrote.
-
-    Raises:
-        ValueError, TypeError: `to_text` did not write it.
-    """
-    return {
-        TableName(schema, table): KeptColumns(frozenset(leading), frozenset(compared))
-        for schema, table, leading, compared in json.loads(text)
-    }

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from headrace.capture import projection
-from headrace.capture.projection import Projection
-from headrace.catalog.needs import Needs, from_text
 from headrace.datasources.options import DatabaseOptions, parse_by_table, parse_size
 from headrace.errors import HeadraceError
 from headrace.model import TableName, parse_lsn
@@ -22,8 +17,8 @@ _NAME_BYTES = 63
 Envelope = Literal["rows", "changes", "elements"]
 
 
-class PublicCdcOptions(DatabaseOptions):
-    """The public options of `postgres_cdc`."""
+class CdcOptions(DatabaseOptions):
+    """The options of `postgres_cdc`."""
 
     slot_name: str = Field(
         description="the replication slot, like `spark_orders`; the source is its only reader"
@@ -224,47 +219,3 @@ class PublicCdcOptions(DatabaseOptions):
     def form(self) -> Envelope:
         """Return the envelope, given or derived."""
         return self.envelope or ("changes" if self.one_table is None else "rows")
-
-
-class CdcOptions(PublicCdcOptions):
-    """The options of `postgres_cdc`, with the internal ones that Headrace's own queries set.
-
-    The internal options are marked `exclude`: no message proposes them.
-    """
-
-    progress: bool = Field(default=False, exclude=True, description="add a row with the batch's position")
-    shares: int = Field(
-        1, gt=0, exclude=True, description="how many tasks share the documents of a large batch"
-    )
-    document_needs: str | None = Field(
-        None, exclude=True, description="what documents need of each table, see headrace.catalog.needs"
-    )
-    document_columns: str | None = Field(
-        None, exclude=True, description="the columns that are handed on, see headrace.capture.projection"
-    )
-    continues: dict[str, Any] | None = Field(
-        None,
-        exclude=True,
-        description="JSON: system, timeline, database and lsn of what was made of this log",
-    )
-    held_file: Path | None = Field(
-        None, exclude=True, description="the file that says how far the slot may be confirmed"
-    )
-    trouble_file: Path | None = Field(
-        None, exclude=True, description="the file that says what keeps the source from reading"
-    )
-
-    @field_validator("continues", mode="before")
-    @classmethod
-    def _parse_json(cls, value: object) -> object:
-        return json.loads(value) if isinstance(value, str) else value
-
-    @property
-    def needs(self) -> Needs | None:
-        """Return `document_needs` by table and column."""
-        return None if self.document_needs is None else from_text(self.document_needs)
-
-    @property
-    def kept_columns(self) -> Projection | None:
-        """Return `document_columns` by table."""
-        return None if self.document_columns is None else projection.from_text(self.document_columns)

@@ -41,11 +41,17 @@ class ChangePartition(InputPartition):
     ) -> None:
         self.descriptions = descriptions
         self.absences = absences
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-        self.stream = sink.getvalue().to_pybytes()
+        self.stream = to_ipc(batches)
+
+
+def to_ipc(batches: Iterable[pa.RecordBatch]) -> bytes:
+    """Return changes (in `CHANGES_SCHEMA`) as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
 def split_rows(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordBatch]]:

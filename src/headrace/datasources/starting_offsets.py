@@ -9,8 +9,8 @@ from typing import Any
 from headrace.capture import Offset
 from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.initial_snapshot import SnapshotProgress
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
-from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Lsn, format_lsn, parse_lsn
 
 _LOG = logging.getLogger(__name__)
 _BEGAN = "began"
@@ -25,11 +25,8 @@ def first_offset(options: CdcOptions, confirmed: Lsn, flushed_position: Callable
         flushed_position: returns how far the log is written (bytes).
 
     Raises:
-        HeadraceError: CONTINUITY, where the slot cannot give what is asked for, or not what follows the
-            documents.
+        HeadraceError: CONTINUITY, where the slot cannot give what is asked for.
     """
-    if options.continues is not None:
-        _check_applied(options.slot_name, confirmed, applied_offset(options.continues).lsn)
     starts = options.starting_offsets
     if options.reads_first:
         return Offset(confirmed).to_json() | SnapshotProgress().to_json()
@@ -44,7 +41,7 @@ def first_offset(options: CdcOptions, confirmed: Lsn, flushed_position: Callable
             f"{format_lsn(confirmed)} to {format_lsn(flushed)}",
             "Choose a place between them, or earliest, latest or snapshot.",
         )
-    if wanted > confirmed and options.continues is None:
+    if wanted > confirmed:
         _LOG.warning(
             "the slot %r stands at %s: %d bytes of log up to %s are skipped, as startingOffsets=%s says",
             options.slot_name,
@@ -54,21 +51,6 @@ def first_offset(options: CdcOptions, confirmed: Lsn, flushed_position: Callable
             starts,
         )
     return Offset(wanted).to_json()
-
-
-def applied_offset(continues: Mapping[str, Any]) -> Offset:
-    """Return the position up to which documents were written."""
-    return Offset(parse_lsn(str(continues["lsn"])), last=KnownCommit.from_json(continues.get("last")))
-
-
-def _check_applied(slot: str, confirmed: Lsn, applied: Lsn) -> None:
-    if confirmed > applied:
-        raise HeadraceError(
-            Kind.CONTINUITY,
-            f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(applied)}, which was "
-            "applied last: it was made anew or moved by somebody else, and what lies between is lost",
-            BACKFILL_AGAIN,
-        )
 
 
 def keep_batch_start(start: Mapping[str, Any], initial: Mapping[str, Any] | None) -> dict[str, Any]:

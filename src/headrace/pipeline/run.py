@@ -43,7 +43,8 @@ from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.shutdown import settle
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
-from headrace.pipeline.stream.documents_query import DocumentsQuery, Following
+from headrace.pipeline.stream.documents_query import DocumentsQuery
+from headrace.pipeline.stream.documents_source import Following
 from headrace.pipeline.supervisor import QueryEnd, RunContext, RunningQuery, Supervisor, needs_of
 from headrace.pipeline.worker.plan import Work
 from headrace.postgres.connection import Connection, connect

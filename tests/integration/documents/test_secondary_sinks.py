@@ -18,6 +18,7 @@ from headrace.pipeline.stream.catch_up import CatchUp
 from headrace.pipeline.worker import secondary_writer
 from headrace.pipeline.worker.plan import Connections, Work
 from headrace.pipeline.worker.secondary_writer import AllSinks, SecondaryWorker
+from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker
 from headrace.sinks.opensearch import (
     Endpoint,
@@ -83,8 +84,7 @@ class World(IndexedDatabase):
         rows = [{**about, "before": key, "after": None if op is Op.DELETE else key} for key in keys] or [
             about
         ]
-        progress = {"op": Op.PROGRESS.value, "_commit_lsn": end, "_commit_seq": end}
-        self.sinks.apply(pa.Table.from_pylist([*rows, progress], schema=CHANGES_SCHEMA))
+        self.sinks.apply(Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end, end))
         return time.monotonic() - began
 
     def rows(self) -> dict[str, str]:

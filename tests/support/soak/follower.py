@@ -11,14 +11,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.signals import ConfirmLimit
-from headrace.datasources.partitioning import plan_tasks
-from headrace.model import CHANGES_SCHEMA
+from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.slot import SlotFacts, drop_slot, read_slot
@@ -139,8 +136,8 @@ class Follower:
         if end == self._position:
             return False
         batches = self._stream.changes(self._position, end)
-        parts = plan_tasks(batches, end.lsn, end.version, self._tuning.shares, least_rows=1)
-        self._note([self._worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts])
+        tasks = plan_tasks(batches, end.lsn, end.version, self._tuning.shares, least_rows=1)
+        self._note([self._worker.apply(task) for task in tasks])
         self._position = end
         self.batches += 1
         return True

@@ -6,12 +6,9 @@ Its tasks write the documents. A thread beside it saves the applied position and
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,12 +19,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.capture import projection
+from headrace.capture.projection import covers
 from headrace.capture.signals import ConfirmLimit
-from headrace.catalog.needs import Needs, to_text
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
-from headrace.pipeline.stream.documents_source import COUNTS, PLAN_FILE_OPTION, LiveDocuments
+from headrace.pipeline.stream.documents_source import (
+    COUNTS,
+    SETTINGS_OPTION,
+    Following,
+    LiveDocuments,
+    SourceSettings,
+)
 from headrace.pipeline.stream.plan_reload import PlanReload
 from headrace.pipeline.stream.progress import ProgressTracker
 from headrace.pipeline.worker.plan import PLAN_OPTION, Work
@@ -41,32 +43,6 @@ _PROGRESS_SECONDS, _PROGRESS_POLL = 0.5, 0.005
 _TAKEN_POLL = 0.02
 _DONE = "done"
 _QUERY = "query-"
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """What the source of the documents query follows.
-
-    Attributes:
-        slot: the name of the slot.
-        publication: the name of the publication.
-        needs: what the plan needs of the log.
-        continues: the log that the documents come from, and the position before which nothing is read again.
-        applied: the slot is confirmed up to here; less than that position where documents are deferred.
-        deferred: whether documents are deferred.
-    """
-
-    slot: str
-    publication: str
-    needs: Needs
-    continues: Mapping[str, Any]
-    applied: Lsn
-    deferred: bool = False
-
-    @property
-    def start(self) -> str:
-        """Where the source begins: at the slot's position, or behind the deferred changes."""
-        return str(self.continues["lsn"]) if self.deferred else "earliest"
 
 
 def make_folder(scratch: Path) -> Path:
@@ -100,23 +76,18 @@ class DocumentsQuery:
         self._projection = work.plan.projection
         confirm_limit = ConfirmLimit(folder / "held")
         confirm_limit.set(following.applied)
+        settings = SourceSettings(
+            following,
+            self._projection,
+            max_tasks=spark.sparkContext.defaultParallelism,
+            confirm_limit=confirm_limit.path,
+            reader_status=self.reader_status,
+            plan_reload=self._reload_plan,
+        )
         counts_of_batches = (
             spark.readStream.format(LiveDocuments.name())
             .options(**options)
-            .option("url", work.connections.database)
-            .option("slotName", following.slot)
-            .option("publicationName", following.publication)
-            .option("createSlot", "false")
-            .option("startingOffsets", following.start)
-            .option("progress", "true")
-            .option("shares", str(spark.sparkContext.defaultParallelism))
-            .option("maxBytesPerTrigger", "32m")
-            .option("documentNeeds", to_text(following.needs))
-            .option("documentColumns", projection.to_text(self._projection))
-            .option("continues", json.dumps(dict(following.continues)))
-            .option("heldFile", str(confirm_limit.path))
-            .option("troubleFile", str(self.reader_status))
-            .option(PLAN_FILE_OPTION, str(self._reload_plan.path))
+            .option(SETTINGS_OPTION, settings.to_option())
             .load()
         )
         spark.sparkContext.setLocalProperty(POOL, STREAM)  # the query's thread takes it over
@@ -145,7 +116,7 @@ class DocumentsQuery:
             the former plan any more. None where the query does not get there, or where changes are read
             without a column that the plan needs.
         """
-        if not projection.covers(self._projection, work.plan.projection):
+        if not covers(self._projection, work.plan.projection):
             return None
         plan = work.to_options()[PLAN_OPTION]
         if plan == self._plan and not self._plan_number:

@@ -19,12 +19,12 @@ import pyarrow.compute as pc
 from tenacity import Retrying, retry_if_exception, wait_exponential_jitter
 from tenacity.nap import sleep_using_event
 
-from headrace.datasources.partitioning import Task
 from headrace.errors import HeadraceError, Kind, Retry, retrying
 from headrace.model import Key, Lsn, Op, key_of_id
 from headrace.pipeline.worker.deferral import Deferral, Portion
 from headrace.pipeline.worker.delivery import Delivery
 from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch.documents import ids, refresh
@@ -121,10 +121,10 @@ class DeferringWorker(SecondaryWorker):
         self._away = False
         self._next_look = 0.0
 
-    def do(self, task: Task) -> WrittenBatch:
+    def apply(self, task: Task) -> WrittenBatch:
         """Bring every document that the changes touch up to date in this sink, or defer it."""
         self._end = time.monotonic() + LIMIT_SECONDS
-        return super().do(task)
+        return super().apply(task)
 
     def _write(self, portion: Portion, version: Lsn) -> WriteResult:
         if not self._is_away():
@@ -194,14 +194,13 @@ class AllSinks:
         self._thread = ThreadPoolExecutor(1, "headrace-beside")
         self._threads = ThreadPoolExecutor(len(self._secondary), "headrace-sink")
 
-    def apply(self, changes: pa.Table) -> WrittenBatch:
-        """Apply changes to all sinks; the counts are those of the primary sink.
+    def apply(self, task: Task) -> WrittenBatch:
+        """Apply a task's changes to all sinks; the counts are those of the primary sink.
 
         Raises:
             HeadraceError: an error that is not retryable; from a secondary sink only a refused document of an
                 index with the policy to stop.
         """
-        task = Task.of(changes)
         beside = self._secondary
         if _truncates(task.rows):
             # Plain sinks read existing keys from the primary cluster, so they come before it deletes them.
@@ -210,7 +209,7 @@ class AllSinks:
             self._run_all(plain, task)
         others = self._thread.submit(self._run_all, beside, task)
         try:
-            result = self.primary.do(task)
+            result = self.primary.apply(task)
         finally:
             wait([others])
         others.result()
@@ -224,7 +223,7 @@ class AllSinks:
             worker.close()
 
     def _run_all(self, secondary: Sequence[DeferringWorker], task: Task) -> None:
-        futures = [self._threads.submit(worker.do, task) for worker in secondary]
+        futures = [self._threads.submit(worker.apply, task) for worker in secondary]
         wait(futures)
         for future in futures:
             future.result()

@@ -11,11 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-import pyarrow as pa
 from tenacity import Retrying
 
 from headrace.assembly import Assembler, Refuse
-from headrace.datasources.partitioning import Task
 from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName, key_of_id
 from headrace.model.failpoints import reach
@@ -23,6 +21,7 @@ from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, h
 from headrace.pipeline.worker.delivery import Delivery
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.rate_limit import limit_rate
+from headrace.pipeline.worker.task import Task
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
@@ -86,19 +85,12 @@ class Worker:
         """The work of the secondary sinks, which other workers do."""
         return self._work.secondary
 
-    def apply(self, changes: pa.Table) -> WrittenBatch:
-        """Bring every document that `changes` touch up to date, or defer it.
-
-        Args:
-            changes: in `CHANGES_SCHEMA`, with the batch's progress row.
+    def apply(self, task: Task) -> WrittenBatch:
+        """Bring every document that the task's changes touch up to date, or defer it.
 
         Raises:
             HeadraceError: an error that is not retryable.
         """
-        return self.do(Task.of(changes))
-
-    def do(self, task: Task) -> WrittenBatch:
-        """Apply the changes of a task; see `apply`."""
         if not task.rows.num_rows:
             self._warm_up()
             return WrittenBatch(task.position, 0)

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-import pyarrow as pa
-
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, SINK_OPTION, Work
 from headrace.pipeline.worker.secondary_writer import AllSinks, SecondaryWorker
+from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
 
 
 class Applier(Protocol):
     """Brings documents up to date with changes."""
 
-    def apply(self, changes: pa.Table) -> WrittenBatch:
-        """Apply changes; see `Worker.apply`."""
+    def apply(self, task: Task) -> WrittenBatch:
+        """Apply a task's changes; see `Worker.apply`."""
         ...
 
 
