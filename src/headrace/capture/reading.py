@@ -36,7 +36,7 @@ from headrace.capture.recognition import Recognition
 from headrace.capture.relation_routing import DocumentRouting, RelationRouting, RootRouting
 from headrace.capture.rows import Absence
 from headrace.capture.schema_guard import GuardedRouting, PlannedTable
-from headrace.capture.signals import ConfirmLimit, ReaderStatus
+from headrace.capture.signals import SignalFiles
 from headrace.capture.spool import Room, SpoolFullError
 from headrace.capture.streamed_transactions import StreamedTransactions
 from headrace.capture.transactions import COMMIT
@@ -98,8 +98,8 @@ class StreamSettings:
             behind the start, whose changes are then read again.
         same_timeline: refuse a promoted standby even if it has everything that was read, because documents
             depend on the old log too.
-        held: a file with the limit for confirmation, see `ConfirmLimit`.
-        trouble: the status file for other processes of this machine, see `ReaderStatus`.
+        signals: limit the confirmation and report errors, for another process of this machine; None: there
+            is none.
         holder: the connection that created the slot, where it is temporary. Only this connection can stream
             it, and the slot ends with it. So it is never closed early and the backlog is not read through
             SQL.
@@ -127,13 +127,12 @@ class StreamSettings:
     origin: LogOrigin | None = None
     read: Offset | None = None
     same_timeline: bool = False
-    held: Path | None = None
-    trouble: Path | None = None
+    signals: SignalFiles | None = None
     holder: ReplicationConnection | None = field(default=None, repr=False)
 
     def confirmable(self, position: Lsn) -> Lsn:
         """Return up to where the slot may be confirmed now, at most `position`."""
-        return position if self.held is None else ConfirmLimit(self.held).limit(position)
+        return position if self.signals is None else min(position, self.signals.confirm_limit())
 
 
 def give_back_after(seconds: float, depth: int) -> float:
@@ -175,7 +174,6 @@ class LogReader:
         self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self.origin = settings.origin
-        self._status = ReaderStatus(settings.trouble)
         self._streams_only = settings.backlog_bytes is None or settings.holder is not None
         self._holder_used = False
         self._backlog_failed_at: Lsn | None = None
@@ -230,9 +228,17 @@ class LogReader:
                 if error.retry is Retry.NEVER:
                     raise
                 _LOG.warning("%s; connecting again", error)
-                self._status.write(error)
+                self._signal(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             self._closing.wait(pause)
+
+    def _signal(self, error: HeadraceError | None) -> None:
+        """Tell the other process which error keeps this one from reading, or that it reads."""
+        signals = self._settings.signals
+        if signals is not None and error is not None:
+            signals.report_error(error)
+        elif signals is not None:
+            signals.clear_error()
 
     def _await_room(self) -> None:
         while not self._closing.is_set() and not self._buffer.wait_for_room(_FULL_SECONDS):
@@ -306,7 +312,7 @@ class LogReader:
             )
         except HeadraceError as error:
             raise with_reader(connection, settings.slot, error) from error
-        self._status.clear()
+        self._signal(None)
         self._translation.restart(resume)
         self._frames, self._arrived = _PendingFrames(), time.monotonic()
         while not self._closing.is_set():
@@ -521,7 +527,7 @@ class LogReader:
             if not readers:
                 self._streams_only = True
                 return
-            self._status.clear()
+            self._signal(None)
             start = self._translation.position
             self._translation.restart(start)
             begin = self._recognition.beginning(start.lsn)

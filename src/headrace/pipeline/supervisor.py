@@ -136,7 +136,7 @@ class Supervisor:
             context.board,
             context.lock,
             catalog=running.altered,
-            reader_status=query.reader_status,
+            signals=query.signals,
         ) as watch:
             while not stopping.is_set():
                 if not query.active:

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headrace.capture.projection import KeptColumns
-from headrace.capture.signals import ConfirmLimit
+from headrace.capture.signals import SignalFiles
 from headrace.catalog.needs import ColumnNeed, TableNeeds
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError
@@ -25,7 +25,6 @@ from headrace.pipeline.stream.documents_source import (
     LiveReader,
     SourceSettings,
 )
-from headrace.pipeline.stream.plan_reload import PlanReload
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
 from headrace.pipeline.worker.task import LEAST_ROWS, TaskShare
 from headrace.postgres.connection import connect, execute
@@ -42,7 +41,7 @@ class Log:
     """A database with a table, a slot, and what a documents query follows of it."""
 
     def __init__(self, url: str, folder: Path) -> None:
-        self.url, self._folder = url, folder
+        self.url, self.signals = url, SignalFiles(folder)
         start = ensure_slot(url, slot=SLOT, publication=SLOT, tables=[ITEM], create=True)
         with connect(url) as connection:
             [(oid,)] = execute(connection, "SELECT 'item'::regclass::oid::bigint")
@@ -72,11 +71,9 @@ class Log:
             following or self.following,
             {ITEM: KeptColumns(frozenset({"id"}))},
             max_tasks=2,
-            confirm_limit=self._folder / "limit",
-            reader_status=self._folder / "status",
-            plan_reload=PlanReload(self._folder / "plan"),
+            signals=self.signals,
         )
-        ConfirmLimit(settings.confirm_limit).set(self.following.applied)
+        self.signals.set_confirm_limit(self.following.applied)
         plan = DocumentsPlan(
             {}, Catalog({}), ResolutionPlan({}), {}, WriterOptions(), SLOT, "", frozenset(), large_change=1
         )
@@ -155,3 +152,21 @@ def test_a_start_behind_deferred_documents_leaves_out_what_was_read(log: Log) ->
         assert start["lsn"] == end["lsn"]
         _, [partition] = next_batch(reader, start)
     assert [dict(row) for row in partition.task().rows.column("after").to_pylist()] == [{"id": "2"}]
+
+
+def test_a_plan_is_accepted_between_two_batches(log: Log) -> None:
+    """Of several the newest, and once; whoever offered it learns from where on it holds."""
+    with log.reading() as reader:
+        start = reader.initialOffset()
+        log.run("INSERT INTO item VALUES (1, 'one')")
+        end, [partition] = next_batch(reader, start)
+        assert (partition.plan, log.signals.accepted_plan()) == (None, None)
+        log.signals.offer_plan(1, "first")
+        log.signals.offer_plan(3, "third")
+        log.run("INSERT INTO item VALUES (2, 'two')")
+        later, [partition] = next_batch(reader, end)
+        assert (partition.plan, log.signals.accepted_plan()) == ("third", (3, parse_lsn(end["lsn"])))
+        log.signals.offer_plan(2, "second")
+        log.run("INSERT INTO item VALUES (3, 'three')")
+        _, [partition] = next_batch(reader, later)
+        assert (partition.plan, log.signals.accepted_plan()) == ("third", (3, parse_lsn(end["lsn"])))

@@ -14,7 +14,7 @@ from pathlib import Path
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.continuity import LogOrigin
-from headrace.capture.signals import ConfirmLimit
+from headrace.capture.signals import SignalFiles
 from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.postgres.connection import Connection, connect, execute
@@ -64,7 +64,7 @@ class Follower:
         self._tuning = tuning
         self._state = prepared.state
         self._deferred = MemoryDeferredKeys()
-        self._held = ConfirmLimit(folder / "held")
+        self._signals = SignalFiles(folder)
         self._connection: Connection = connect(prepared.url, application_name="headrace soak")
         self._open()
 
@@ -73,7 +73,7 @@ class Follower:
         prepared, tuning, state = self._prepared, self._tuning, self._state
         confirmed = self._unread().confirmed_flush or 0
         assert confirmed <= state.applied, f"confirmed {confirmed}, applied {state.applied}"
-        self._held.set(state.applied)
+        self._signals.set_confirm_limit(state.applied)
         self._worker = MemoryWorker(prepared.work, self._sink, self._deferred)
         self._position = Offset(confirmed if state.ahead is None else state.ahead)
         self._stream = ChangeStream(
@@ -92,7 +92,7 @@ class Follower:
                 origin=LogOrigin(state.system_identifier, state.timeline, state.database_oid),
                 read=Offset(state.reached, last=state.last),
                 same_timeline=True,
-                held=self._held.path,
+                signals=self._signals,
             ),
             self._position,
         )
@@ -147,7 +147,7 @@ class Follower:
         deferred = bool(self._deferred.waiting)
         assert deferred or not any(one.deferred for one in done)
         self._state = self._state.advanced(max(one.position for one in done), Counters(), deferred=deferred)
-        self._held.set(self._state.applied)
+        self._signals.set_confirm_limit(self._state.applied)
 
     def work_off(self, most: int | None = None) -> None:
         """Write the documents of the oldest chunks that are deferred, of all by default."""

@@ -20,7 +20,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.capture.projection import covers
-from headrace.capture.signals import ConfirmLimit
+from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
 from headrace.pipeline.stream.documents_source import (
@@ -30,7 +30,6 @@ from headrace.pipeline.stream.documents_source import (
     LiveDocuments,
     SourceSettings,
 )
-from headrace.pipeline.stream.plan_reload import PlanReload
 from headrace.pipeline.stream.progress import ProgressTracker
 from headrace.pipeline.worker.plan import PLAN_OPTION, Work
 from headrace.sinks.opensearch import Counters
@@ -40,7 +39,7 @@ from headrace.spark.session import POOL, STREAM
 
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS, _PROGRESS_POLL = 0.5, 0.005
-_TAKEN_POLL = 0.02
+_ACCEPTED_POLL = 0.02
 _DONE = "done"
 _QUERY = "query-"
 
@@ -63,26 +62,22 @@ class DocumentsQuery:
     """The running query; the slot is its only cursor, its checkpoint is scratch (decision 0008).
 
     Attributes:
-        reader_status: the file in which the source reports what keeps it from reading.
+        signals: between this process and the source.
     """
 
     def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
         spark.dataSource.register(LiveDocuments)
         folder = make_folder(scratch)
-        self.reader_status = folder / "trouble"
-        self._reload_plan = PlanReload(folder / "plan")
+        self.signals = SignalFiles(folder)
         options = work.to_options()
         self._plan, self._plan_number = options[PLAN_OPTION], 0
         self._projection = work.plan.projection
-        confirm_limit = ConfirmLimit(folder / "held")
-        confirm_limit.set(following.applied)
+        self.signals.set_confirm_limit(following.applied)
         settings = SourceSettings(
             following,
             self._projection,
             max_tasks=spark.sparkContext.defaultParallelism,
-            confirm_limit=confirm_limit.path,
-            reader_status=self.reader_status,
-            plan_reload=self._reload_plan,
+            signals=self.signals,
         )
         counts_of_batches = (
             spark.readStream.format(LiveDocuments.name())
@@ -100,7 +95,7 @@ class DocumentsQuery:
             .queryName("headrace")
             .start()
         )
-        self._tracker = ProgressTracker(work, checkpoint, confirm_limit, self._counts)
+        self._tracker = ProgressTracker(work, checkpoint, self.signals, self._counts)
         self._tracker.open()
 
     def change(self, work: Work, ending: threading.Event, patience: float = 10.0) -> Lsn | None:
@@ -123,14 +118,14 @@ class DocumentsQuery:
             return 0  # the query has had this plan from the beginning
         if plan != self._plan:
             self._plan_number += 1
-            self._reload_plan.offer(self._plan_number, plan)
+            self.signals.offer_plan(self._plan_number, plan)
             self._plan = plan
         deadline = time.monotonic() + patience
         while self.active and time.monotonic() < deadline:
-            taken = self._reload_plan.taken()
-            if taken is not None and taken[0] == self._plan_number:
-                return taken[1]
-            if ending.wait(_TAKEN_POLL):
+            accepted = self.signals.accepted_plan()
+            if accepted is not None and accepted[0] == self._plan_number:
+                return accepted[1]
+            if ending.wait(_ACCEPTED_POLL):
                 break
         return None
 

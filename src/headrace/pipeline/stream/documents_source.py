@@ -11,7 +11,6 @@ import base64
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from headrace.capture import LogOrigin, Offset, StreamSettings
 from headrace.capture.projection import Projection
-from headrace.capture.signals import beat
+from headrace.capture.signals import SignalFiles
 from headrace.catalog.needs import Needs
 from headrace.datasources.change_planner import ChangePlanner, origin_of
 from headrace.datasources.partitions import to_ipc
@@ -29,7 +28,6 @@ from headrace.datasources.shutdown import exit_on_sigterm
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.model.failpoints import reach
-from headrace.pipeline.stream.plan_reload import PlanReload, PlanReloadReader
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work
 from headrace.pipeline.worker.task import Task, TaskShare, plan_tasks
 from headrace.pipeline.worker.workers import applier_of
@@ -99,17 +97,13 @@ class SourceSettings:
         following: the log to follow.
         projection: the columns whose values are kept.
         max_tasks: how many tasks share the documents of a large batch.
-        confirm_limit: see `StreamSettings.held`.
-        reader_status: see `StreamSettings.trouble`.
-        plan_reload: the file for a new plan.
+        signals: between the driver and the process that plans.
     """
 
     following: Following
     projection: Projection
     max_tasks: int
-    confirm_limit: Path
-    reader_status: Path
-    plan_reload: PlanReload
+    signals: SignalFiles
 
     def to_option(self) -> str:
         """Return the settings as the text of an option."""
@@ -140,8 +134,7 @@ class SourceSettings:
             origin=LogOrigin.from_json(following.continues),
             read=max(following.read, read, key=lambda offset: offset.order),
             same_timeline=True,
-            held=self.confirm_limit,
-            trouble=self.reader_status,
+            signals=self.signals,
         )
 
 
@@ -194,9 +187,10 @@ class LiveReader(DataSourceStreamReader):
         self._settings = settings
         self._work = work
         self._url = for_slot(Work.from_options(work).connections.database, settings.following.slot)
-        self._reload = PlanReloadReader(settings.plan_reload)
         self._planner = ChangePlanner(self._url, _BATCH_BYTES)
         self._initial: dict[str, Any] | None = None
+        self._plan_number = 0
+        self._plan: str | None = None
 
     @short_traceback()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -221,9 +215,9 @@ class LiveReader(DataSourceStreamReader):
 
         A new plan is taken first, as the batch up to `start` is done.
         """
-        beat(self._settings.reader_status)
+        self._settings.signals.beat()
         begin = Offset.from_json(start)
-        self._reload.look(begin.lsn)
+        self._reload_plan(begin.lsn)
         planner = self._open_planner(begin, begin)
         planner.confirm(begin)
         end = planner.next_offset(begin)
@@ -238,7 +232,7 @@ class LiveReader(DataSourceStreamReader):
         batches: list[pa.RecordBatch] = []
         if begin != behind:
             batches = self._open_planner(begin, behind).changes(begin, behind)
-        stream, plan = to_ipc(batches), self._reload.plan
+        stream, plan = to_ipc(batches), self._plan
         tasks = plan_tasks(batches, behind.lsn, behind.version, self._settings.max_tasks)
         if batches:
             reach("planned")
@@ -253,6 +247,14 @@ class LiveReader(DataSourceStreamReader):
         result = done.result
         counts = (done.changes, result.upserted, result.deleted, len(result.rejected))
         yield pa.RecordBatch.from_arrays([pa.array([count]) for count in counts], schema=_RESULT)
+
+    def _reload_plan(self, position: Lsn) -> None:
+        """Take a new plan between two batches; every change before `position` had the former one."""
+        signals = self._settings.signals
+        offered = signals.newer_plan(self._plan_number)
+        if offered is not None:
+            self._plan_number, self._plan = offered
+            signals.accept_plan(self._plan_number, position)
 
     def stop(self) -> None:
         """Release the slot."""

@@ -17,7 +17,7 @@ from tenacity import Retrying
 
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
-from headrace.capture.signals import ConfirmLimit
+from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, retrying, unexpected
 from headrace.model import Lsn
 from headrace.model.failpoints import reach
@@ -39,19 +39,19 @@ class ProgressTracker:
     Args:
         work: the plan and the connections of the query.
         checkpoint: the checkpoint folder of the query.
-        confirm_limit: the file in which the source reads how far it may confirm.
+        signals: tell the source how far it may confirm.
         counted: returns the counts of the batches up to a number that were not returned before.
     """
 
     def __init__(
-        self, work: Work, checkpoint: Path, confirm_limit: ConfirmLimit, counted: Callable[[int], Counters]
+        self, work: Work, checkpoint: Path, signals: SignalFiles, counted: Callable[[int], Counters]
     ) -> None:
         sink, plan = work.connections.keeps_state, work.plan
         self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
         self._meta = MetaIndex(self._client, plan.slot, plan.prefix)
         self._deferred = DeferredKeys(self._client, plan.slot, plan.prefix)
         self._commits = CommitLog(checkpoint)
-        self._confirm_limit = confirm_limit
+        self._signals = signals
         self._counted = counted
         self._noted = -1
         self._ahead: Lsn | None = None
@@ -137,6 +137,6 @@ class ProgressTracker:
                     last=reached.last,
                     began=began,
                 )
-        self._confirm_limit.set(state.applied)
+        self._signals.set_confirm_limit(state.applied)
         self._ahead, self._next = state.ahead, time.monotonic() + _DEFERRED_SECONDS
         self._next_look = time.monotonic() + _RESTORED_SECONDS
