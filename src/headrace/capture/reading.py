@@ -21,7 +21,7 @@ import numpy as np
 from headrace.capture.backlog import BacklogFeed
 from headrace.capture.buffer import ChangeBuffer
 from headrace.capture.changes import ChangeEnds, ChangeRows
-from headrace.capture.columns import changes_batch
+from headrace.capture.columns import Projection, changes_batch
 from headrace.capture.continuity import (
     LogOrigin,
     LogPositions,
@@ -31,14 +31,17 @@ from headrace.capture.continuity import (
     temporary_gone,
 )
 from headrace.capture.offset import Offset
-from headrace.capture.projection import Projection
 from headrace.capture.recognition import Recognition
-from headrace.capture.relation_routing import DocumentRouting, RelationRouting, RootRouting
+from headrace.capture.relation_routing import (
+    DocumentRouting,
+    GuardedRouting,
+    PlannedTable,
+    RelationRouting,
+    RootRouting,
+)
 from headrace.capture.rows import Absence
-from headrace.capture.schema_guard import GuardedRouting, PlannedTable
 from headrace.capture.signals import SignalFiles
-from headrace.capture.spool import Room, SpoolFullError
-from headrace.capture.streamed_transactions import StreamedTransactions
+from headrace.capture.streamed_transactions import Room, SpoolFullError, StreamedTransactions
 from headrace.capture.transactions import COMMIT
 from headrace.capture.translation import Translation
 from headrace.catalog.needs import Needs

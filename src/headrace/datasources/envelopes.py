@@ -13,13 +13,16 @@ from pyspark.sql.types import StructType
 
 from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped
 from headrace.capture.graph_envelope import ELEMENTS_SCHEMA, elements
-from headrace.capture.reread import Reread, lookups
-from headrace.capture.unchanged import Look, completed
+from headrace.capture.toast import Look, Reread, completed, lookups
 from headrace.catalog.known import KnownTable, KnownTables, read_known
 from headrace.catalog.partitions import read_place
-from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.query_schema import check_conditions
-from headrace.datasources.table_selection import check_inheritance_children, named_tables, no_table
+from headrace.datasources.query_schema import (
+    check_conditions,
+    check_inheritance_children,
+    named_tables,
+    no_table,
+)
+from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import Op, TableName
 from headrace.model.suggestion import meant

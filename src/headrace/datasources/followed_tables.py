@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.publication_membership import (
     MembershipWatch,
@@ -24,8 +23,8 @@ from headrace.datasources.publication_membership import (
     check_published,
     read_published,
 )
-from headrace.datasources.query_schema import RowsPlan
-from headrace.datasources.table_selection import named_tables
+from headrace.datasources.query_schema import RowsPlan, named_tables
+from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName, format_lsn, parse_lsn
 from headrace.model.table_pattern import format_table, parse_tables

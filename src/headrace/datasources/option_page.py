@@ -10,9 +10,8 @@ import sys
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.options import DatabaseOptions
-from headrace.datasources.snapshot_options import SnapshotOptions
+from headrace.datasources.source_options import CdcOptions, SnapshotOptions
 
 _HEAD = """\
 # Options of the Spark sources

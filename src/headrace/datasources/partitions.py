@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from headrace.capture.reread import lookups
 from headrace.capture.rows import Absence
+from headrace.capture.toast import lookups
 from headrace.datasources.bootstrap import ProvidedPart
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.envelopes import TableDescriptions, to_envelope
 from headrace.datasources.initial_snapshot import RowsPart
 from headrace.datasources.query_schema import RowsPlan
+from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA
 

@@ -25,9 +25,7 @@ from pyspark.sql.types import StructType
 from headrace.capture import LogOrigin, Offset, StreamSettings
 from headrace.capture.continuity import temporary_gone
 from headrace.capture.rows import Absence
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.change_planner import ChangePlanner, origin_of
-from headrace.datasources.data_loss import LOSSES, later_offset, resume_offset
 from headrace.datasources.envelopes import TableDescriber, TableDescriptions, changes_schema
 from headrace.datasources.followed_tables import (
     FollowedTables,
@@ -42,7 +40,16 @@ from headrace.datasources.options import read_options
 from headrace.datasources.partitions import ChangePartition, read_part, split_rows
 from headrace.datasources.query_schema import RowsPlan, plan_rows
 from headrace.datasources.shutdown import exit_on_sigterm, is_ended_by_sigterm, print_notice, slot_notice
-from headrace.datasources.starting_offsets import batch_start, check_order, first_offset, keep_batch_start
+from headrace.datasources.source_options import CdcOptions
+from headrace.datasources.starting_offsets import (
+    LOSSES,
+    batch_start,
+    check_order,
+    first_offset,
+    keep_batch_start,
+    later_offset,
+    resume_offset,
+)
 from headrace.errors import HeadraceError
 from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
@@ -64,7 +71,7 @@ SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_curr
 class PostgresCdc(DataSource):
     """The source `spark.readStream.format("postgres_cdc")`: committed changes of a publication's tables.
 
-    Options: see `headrace.datasources.cdc_options.CdcOptions`. Columns: of `envelope=rows` those of
+    Options: see `headrace.datasources.source_options.CdcOptions`. Columns: of `envelope=rows` those of
     `headrace.capture.rows.RowShape`, of `changes` `headrace.capture.envelope.ENVELOPE_SCHEMA`, of `elements`
     `headrace.capture.graph_envelope.ELEMENTS_SCHEMA`.
     """

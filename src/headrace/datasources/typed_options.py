@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import ConfigDict, ModelWrapValidatorHandler, SecretStr, ValidationError, model_validator
 
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.options import named_values, option_error
-from headrace.datasources.snapshot_options import SnapshotOptions
+from headrace.datasources.source_options import CdcOptions, SnapshotOptions
 from headrace.model import TableName
 from headrace.model.table_pattern import TablePattern, format_name, format_table
 

@@ -30,7 +30,7 @@ from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, StateDocument, backfill_progress
 from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, places_beside
 from headrace.status.board import IndexBoard
 from headrace.status.progress import Rate

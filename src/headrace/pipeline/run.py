@@ -64,7 +64,7 @@ from headrace.sinks.opensearch import (
 )
 from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.sinks.opensearch.lease import Lease, holder_of
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_spark, master_of
 from headrace.spark.settings import is_local
 from headrace.status.board import IndexPhase, StatusBoard

@@ -27,7 +27,7 @@ from headrace.pipeline.stream.documents_query import DocumentsQuery
 from headrace.postgres.locks import SlotLock
 from headrace.sinks.opensearch import ControlRequest, ControlRequests, GenerationState
 from headrace.sinks.opensearch.lease import Lease
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 

@@ -19,9 +19,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.options import read_options
 from headrace.datasources.postgres_cdc import CdcReader
+from headrace.datasources.source_options import CdcOptions
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from headrace.capture.projection import KeptColumns
+from headrace.capture.columns import KeptColumns
 from headrace.capture.signals import SignalFiles
 from headrace.catalog.needs import ColumnNeed, TableNeeds
 from headrace.catalog.table import Catalog

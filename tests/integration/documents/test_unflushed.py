@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from headrace.assembly.digests import Identities
-from headrace.capture.reread import Reread
+from headrace.capture.toast import Reread
 from headrace.catalog import read_catalog
 from headrace.datasources.postgres_snapshot import PostgresSnapshot
 from headrace.demo.oracle import differences

@@ -32,7 +32,7 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.sinks.opensearch import Client, MetaIndex
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event, Phase
 from integration.cli.command_line import Deployment

@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.capture import Offset
-from headrace.capture.columns import changes_batch
-from headrace.capture.projection import (
+from headrace.capture.columns import (
     WIDEST_COMPARED,
     KeptColumns,
     Projection,
+    changes_batch,
     covers,
 )
 from headrace.capture.translation import Translation

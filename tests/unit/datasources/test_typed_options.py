@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 import headrace
 from headrace import PostgresSource
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.options import read_options
+from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 
 URL = "postgresql://ann:s3cret@db/shop"

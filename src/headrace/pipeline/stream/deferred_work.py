@@ -20,7 +20,7 @@ from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import CHUNKS_AT_ONCE, Worker
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Chunk, Client, DeferredKeys
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.spark.session import places_beside
 
 _ROUNDS = 5

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.capture.projection import covers
+from headrace.capture.columns import covers
 from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
@@ -34,7 +34,7 @@ from headrace.pipeline.stream.progress import ProgressTracker
 from headrace.pipeline.worker.plan import PLAN_OPTION, Work
 from headrace.sinks.opensearch import Counters
 from headrace.spark.failures import headrace_error
-from headrace.spark.job_gate import RECENT_SECONDS
+from headrace.spark.jobs import RECENT_SECONDS
 from headrace.spark.session import POOL, STREAM
 
 _POLL_SECONDS = 0.2

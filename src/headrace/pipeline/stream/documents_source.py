@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from headrace.capture import LogOrigin, Offset, StreamSettings
-from headrace.capture.projection import Projection
+from headrace.capture.columns import Projection
 from headrace.capture.signals import SignalFiles
 from headrace.catalog.needs import Needs
 from headrace.datasources.change_planner import ChangePlanner, origin_of

@@ -6,12 +6,14 @@ position, and it confirms no more to the slot.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tenacity import Retrying
 
@@ -23,7 +25,6 @@ from headrace.model import Lsn
 from headrace.model.failpoints import reach
 from headrace.pipeline.worker.plan import Work
 from headrace.sinks.opensearch import Client, Counters, DeferredKeys, MetaIndex
-from headrace.spark.query_commits import CommitLog
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.02
@@ -140,3 +141,29 @@ class ProgressTracker:
         self._signals.set_confirm_limit(state.applied)
         self._ahead, self._next = state.ahead, time.monotonic() + _DEFERRED_SECONDS
         self._next_look = time.monotonic() + _RESTORED_SECONDS
+
+
+class CommitLog:
+    """The checkpoint of a query with one source, in a local folder: which batches are done.
+
+    `commits/N` exists when batch N is done; `offsets/N` holds a line with its version, one with Spark's
+    metadata of the batch, and one with the end of each source, as JSON (Spark's OffsetSeqLog).
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._commits = checkpoint / "commits"
+        self._offsets = checkpoint / "offsets"
+
+    def last(self) -> int:
+        """Return the last batch that is done; -1 where none is."""
+        try:
+            names = [file.name for file in self._commits.iterdir()]
+        except FileNotFoundError:
+            return -1
+        return max((int(name) for name in names if name.isdigit()), default=-1)
+
+    def end_of(self, batch: int) -> dict[str, Any]:
+        """Return the source's offset at the end of a batch; Spark keeps the last batches only."""
+        lines = (self._offsets / str(batch)).read_text(encoding="utf-8").splitlines()
+        found: dict[str, Any] = json.loads(lines[2])
+        return found

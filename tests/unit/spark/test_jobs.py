@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.job_gate import RECENT_SECONDS, JobGate
+from headrace.spark.jobs import RECENT_SECONDS, JobGate
 
 SHORT = 0.5
 
