@@ -14,8 +14,9 @@ import pyarrow as pa
 from headrace.capture.buffer import ChangeBuffer, Limit
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
-from headrace.capture.reading import LogReader, StreamSettings
+from headrace.capture.reading import LogReader
 from headrace.capture.rows import Absence
+from headrace.capture.settings import StreamSettings
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
