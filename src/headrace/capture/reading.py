@@ -121,7 +121,7 @@ class LogReader:
             try:
                 self._read_one_connection()
             except _UnreadConnectionError as error:
-                _LOG.warning("%s; connecting again when somebody does", error)
+                _LOG.warning("%s; connecting again when they are taken", error)
                 self._await_room()
             except SpoolFullError as error:
                 _LOG.warning("%s The server keeps them from now on, until a restart", error)
@@ -194,7 +194,7 @@ class LogReader:
         if before is not None and before != now.publication and self._settings.documents is None:
             raise HeadraceError(
                 Kind.PUBLICATION,
-                f"the publication {self._settings.publication!r} was dropped or made anew while the backlog "
+                f"the publication {self._settings.publication!r} was dropped or recreated while the backlog "
                 f"of the slot {self._settings.slot!r} was read: changes may be missing",
                 "Start with a new slot and a new checkpoint, and backfill again what was read from here.",
             )
@@ -290,7 +290,7 @@ class LogReader:
             if self._settings.holder is None and idle > give_back_after(
                 self._settings.give_back_seconds, self._feed.depth
             ):
-                raise _UnreadConnectionError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
+                raise _UnreadConnectionError(Kind.CONNECTION, f"no changes were taken for {idle:.0f} s")
 
     def _publish(self, connection: ReplicationConnection) -> bool:
         """Decode what was collected into the buffer; return whether the server asks for an answer."""
@@ -441,6 +441,6 @@ class _PendingFrames:
         return time.monotonic() - self._since
 
     def take(self) -> Frames:
-        """Return all frames and begin anew."""
-        taken, self._frames = self._frames, Frames()
-        return taken
+        """Return all frames and forget them."""
+        frames, self._frames = self._frames, Frames()
+        return frames

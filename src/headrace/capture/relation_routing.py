@@ -218,7 +218,7 @@ def _changed(what: str) -> HeadraceError:
     return HeadraceError(
         Kind.SCHEMA_CHANGED,
         what,
-        "Correct the schema file if it names what has changed, then start again: documents are built anew.",
+        "Correct the schema file if it names what has changed, then start again: documents are rebuilt.",
     )
 
 
@@ -312,14 +312,14 @@ class GuardedRouting(RootRouting):
 
 
 def _moved(relation: Relation, expected: PlannedTable) -> str | None:
-    """Describe the first column that was renamed or created anew; None where there is none."""
+    """Describe the first column that was renamed or recreated; None where there is none."""
     if expected.may_change:
         return None
     names = [name for name in relation.names if name in expected.order]
     before = [name for name in expected.order if name in relation.names]
     for name, other in zip(names, before, strict=True):
         if name != other:
-            return f"the column {name} stands where {other} stood: one of them was renamed, or made anew"
+            return f"the column {name} stands where {other} stood: one of them was renamed, or recreated"
     return None
 
 

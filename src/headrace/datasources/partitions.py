@@ -64,9 +64,9 @@ def split_rows(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordB
             if rows_left == 0:
                 groups.append([])
                 rows_left = rows
-            taken = min(rows_left, batch.num_rows - position)
-            groups[-1].append(batch.slice(position, taken))
-            position, rows_left = position + taken, rows_left - taken
+            count = min(rows_left, batch.num_rows - position)
+            groups[-1].append(batch.slice(position, count))
+            position, rows_left = position + count, rows_left - count
     return groups
 
 

@@ -307,14 +307,14 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         There are none for an attempt of another process: its snapshot is gone, and the process that continues
         from `last` begins again. Between the last rows and the stream there is nothing to read.
         """
-        held = self._rows
-        if held is None or last is None or last.attempt != held.attempt:
+        rows = self._rows
+        if rows is None or last is None or last.attempt != rows.attempt:
             return [ChangePartition([])]
-        begin = first.parts if first.attempt == held.attempt else 0
-        emptied = held.emptied() if begin == 0 else []
+        begin = first.parts if first.attempt == rows.attempt else 0
+        emptied = rows.emptied() if begin == 0 else []
         return [
-            *([ChangePartition(emptied, held.descriptions)] if emptied else []),
-            *held.parts(begin, last.parts),
+            *([ChangePartition(emptied, rows.descriptions)] if emptied else []),
+            *rows.parts(begin, last.parts),
         ]
 
     def _describe(self, batches: Sequence[pa.RecordBatch]) -> TableDescriptions | None:
@@ -364,7 +364,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the temporary slot, which the stream owns from now on."""
         if not self._options.temporary_slot:
             return None
-        held, self._exported = self._exported, None
-        if held is None:
+        exported, self._exported = self._exported, None
+        if exported is None:
             raise temporary_gone(self._options.slot_name, start.lsn)
-        return held
+        return exported

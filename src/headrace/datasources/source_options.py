@@ -1,4 +1,4 @@
-"""The options of each source, beside those that both have in common."""
+"""Define the options of each source, in addition to those that both have in common."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ class CdcOptions(DatabaseOptions):
     )
     fail_on_data_loss: bool = Field(
         default=True,
-        description="where the slot was made anew, moved or lost, so that it cannot give what follows the "
-        "checkpoint: `true` ends the query; `false` goes on from where it can, makes a slot that is gone "
-        "anew, and says in the log from where to where changes are missing",
+        description="where the slot was recreated, moved or lost, so that it cannot give what follows the "
+        "checkpoint: `true` ends the query; `false` goes on from where it can, recreates a slot that is "
+        "gone, and logs from where to where changes are missing",
     )
     where: dict[TableName | None, str] = Field(
         {},

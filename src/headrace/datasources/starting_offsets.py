@@ -132,18 +132,18 @@ def resume_offset(
     check_continuity(expected, slot, begin.lsn, origin, known=known)
     if not allows_loss:
         return begin
-    why = "was a temporary one, and is made anew" if options.temporary_slot else _lost(options, url)
+    why = "was temporary, and is recreated" if options.temporary_slot else _lost(options, url)
     confirmed = now.confirmed if why is None else None
     if confirmed is not None and confirmed <= begin.lsn:
         return begin
     if confirmed is not None:
-        why = "was made anew, or moved by somebody else"
+        why = "was recreated, or moved by another program"
     place = make() if confirmed is None else confirmed
     _LOG.warning(
         "the slot %r %s: the changes from %s to %s are missing, and the query goes on without them, as "
         "failOnDataLoss=false says",
         slot,
-        why or "was gone, and is made anew",
+        why or "was gone, and is recreated",
         format_lsn(begin.lsn),
         format_lsn(place),
     )
@@ -165,4 +165,4 @@ def _lost(options: CdcOptions, url: str) -> str | None:
             return None
         if options.create_slot:
             drop_slot(connection, options.slot_name)
-    return f"was lost ({facts.why_lost}), and is made anew"
+    return f"was lost ({facts.why_lost}), and is recreated"

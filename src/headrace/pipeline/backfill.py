@@ -273,7 +273,7 @@ class Backfill:
             BackfillRanges("", tuple(pieces[first::tasks_at_once]))
             for first in range(min(tasks_at_once, len(pieces)))
         ]
-        with self._job_gate.taken(self._ending):
+        with self._job_gate.acquire(self._ending):
             written = run_pieces(self._spark, self._work, tasks, self._group)
         for backfill in unfinished:
             parts = [part for owner, part in chosen if owner is backfill]

@@ -217,7 +217,7 @@ class Supervisor:
             running.backfills.begin(work, new)
         with stopping.interrupting():
             generation_log.forget(done)
-        if generation_log.doomed and not running.job_gate.is_taken:  # a running job has the former plan
+        if generation_log.doomed and not running.job_gate.is_busy:  # a running job has the former plan
             with contextlib.suppress(HeadraceError):  # it is tried again at the next look
                 generation_log.drop_doomed()
         return True

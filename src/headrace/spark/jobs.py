@@ -92,12 +92,12 @@ class JobGate:
         self._stream_started.set()
 
     @property
-    def is_taken(self) -> bool:
+    def is_busy(self) -> bool:
         """Tell whether a job is running beside the stream."""
         return self._lock.locked()
 
     @contextmanager
-    def taken(self, ending: threading.Event) -> Iterator[None]:
+    def acquire(self, ending: threading.Event) -> Iterator[None]:
         """Wait until no other job runs beside the stream, and hold the gate while the context is entered.
 
         Raises:

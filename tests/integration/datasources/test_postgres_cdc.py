@@ -348,10 +348,10 @@ def test_a_wrong_option_is_one_line(source: Source, options: dict[str, str], sai
     with pytest.raises(Exception, match="HEADRACE_USAGE") as caught:
         source.load(**options)
     assert said in str(caught.value)
-    check_told_alone(str(caught.value))
+    check_is_last_line(str(caught.value))
 
 
-def check_told_alone(text: str) -> None:
+def check_is_last_line(text: str) -> None:
     """Our error is the last line of Python's one trace; behind it stands only Spark's own."""
     trace, _, behind = text.partition("headrace.errors.HeadraceError: ")
     assert trace.count("Traceback") == 1
@@ -369,7 +369,7 @@ def test_a_slot_that_must_not_be_created_is_named(source: Source) -> None:
     said = str(source.query.exception())
     assert "[HEADRACE_SLOT_UNKNOWN]" in said
     assert source.url not in said
-    check_told_alone(said)
+    check_is_last_line(said)
 
 
 def test_the_signal_to_end_waits_for_no_lock(source: Source) -> None:

@@ -122,7 +122,7 @@ def test_a_task_knows_its_batch_and_its_share(log: Log, count: int, tasks: int) 
     ("words", "place"),
     [
         ("another database system", {"system": "1"}),
-        ("dropped and made again", {"database": 1}),
+        ("dropped and recreated", {"database": 1}),
         ("timeline", {"timeline": 7}),
         ("restored to an earlier time", {"lsn": "F/0"}),
     ],

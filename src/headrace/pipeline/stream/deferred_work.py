@@ -116,7 +116,7 @@ class DeferredWork:
         tasks = max(1, min(max_tasks, tenth))
         at_once = max(1, min(CHUNKS_AT_ONCE, tenth // tasks))
         chunks = deferred.chunks(tasks * at_once * _ROUNDS)
-        with self._job_gate.taken(self._ending):
+        with self._job_gate.acquire(self._ending):
             run_pieces(self._spark, self._work, _parts(chunks, tasks, at_once), _GROUP)
         return True
 
