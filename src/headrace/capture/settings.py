@@ -1,4 +1,4 @@
-"""The settings of a stream of changes."""
+"""Define the settings of a stream of changes."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from threading import Event
 from typing import TypeVar
 
 from pyspark import SparkContext
@@ -19,7 +18,7 @@ _POLL_SECONDS = 0.2
 _Result = TypeVar("_Result")
 
 
-def interruptibly(context: SparkContext, group: str, work: Callable[[Event], _Result]) -> _Result:
+def interruptibly(context: SparkContext, group: str, work: Callable[[threading.Event], _Result]) -> _Result:
     """Return the result of `work`; if the caller is interrupted meanwhile, cancel the jobs of `group`.
 
     `work` runs in a thread of its own, because each thread has its own connection to the JVM: the interrupted
@@ -30,7 +29,7 @@ def interruptibly(context: SparkContext, group: str, work: Callable[[Event], _Re
         group: the job group of `work`'s jobs.
         work: gets an event that is set when it has to end.
     """
-    ending = Event()
+    ending = threading.Event()
     with ThreadPoolExecutor(1, "headrace job") as thread:
         future = thread.submit(work, ending)
         try:

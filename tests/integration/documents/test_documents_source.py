@@ -21,8 +21,8 @@ from headrace.errors import HeadraceError
 from headrace.model import Lsn, TableName, parse_lsn
 from headrace.pipeline.stream.documents_source import (
     DocumentsPartition,
+    DocumentsReader,
     Following,
-    LiveReader,
     SourceSettings,
 )
 from headrace.pipeline.worker.plan import Connections, DocumentsPlan, Work
@@ -65,7 +65,7 @@ class Log:
         return replace(self.following, continues={**self.following.continues, **place})
 
     @contextmanager
-    def reading(self, following: Following | None = None) -> Iterator[LiveReader]:
+    def reading(self, following: Following | None = None) -> Iterator[DocumentsReader]:
         """The driver's part of the source, in this process."""
         settings = SourceSettings(
             following or self.following,
@@ -79,7 +79,7 @@ class Log:
         )
         work = Work(plan, Connections(self.url, Endpoint(("http://127.0.0.1:1",))))
         kept = signal.getsignal(signal.SIGTERM)
-        reader = LiveReader(SourceSettings.from_option(settings.to_option()), work.to_options())
+        reader = DocumentsReader(SourceSettings.from_option(settings.to_option()), work.to_options())
         try:
             yield reader
         finally:
@@ -95,7 +95,9 @@ def log(make_database: Callable[..., str], tmp_path: Path) -> Iterator[Log]:
         drop_slot(connection, SLOT)
 
 
-def next_batch(reader: LiveReader, start: dict[str, Any]) -> tuple[dict[str, Any], list[DocumentsPartition]]:
+def next_batch(
+    reader: DocumentsReader, start: dict[str, Any]
+) -> tuple[dict[str, Any], list[DocumentsPartition]]:
     """The end of the next batch, once there is something to read, and its partitions as tasks get them."""
     while True:
         end = reader.latestOffset(start, ReadAllAvailable())

@@ -26,8 +26,8 @@ from headrace.model import Lsn
 from headrace.pipeline.stream.documents_source import (
     COUNTS,
     SETTINGS_OPTION,
+    DocumentsSource,
     Following,
-    LiveDocuments,
     SourceSettings,
 )
 from headrace.pipeline.stream.progress import ProgressTracker
@@ -66,7 +66,7 @@ class DocumentsQuery:
     """
 
     def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
-        spark.dataSource.register(LiveDocuments)
+        spark.dataSource.register(DocumentsSource)
         folder = make_folder(scratch)
         self.signals = SignalFiles(folder)
         options = work.to_options()
@@ -80,7 +80,7 @@ class DocumentsQuery:
             signals=self.signals,
         )
         counts_of_batches = (
-            spark.readStream.format(LiveDocuments.name())
+            spark.readStream.format(DocumentsSource.name())
             .options(**options)
             .option(SETTINGS_OPTION, settings.to_option())
             .load()

@@ -138,7 +138,7 @@ class SourceSettings:
         )
 
 
-class LiveDocuments(DataSource):
+class DocumentsSource(DataSource):
     """The source `headrace_documents`, with the options of `Work` and `SETTINGS_OPTION`."""
 
     @classmethod
@@ -153,7 +153,7 @@ class LiveDocuments(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader; nothing is opened yet."""
         work = {name: self.options[name] for name in (PLAN_OPTION, SECRET_OPTION)}
-        return LiveReader(SourceSettings.from_option(self.options[SETTINGS_OPTION]), work)
+        return DocumentsReader(SourceSettings.from_option(self.options[SETTINGS_OPTION]), work)
 
 
 @dataclass
@@ -180,7 +180,7 @@ class DocumentsPartition(InputPartition):
             return Task(reader.read_all(), self.position, self.version, self.share)
 
 
-class LiveReader(DataSourceStreamReader):
+class DocumentsReader(DataSourceStreamReader):
     """Plans batches in the driver-side process; `read` writes documents on executors."""
 
     def __init__(self, settings: SourceSettings, work: Mapping[str, str]) -> None:
