@@ -2,7 +2,7 @@
 
 import pyspark
 
-from headrace.spark.version import is_supported
+from headrace.spark.environment import is_supported
 
 if is_supported(pyspark.__version__):
     from headrace.datasources.postgres_snapshot import PostgresSnapshot as DefaultSource

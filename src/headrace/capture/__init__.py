@@ -2,7 +2,7 @@
 
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
-from headrace.capture.reading import StreamSettings
+from headrace.capture.settings import StreamSettings
 from headrace.capture.stream import ChangeStream
 
 __all__ = ["ChangeStream", "LogOrigin", "Offset", "StreamSettings"]

@@ -7,14 +7,17 @@ in bytes.
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import pairwise
 from types import TracebackType
 from typing import Self
 
-from headrace.errors import HeadraceError, unexpected
+from headrace.capture.continuity import LogPositions
+from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.model import Lsn
 from headrace.pgoutput import MessageBatch
 from headrace.postgres.backlog import BacklogReader
@@ -24,8 +27,45 @@ _LARGE = 32 << 20  # such a batch holds a wide row and waits alone
 _LARGE_SECONDS = 0.02
 _POLL_SECONDS = 0.25
 _CANCEL_SECONDS = 1.0
+_SESSIONS = 2
 
 _Item = MessageBatch | Lsn | HeadraceError
+_LOG = logging.getLogger(__name__)
+
+
+def backlog_end(now: LogPositions, position: Lsn, least: int) -> Lsn | None:
+    """Return up to where the log behind `position` is read through SQL; None where the stream is better.
+
+    The server decodes from the slot's restart position on: reading through SQL gains nothing where that lies
+    further back than the backlog is long.
+
+    Args:
+        now: the positions of the slot and of the log.
+        position: what was read (bytes).
+        least: a smaller backlog is streamed (bytes).
+    """
+    if now.written is None or now.confirmed is None or now.restart is None:
+        return None
+    waiting = now.written - max(position, now.confirmed)
+    return now.written if waiting >= least and position - now.restart <= 2 * waiting else None
+
+
+def open_readers(stack: ExitStack, url: str, slot: str, publication: str) -> list[BacklogReader]:
+    """Open two sessions on `stack`, or as many as the server's limits allow.
+
+    Raises:
+        HeadraceError: CONNECTION.
+    """
+    readers: list[BacklogReader] = []
+    try:
+        for _ in range(_SESSIONS):
+            reader = BacklogReader(url, slot, (publication,), "headrace backlog")
+            readers.append(stack.enter_context(reader))
+    except HeadraceError as error:
+        if error.kind is Kind.CONNECTION:
+            raise
+        _LOG.info("%d sessions read the backlog: %s", len(readers), error)
+    return readers
 
 
 class BacklogFeed:

@@ -36,13 +36,13 @@ class _Chunk:
 
     Attributes:
         batch: the changes.
-        held: the memory that its changes take (bytes).
+        memory: the memory that its changes take (bytes).
         before: the end of the chunk before it.
         ends: where a batch may end.
     """
 
     batch: pa.RecordBatch
-    held: int
+    memory: int
     before: _Mark
     ends: ChangeEnds
 
@@ -104,7 +104,7 @@ class ChangeBuffer:
         self._filled = self._base
         self._idle = Offset(start.lsn, last=start.last)
         self._error: Exception | None = None
-        self._held = 0
+        self._memory = 0
         self._released = start
         self._requested: Offset | None = None
         self._waiting = 0
@@ -116,9 +116,9 @@ class ChangeBuffer:
         """
         with self._changed:
             before = self._filled
-            held = batch.nbytes + ends.lsn.nbytes * 4
-            self._chunks.append(_Chunk(batch, held, before, ends))
-            self._held += held
+            memory = batch.nbytes + ends.lsn.nbytes * 4
+            self._chunks.append(_Chunk(batch, memory, before, ends))
+            self._memory += memory
             last = ends.offset(-1) if len(ends) else before.offset
             self._filled = _Mark(last, before.bytes + size, before.rows + batch.num_rows)
             self._changed.notify_all()
@@ -161,7 +161,7 @@ class ChangeBuffer:
     def _has_room(self) -> bool:
         """Report room also while a requested range has not arrived, even if it is larger than the buffer."""
         asked = self._requested is not None and not self._arrived(self._requested)
-        return self._held < self._limit or asked
+        return self._memory < self._limit or asked
 
     def wait_for_cut(self, start: Offset, limit: Limit, timeout: float) -> Offset | None:
         """Return what `cut` returns; wait at most `timeout` seconds until a batch can end.
@@ -214,7 +214,7 @@ class ChangeBuffer:
         with self._changed:
             base = self._at(start)
             chosen: Offset | None = None
-            overflow = self._held >= self._limit
+            overflow = self._memory >= self._limit
             for chunk in self._chunks:
                 first = chunk.ends_upto(start)
                 left = chunk.ends_before(limit.upto) - first
@@ -297,7 +297,7 @@ class ChangeBuffer:
             self._base = base
             self._released = max(self._released, offset, key=lambda place: place.order)
             while self._chunks and self._is_done(self._chunks[0], offset):
-                self._held -= self._chunks.popleft().held
+                self._memory -= self._chunks.popleft().memory
             self._changed.notify_all()
             return grown
 

@@ -1,20 +1,22 @@
-"""Convert decoded changes to Arrow batches in `CHANGES_SCHEMA`.
+"""Convert decoded changes to Arrow batches in `CHANGES_SCHEMA`, with the columns whose values are kept.
 
 The maps hold names and values of all rows behind each other, so each is one `take`, whatever the tables.
+Changes that only lead to documents need few columns. The values of the others are skipped while the log is
+decoded and never copied, whatever their size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.capture.changes import ChangeRows
-from headrace.capture.projection import Projection, widest_values
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, Op
+from headrace.model import CHANGES_SCHEMA, Op, TableName
 from headrace.pgoutput import Relation
 from headrace.pgoutput.batch import Numbers
 from headrace.pgoutput.columnar import (
@@ -31,6 +33,56 @@ from headrace.pgoutput.columnar import (
     Tuples,
 )
 from headrace.pgoutput.cursor import broken
+
+WIDEST_COMPARED = 1 << 20
+"""Bytes of a value that is only compared; a longer one is left out, and then counts as changed."""
+
+_NONE, _ANY = -1, 1 << 40
+
+
+@dataclass(frozen=True, slots=True)
+class KeptColumns:
+    """The columns of one table whose values are kept.
+
+    Attributes:
+        leading: columns whose values lead to documents.
+        compared: columns that are only compared, to see whether they changed.
+    """
+
+    leading: frozenset[str]
+    compared: frozenset[str] = frozenset()
+
+    def __or__(self, other: KeptColumns) -> KeptColumns:
+        return KeptColumns(self.leading | other.leading, self.compared | other.compared)
+
+    def __le__(self, other: KeptColumns) -> bool:
+        return self.leading <= other.leading and self.compared <= other.leading | other.compared
+
+    def widest(self, column: str) -> int:
+        """Return the size of the longest value of `column` that is kept (bytes); negative: none is."""
+        if column in self.leading:
+            return _ANY
+        return WIDEST_COMPARED if column in self.compared else _NONE
+
+
+Projection = Mapping[TableName, KeptColumns]
+"""The kept columns by the table's name in the changes; of a table that is absent no value is kept."""
+
+_NOTHING = KeptColumns(frozenset())
+
+
+def widest_values(projection: Projection | None, relations: Iterable[Relation]) -> Numbers | None:
+    """Return `KeptColumns.widest` of every column of `relations`, in order; None: all values are kept."""
+    if projection is None:
+        return None
+    kept = ((projection.get(relation.table, _NOTHING), relation) for relation in relations)
+    return np.array([columns.widest(name) for columns, relation in kept for name in relation.names], np.int64)
+
+
+def covers(projection: Projection, other: Projection) -> bool:
+    """Return whether `projection` keeps everything that `other` keeps."""
+    return all(columns <= projection.get(table, _NOTHING) for table, columns in other.items())
+
 
 _OPS = {INSERT: Op.INSERT, UPDATE: Op.UPDATE, DELETE: Op.DELETE, TRUNCATE: Op.TRUNCATE}
 _OP_NAMES = pa.array([op.value for op in _OPS.values()], pa.string())
@@ -178,10 +230,3 @@ class _Columns:
         offsets[1:] = (every[:, None] + ends).ravel()
         data = b"".join(names) * len(rows)
         return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))
-
-
-def progress_batch(lsn: int, version: int, details: Mapping[str, str] | None = None) -> pa.RecordBatch:
-    """Return one `progress` row: applied position `lsn`, document version `version` (bytes), `details`."""
-    after = None if details is None else list(details.items())
-    row = {"op": Op.PROGRESS.value, "after": after, "_commit_lsn": lsn, "_commit_seq": version}
-    return pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)

@@ -268,7 +268,7 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
     if origin.database != before.database:
         raise HeadraceError(
             Kind.CONTINUITY,
-            "the database was dropped and made again, or replaced by another one of its name",
+            "the database was dropped and recreated, or replaced by another one of its name",
             _START_OVER,
         )
 
@@ -292,18 +292,18 @@ def _slot_missing(now: LogPositions, slot: str, reached: Lsn, before: LogOrigin 
 def _slot_ahead(confirmed: Lsn, restart: Lsn | None, slot: str, reached: Lsn) -> HeadraceError:
     """Return the error that the slot is beyond what was read, and name the probable reason.
 
-    A slot that was advanced keeps a restart position before `reached`; one that was created anew has none.
+    A slot that was advanced keeps a restart position before `reached`; one that was recreated has none.
     """
     moved = restart is not None and restart <= reached
     reason = (
-        "somebody else has moved it, or the checkpoint is an old one"
+        "another program has moved it, or the checkpoint is an old one"
         if moved
-        else "it was made anew, or moved by somebody else"
+        else "it was recreated, or moved by another program"
     )
     return HeadraceError(
         Kind.CONTINUITY,
         f"the slot {slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(reached)}, which "
         f"was read last: {reason}, and what lies between is lost",
-        "Let nobody else use this slot. Start with a new checkpoint, and backfill again what was read from "
-        "here.",
+        "Let no other program use this slot. Start with a new checkpoint, and backfill again what was read "
+        "from here.",
     )

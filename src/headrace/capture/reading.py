@@ -11,17 +11,10 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
 
-import numpy as np
-
-from headrace.capture.backlog import BacklogFeed
+from headrace.capture.backlog import BacklogFeed, backlog_end, open_readers
 from headrace.capture.buffer import ChangeBuffer
-from headrace.capture.changes import ChangeEnds, ChangeRows
-from headrace.capture.columns import changes_batch
 from headrace.capture.continuity import (
     LogOrigin,
     LogPositions,
@@ -30,23 +23,15 @@ from headrace.capture.continuity import (
     read_positions,
     temporary_gone,
 )
+from headrace.capture.feed import ChangeFeed
 from headrace.capture.offset import Offset
-from headrace.capture.projection import Projection
-from headrace.capture.recognition import Recognition
-from headrace.capture.relation_routing import DocumentRouting, RelationRouting, RootRouting
 from headrace.capture.rows import Absence
-from headrace.capture.schema_guard import GuardedRouting, PlannedTable
-from headrace.capture.signals import ConfirmLimit, ReaderStatus
-from headrace.capture.spool import Room, SpoolFullError
-from headrace.capture.streamed_transactions import StreamedTransactions
-from headrace.capture.transactions import COMMIT
-from headrace.capture.translation import Translation
-from headrace.catalog.needs import Needs
+from headrace.capture.settings import StreamSettings
+from headrace.capture.streamed_transactions import Room, SpoolFullError, StreamedTransactions
 from headrace.errors import HeadraceError, Kind, Retry, unexpected
-from headrace.model import Lsn, TableName, format_lsn
+from headrace.model import Lsn, format_lsn
 from headrace.model.failpoints import reach
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
-from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
 
@@ -59,81 +44,7 @@ _POLL_SECONDS = 0.25
 _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
 _SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
-_BACKLOG_SESSIONS = 2
 _DEPTH_PER_SECOND = 20_000  # the server decodes a transaction again several times as fast
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSettings:
-    """The settings of a stream of changes: the slot, the tables, and the limits of memory and disk.
-
-    Attributes:
-        url: the database; never printed.
-        slot: the replication slot.
-        publication: the publication.
-        tables: the tables whose changes are kept; empty: all of the publication.
-        expected: tables that must still have the columns that they had when the query began.
-        documents: what the documents need of each table; None where the changes are not for documents.
-        projection: the columns whose values are kept; None: all.
-        warm_up: return the first position without changes at once, so that the query's processes have
-            started before the first change.
-        buffer_bytes: the reader waits while the buffer holds this much (Arrow's bytes); it may hold one
-            chunk more.
-        chunk_bytes: the log is handed over in chunks of about this much; a large transaction is cut
-            between two of them.
-        idle_seconds: the shortest time between two batches that end at a position without changes.
-        idle_bytes: such a batch ends sooner where the position is this far ahead.
-        backlog_bytes: a backlog of at least this size is read through SQL; None: never.
-        backlog_window: the size of a window of that reading (bytes of log).
-        silence_seconds: the connection counts as lost after this time without an answer.
-        give_back_seconds: the connection is closed after this time in which no changes are taken from a full
-            buffer, because a server that shuts down waits for it. It is longer inside a large transaction.
-        unfinished: let the server stream large transactions while they run (option `streaming`), so that
-            little is left to do at their end.
-        spool_bytes: the space for their messages until then, on disk beyond the first of each. Where it is
-            not enough, or the disk is full, the server keeps them instead.
-        spool_folder: the folder for those files; None: the system's folder for temporary files.
-        origin: the system and timeline that the start is a position of; None: not known.
-        read: an offset in that log up to which it was read, with the last transaction before it; it may lie
-            behind the start, whose changes are then read again.
-        same_timeline: refuse a promoted standby even if it has everything that was read, because documents
-            depend on the old log too.
-        held: a file with the limit for confirmation, see `ConfirmLimit`.
-        trouble: the status file for other processes of this machine, see `ReaderStatus`.
-        holder: the connection that created the slot, where it is temporary. Only this connection can stream
-            it, and the slot ends with it. So it is never closed early and the backlog is not read through
-            SQL.
-    """
-
-    url: str = field(repr=False)
-    slot: str
-    publication: str
-    tables: frozenset[TableName] = frozenset()
-    expected: Mapping[TableName, PlannedTable] = field(default_factory=dict)
-    buffer_bytes: int = 256 << 20
-    warm_up: bool = False
-    documents: Needs | None = None
-    projection: Projection | None = None
-    chunk_bytes: int = 4 << 20
-    idle_seconds: float = 10.0
-    idle_bytes: int = 16 << 20
-    backlog_bytes: int | None = 64 << 20
-    backlog_window: int = 64 << 20
-    silence_seconds: float = 60.0
-    give_back_seconds: float = 30.0
-    unfinished: bool = True
-    spool_bytes: int = 16 << 30
-    spool_folder: Path | None = None
-    origin: LogOrigin | None = None
-    read: Offset | None = None
-    same_timeline: bool = False
-    held: Path | None = None
-    trouble: Path | None = None
-    holder: ReplicationConnection | None = field(default=None, repr=False)
-
-    def confirmable(self, position: Lsn) -> Lsn:
-        """Return up to where the slot may be confirmed now, at most `position`."""
-        return position if self.held is None else ConfirmLimit(self.held).limit(position)
 
 
 def give_back_after(seconds: float, depth: int) -> float:
@@ -145,14 +56,6 @@ def give_back_after(seconds: float, depth: int) -> float:
     return max(seconds, depth / _DEPTH_PER_SECOND)
 
 
-def _create_routing(settings: StreamSettings) -> RelationRouting:
-    if settings.documents is not None:
-        return DocumentRouting(settings.url, settings.documents)
-    if settings.expected:
-        return GuardedRouting(settings.url, settings.expected)
-    return RootRouting(settings.url, settings.tables)
-
-
 class LogReader:
     """Reads one slot behind `start` into a buffer, in a thread; created by `ChangeStream`.
 
@@ -162,9 +65,7 @@ class LogReader:
     def __init__(self, settings: StreamSettings, start: Offset, buffer: ChangeBuffer) -> None:
         self._settings = settings
         self._buffer = buffer
-        self._routing = _create_routing(settings)
-        self._recognition = Recognition(settings.read or start)
-        self._translation = Translation(start, settings.tables, self._routing, self._recognition)
+        self._feed = ChangeFeed(settings, start, buffer)
         self._streamed = StreamedTransactions(Room(settings.spool_bytes, settings.spool_folder))
         self._accepts_streaming = settings.unfinished and settings.holder is None
         self._frames = _PendingFrames()
@@ -175,7 +76,6 @@ class LogReader:
         self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self.origin = settings.origin
-        self._status = ReaderStatus(settings.trouble)
         self._streams_only = settings.backlog_bytes is None or settings.holder is not None
         self._holder_used = False
         self._backlog_failed_at: Lsn | None = None
@@ -196,8 +96,8 @@ class LogReader:
 
     @property
     def absences(self) -> tuple[Absence, ...]:
-        """See `RelationRouting.absences`; complete for all changes in the buffer."""
-        return self._routing.absences
+        """See `ChangeFeed.absences`."""
+        return self._feed.absences
 
     def wait_for_close(self, seconds: float) -> None:
         """Wait for `seconds`, or until `close` is called."""
@@ -211,7 +111,7 @@ class LogReader:
         except Exception as error:  # noqa: BLE001 - the thread that reads the buffer raises it
             self._buffer.fail(unexpected("reading the log failed", error))
         finally:
-            self._routing.close()
+            self._feed.close()
 
     def _read_until_closed(self) -> None:
         """Connect again after each retryable error; the pause grows while nothing arrives."""
@@ -221,7 +121,7 @@ class LogReader:
             try:
                 self._read_one_connection()
             except _UnreadConnectionError as error:
-                _LOG.warning("%s; connecting again when somebody does", error)
+                _LOG.warning("%s; connecting again when they are taken", error)
                 self._await_room()
             except SpoolFullError as error:
                 _LOG.warning("%s The server keeps them from now on, until a restart", error)
@@ -230,9 +130,17 @@ class LogReader:
                 if error.retry is Retry.NEVER:
                     raise
                 _LOG.warning("%s; connecting again", error)
-                self._status.write(error)
+                self._signal(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             self._closing.wait(pause)
+
+    def _signal(self, error: HeadraceError | None) -> None:
+        """Tell the other process which error keeps this one from reading, or that it reads."""
+        signals = self._settings.signals
+        if signals is not None and error is not None:
+            signals.report_error(error)
+        elif signals is not None:
+            signals.clear_error()
 
     def _await_room(self) -> None:
         while not self._closing.is_set() and not self._buffer.wait_for_room(_FULL_SECONDS):
@@ -259,21 +167,21 @@ class LogReader:
         if holder is None:
             return replication_connection(self._settings.url, "headrace capture")
         if self._holder_used:
-            raise temporary_gone(slot, self._translation.position.lsn)
+            raise temporary_gone(slot, self._feed.position.lsn)
         self._holder_used = True
         return holder
 
     def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
         slot = self._settings.slot
         positions = read_positions(connection, slot, self._settings.publication)
-        reached = max(self._translation.position.lsn, self.confirmed)
+        reached = max(self._feed.position.lsn, self.confirmed)
         before, known = self.origin, 0 if self._settings.read is None else self._settings.read.lsn
         check_continuity(positions, slot, reached, self.origin, known=known)
         if self._settings.same_timeline and self.origin is not None:
             check_same_timeline(positions.origin, self.origin)
         self._check_publication(positions.origin)
         self.origin = positions.origin.following(self.origin)
-        self._recognition.connected(positions.confirmed or 0, positions.left(before))
+        self._feed.recognition.connected(positions.confirmed or 0, positions.left(before))
         return positions
 
     def _check_publication(self, now: LogOrigin) -> None:
@@ -286,7 +194,7 @@ class LogReader:
         if before is not None and before != now.publication and self._settings.documents is None:
             raise HeadraceError(
                 Kind.PUBLICATION,
-                f"the publication {self._settings.publication!r} was dropped or made anew while the backlog "
+                f"the publication {self._settings.publication!r} was dropped or recreated while the backlog "
                 f"of the slot {self._settings.slot!r} was read: changes may be missing",
                 "Start with a new slot and a new checkpoint, and backfill again what was read from here.",
             )
@@ -295,19 +203,18 @@ class LogReader:
     # The stream.
 
     def _stream(self, connection: ReplicationConnection) -> None:
-        resume, settings = self._translation.position, self._settings
+        settings, begin = self._settings, self._feed.restart()
         try:
             connection.start(
                 settings.slot,
-                self._recognition.beginning(resume.lsn),
+                begin,
                 (settings.publication,),
                 unfinished=self._accepts_streaming,
                 holes=settings.documents is not None,  # their catalog is watched, and they are rebuilt
             )
         except HeadraceError as error:
             raise with_reader(connection, settings.slot, error) from error
-        self._status.clear()
-        self._translation.restart(resume)
+        self._signal(None)
         self._frames, self._arrived = _PendingFrames(), time.monotonic()
         while not self._closing.is_set():
             self._read_some(connection)
@@ -381,9 +288,9 @@ class LogReader:
             self._report(connection, force=True)
             idle = time.monotonic() - since
             if self._settings.holder is None and idle > give_back_after(
-                self._settings.give_back_seconds, self._translation.depth
+                self._settings.give_back_seconds, self._feed.depth
             ):
-                raise _UnreadConnectionError(Kind.CONNECTION, f"nobody has taken changes for {idle:.0f} s")
+                raise _UnreadConnectionError(Kind.CONNECTION, f"no changes were taken for {idle:.0f} s")
 
     def _publish(self, connection: ReplicationConnection) -> bool:
         """Decode what was collected into the buffer; return whether the server asks for an answer."""
@@ -398,16 +305,8 @@ class LogReader:
             self.heard = time.monotonic()  # also without changes for this reader: the server makes progress
         if len(batch) and not self._translate_ended(batch, connection):
             return False
-        translation = self._translation
-        if translation.xid is None and translation.position.transaction is None:
-            self._idle_at(translation.position.lsn)
-            if last is not None:
-                self._recognition.passed(last.wal_end)
-                self._idle_at(last.wal_end)
+        self._feed.idle(None if last is None else last.wal_end)
         return any(keepalive.reply_requested for _, keepalive in keepalives)
-
-    def _idle_at(self, lsn: Lsn) -> None:
-        self._buffer.idle_at(lsn, self._recognition.last)
 
     def _translate_ended(self, batch: MessageBatch, connection: ReplicationConnection) -> bool:
         """Translate the transactions that have ended; a streamed one part by part.
@@ -417,46 +316,12 @@ class LogReader:
         for part in self._streamed.take(batch):
             if self._closing.is_set():
                 return False
-            self._translate(part.messages, streamed=part.streamed)
-            self._translation.adopt(part.described)
+            self._feed.decode(part.messages, streamed=part.streamed)
+            self._feed.adopt(part.described)
             if part.streamed:
                 self._report(connection)
                 self._pause_while_full(connection)
         return True
-
-    def _translate(self, batch: MessageBatch, *, streamed: bool = False) -> None:
-        """Put the changes of `batch` into the buffer; before a final error, those of transactions before it.
-
-        A reader that starts again behind the error, after a table was altered, could not read them: they need
-        the old columns.
-        """
-        try:
-            rows, ends = self._translation.take(batch, streamed=streamed)
-        except HeadraceError as error:
-            if error.retry is Retry.NEVER and not streamed:
-                self._translate_some(batch)
-            raise
-        self._put(rows, ends)
-
-    def _translate_some(self, batch: MessageBatch) -> None:
-        """Translate the transactions before the one that fails, by bisection."""
-        while len(commits := np.flatnonzero(batch.data[batch.begin] == COMMIT)):
-            upto = int(commits[(len(commits) - 1) // 2]) + 1
-            first, rest = batch.slice(0, upto), batch.slice(upto, len(batch))
-            try:
-                rows, ends = self._translation.take(first)
-            except HeadraceError:
-                if len(commits) == 1:
-                    return
-                batch = first
-            else:
-                self._put(rows, ends)
-                batch = rest
-
-    def _put(self, rows: ChangeRows, ends: ChangeEnds) -> None:
-        if len(rows) or len(ends):
-            batch = changes_batch(rows, self._settings.projection)
-            self._buffer.put(batch, int(rows.weight.sum()), ends)
 
     def _report(self, connection: ReplicationConnection, *, force: bool = False) -> None:
         """Report the confirmed position to the server: at once when it grew, else every second.
@@ -468,7 +333,7 @@ class LogReader:
         every = min(_STATUS_SECONDS, self._settings.silence_seconds / 4)
         if force or confirmed > reported or now - at >= min(every, _NUDGE_SECONDS):
             received, reply = max(self._received, confirmed), self._silence >= every
-            reply = reply or self._recognition.is_open
+            reply = reply or self._feed.recognition.is_open
             status = encode_status(
                 received=received, durable=confirmed, now_us=time.time_ns() // 1000, reply=reply
             )
@@ -479,28 +344,21 @@ class LogReader:
 
     def _confirmable(self, reported: Lsn) -> Lsn:
         """Return the position to report; not a new one until the log is recognized as the same."""
-        return reported if self._recognition.is_open else self.confirmed
+        return reported if self._feed.recognition.is_open else self.confirmed
 
     # The backlog.
 
     def _backlog_end(self, now: LogPositions) -> Lsn | None:
-        """Return up to where the log is read through SQL; None where the stream is better.
-
-        The server decodes from the slot's restart position on: reading through SQL gains nothing where that
-        lies further back than the backlog is long.
-        """
-        least, position = self._settings.backlog_bytes, self._translation.position.lsn
+        """Return up to where the log is read through SQL; None where the stream is better."""
+        least = self._settings.backlog_bytes
         if self._closing.is_set() or self._streams_only or least is None:
             return None
         if self._settings.documents is None and not now.origin.has_publication_of(self.origin):
             return None  # only the stream reports changes that were made without a publication
-        if now.written is None or now.confirmed is None or now.restart is None:
-            return None
-        waiting = now.written - max(position, now.confirmed)
-        return now.written if waiting >= least and position - now.restart <= 2 * waiting else None
+        return backlog_end(now, self._feed.position.lsn, least)
 
     def _read_backlog(self, connection: ReplicationConnection, end: Lsn) -> None:
-        begin = self._translation.position.lsn
+        begin = self._feed.position.lsn
         self._backlog_publication = None if self.origin is None else self.origin.publication
         try:
             self._read_backlog_upto(connection, end)
@@ -517,14 +375,12 @@ class LogReader:
     def _read_backlog_upto(self, connection: ReplicationConnection, end: Lsn) -> None:
         settings = self._settings
         with ExitStack() as stack:
-            readers = self._backlog_readers(stack)
+            readers = open_readers(stack, settings.url, settings.slot, settings.publication)
             if not readers:
                 self._streams_only = True
                 return
-            self._status.clear()
-            start = self._translation.position
-            self._translation.restart(start)
-            begin = self._recognition.beginning(start.lsn)
+            self._signal(None)
+            begin = self._feed.restart()
             feed = stack.enter_context(BacklogFeed(readers, begin, end, settings.backlog_window))
             for item in feed:
                 if self._closing.is_set():
@@ -532,28 +388,12 @@ class LogReader:
                 if item is not None:
                     self.heard = time.monotonic()
                 if isinstance(item, MessageBatch):
-                    self._translate(item)
+                    self._feed.decode(item)
                 elif item is not None:
-                    self._translation.restart(self._translation.position)
-                    self._recognition.passed(item)
-                    self._idle_at(item)
+                    self._feed.restart()
+                    self._feed.reach(item)
                 self._wait_for_room(connection)
         self._advance(connection)
-
-    def _backlog_readers(self, stack: ExitStack) -> list[BacklogReader]:
-        """Open two sessions, or as many as the server's limits allow."""
-        settings, readers = self._settings, []
-        try:
-            for _ in range(_BACKLOG_SESSIONS):
-                reader = BacklogReader(
-                    settings.url, settings.slot, (settings.publication,), "headrace backlog"
-                )
-                readers.append(stack.enter_context(reader))
-        except HeadraceError as error:
-            if error.kind is Kind.CONNECTION:
-                raise
-            _LOG.info("%d sessions read the backlog: %s", len(readers), error)
-        return readers
 
     def _wait_for_room(self, connection: ReplicationConnection) -> None:
         """Wait while the buffer is full; confirm from time to time."""
@@ -601,6 +441,6 @@ class _PendingFrames:
         return time.monotonic() - self._since
 
     def take(self) -> Frames:
-        """Return all frames and begin anew."""
-        taken, self._frames = self._frames, Frames()
-        return taken
+        """Return all frames and forget them."""
+        frames, self._frames = self._frames, Frames()
+        return frames

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.capture.envelope import attempts
-from headrace.capture.unchanged import Look
+from headrace.capture.toast import Look
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, Lsn, Op, TableName
 from headrace.model.types import spark_type

@@ -1,8 +1,8 @@
-"""Exchange a slot's state between processes of one machine, in small files that are replaced atomically.
+"""Exchange a stream's state between processes of one machine, in small files that are replaced atomically.
 
 The reader of the log runs in a process of Spark's that only sees changes and batches. The driver writes how
-far the reader may confirm and which position a client waits for. The reader writes which error keeps it from
-reading, and that Spark still asks it for batches.
+far the reader may confirm, which position a client waits for, and a new plan for later batches. The reader
+writes which error keeps it from reading, that Spark still asks it for batches, and from where a plan holds.
 """
 
 from __future__ import annotations
@@ -19,108 +19,118 @@ from headrace.model import Lsn, format_lsn, parse_lsn
 _NANOSECONDS = 1_000_000_000
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Replace the content of `path` by `text`, atomically.
-
-    Raises:
-        OSError: the file cannot be written; the old content is still there.
-    """
-    beside = path.with_name(f"{path.name}.new")
-    beside.write_text(text)
-    os.replace(beside, path)  # noqa: PTH105 - atomic
-
-
 @dataclass(frozen=True, slots=True)
-class ConfirmLimit:
-    """A file with the position up to which the slot may be confirmed; without the file it may not be."""
+class SignalFiles:
+    """The signals between the driver and the reader of one stream.
 
-    path: Path
-
-    def set(self, position: Lsn) -> None:
-        """Allow confirmation up to `position` (bytes); the limit holds when this returns."""
-        write_whole(self.path, format_lsn(position))
-
-    def limit(self, position: Lsn) -> Lsn:
-        """Return `position`, or the limit where that is lower."""
-        try:
-            return min(position, parse_lsn(self.path.read_text()))
-        except FileNotFoundError:
-            return 0
-
-
-class ReaderStatus:
-    """A file with the error that keeps the reader from reading; it exists only while reading fails.
-
-    Args:
-        path: the file; None: no status is written. A file that cannot be written is ignored.
+    Attributes:
+        folder: holds the files; both processes have access.
     """
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._written = True  # perhaps by an earlier process
+    folder: Path
 
-    def write(self, error: HeadraceError) -> None:
-        """Report that reading failed with `error` and is tried again."""
-        if self._path is None:
-            return
+    # What the driver tells the reader.
+
+    def set_confirm_limit(self, position: Lsn) -> None:
+        """Allow confirmation up to `position` (bytes); the limit holds when this returns.
+
+        Raises:
+            OSError: the file cannot be written; the old limit still holds.
+        """
+        self._write("confirm_limit", format_lsn(position))
+
+    def confirm_limit(self) -> Lsn:
+        """Return up to where the slot may be confirmed (bytes); 0 where no limit was set."""
+        text = self._read("confirm_limit")
+        return 0 if text is None else parse_lsn(text)
+
+    def request_lsn(self, lsn: Lsn) -> None:
+        """Tell the reader that a client waits for `lsn`; a failed write is ignored.
+
+        A position gets a batch of its own only where the server has reached it without changes.
+        """
         with contextlib.suppress(OSError):
-            write_whole(self._path, str(error))
-            self._written = True
+            self._write("requested_lsn", format_lsn(lsn))
 
-    def clear(self) -> None:
-        """Report that reading works again."""
-        if self._path is not None and self._written:
-            self._path.unlink(missing_ok=True)
-            self._written = False
-
-
-def read_reader_status(path: Path) -> HeadraceError | None:
-    """Return the error that keeps the reader with this status file from reading; None while it reads."""
-    try:
-        return HeadraceError.find(path.read_text())
-    except OSError:
-        return None
-
-
-def write_requested_lsn(status: Path, lsn: Lsn) -> None:
-    """Tell the reader with this status file that a client waits for `lsn`; a failed write is ignored.
-
-    A position gets a batch of its own only where the server has reached it without changes.
-    """
-    with contextlib.suppress(OSError):
-        write_whole(status.with_suffix(".requested"), format_lsn(lsn))
-
-
-def read_requested_lsn(status: Path | None) -> Lsn:
-    """Return the position that was requested last; 0 where none was."""
-    if status is None:
-        return 0
-    try:
-        return parse_lsn(status.with_suffix(".requested").read_text())
-    except (OSError, ValueError):
+    def requested_lsn(self) -> Lsn:
+        """Return the position that was requested last; 0 where none was."""
+        with contextlib.suppress(OSError, ValueError):
+            text = self._read("requested_lsn")
+            return 0 if text is None else parse_lsn(text)
         return 0
 
+    def offer_plan(self, number: int, plan: str) -> None:
+        """Offer a plan for later batches; each has a higher number than the one before."""
+        self._write("plan_reload", f"{number}\n{plan}")
 
-def beat(status: Path | None) -> None:
-    """Note that Spark asks the reader with this status file for a batch; a failed write is ignored.
-
-    Spark asks again when a batch is done, and several times a second while there is none. So a reader that
-    has not been asked for long is in the middle of a batch, or hangs.
-    """
-    if status is None:
-        return
-    file, now = status.with_suffix(".beat"), time.monotonic_ns()
-    with contextlib.suppress(OSError):
+    def newer_plan(self, number: int) -> tuple[int, str] | None:
+        """Return the plan that was offered last, with its number; None if that is not above `number`."""
         try:
-            os.utime(file, ns=(now, now))  # monotonic: the system time can be changed
+            with (self.folder / "plan_reload").open() as file:
+                offered = int(file.readline())
+                return (offered, file.read()) if offered > number else None
         except FileNotFoundError:
-            file.touch()
-            os.utime(file, ns=(now, now))
+            return None
 
+    # What the reader tells the driver.
 
-def seconds_since_beat(status: Path) -> float | None:
-    """Return the time since the last beat (seconds); None where there was none yet."""
-    try:
-        return time.monotonic() - status.with_suffix(".beat").stat().st_mtime_ns / _NANOSECONDS
-    except OSError:
+    def accept_plan(self, number: int, position: Lsn) -> None:
+        """Report that everything before `position` is applied, and that later batches use this plan."""
+        self._write("plan_accepted", f"{number} {format_lsn(position)}")
+
+    def accepted_plan(self) -> tuple[int, Lsn] | None:
+        """Return the number of the plan in use, and the position (bytes) from which it holds."""
+        text = self._read("plan_accepted")
+        if text is None:
+            return None
+        number, position = text.split()
+        return int(number), parse_lsn(position)
+
+    def report_error(self, error: HeadraceError) -> None:
+        """Report that reading failed with `error` and is tried again; a failed write is ignored."""
+        with contextlib.suppress(OSError):
+            self._write("reader_status", str(error))
+
+    def clear_error(self) -> None:
+        """Report that reading works again."""
+        (self.folder / "reader_status").unlink(missing_ok=True)
+
+    def reader_error(self) -> HeadraceError | None:
+        """Return the error that keeps the reader from reading; None while it reads."""
+        with contextlib.suppress(OSError):
+            text = self._read("reader_status")
+            return None if text is None else HeadraceError.find(text)
         return None
+
+    def beat(self) -> None:
+        """Note that Spark asks the reader for a batch; a failed write is ignored.
+
+        Spark asks again when a batch is done, and several times a second while there is none. So a reader
+        that has not been asked for long is in the middle of a batch, or hangs.
+        """
+        file, now = self.folder / "beat", time.monotonic_ns()
+        with contextlib.suppress(OSError):
+            try:
+                os.utime(file, ns=(now, now))  # monotonic: the system time can be changed
+            except FileNotFoundError:
+                file.touch()
+                os.utime(file, ns=(now, now))
+
+    def seconds_since_beat(self) -> float | None:
+        """Return the time since the last beat (seconds); None where there was none yet."""
+        try:
+            return time.monotonic() - (self.folder / "beat").stat().st_mtime_ns / _NANOSECONDS
+        except OSError:
+            return None
+
+    def _write(self, name: str, text: str) -> None:
+        """Replace the content of a file atomically."""
+        new = self.folder / f"{name}.new"
+        new.write_text(text)
+        os.replace(new, self.folder / name)  # noqa: PTH105 - atomic
+
+    def _read(self, name: str) -> str | None:
+        try:
+            return (self.folder / name).read_text()
+        except FileNotFoundError:
+            return None

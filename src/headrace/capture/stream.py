@@ -14,9 +14,9 @@ import pyarrow as pa
 from headrace.capture.buffer import ChangeBuffer, Limit
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
-from headrace.capture.reading import LogReader, StreamSettings
+from headrace.capture.reading import LogReader
 from headrace.capture.rows import Absence
-from headrace.capture.signals import read_requested_lsn
+from headrace.capture.settings import StreamSettings
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
@@ -66,7 +66,7 @@ class ChangeStream:
     def confirm(self, offset: Offset) -> None:
         """Confirm that everything up to `offset` is durable, so that buffer and server may drop it.
 
-        The server only up to the limit of `StreamSettings.held`.
+        The server only up to the limit of `SignalFiles.confirm_limit`.
         """
         self._reader.confirmed = max(self._reader.confirmed, self._settings.confirmable(offset.lsn))
         self._reader.released = self._buffer.release(offset)
@@ -77,7 +77,7 @@ class ChangeStream:
         All transactions up to the result are visible to new snapshots of this server; this waits for one that
         a synchronous standby delays. While there are no changes the result is from time to time a later
         position without changes, so that the slot follows the server; at once where a client waits for it
-        (see `read_requested_lsn`). `start` must have been given to `confirm`.
+        (see `SignalFiles.requested_lsn`). `start` must have been given to `confirm`.
 
         Raises:
             HeadraceError: the error that ended the reading thread.
@@ -101,7 +101,8 @@ class ChangeStream:
         settings = self._settings
         quiet = time.monotonic() - self._idle_since
         due = quiet >= settings.idle_seconds or ahead >= settings.idle_bytes
-        due = due or start.lsn < read_requested_lsn(settings.trouble) <= idle.lsn
+        if settings.signals is not None:
+            due = due or start.lsn < settings.signals.requested_lsn() <= idle.lsn
         if start.transaction is not None or ahead <= 0 or not due or not self._buffer.is_empty_after(start):
             return start
         self._idle_since = time.monotonic()

@@ -1,11 +1,10 @@
 """Describe what the log must carry of each table, for the plan of a run to fit its changes.
 
-The pipeline passes it to the source as an option.
+The pipeline passes it to its source.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -88,31 +87,3 @@ def stream_needs(
             )
         needs[table] = TableNeeds(print_.oid, columns)
     return needs
-
-
-def to_text(needs: Needs) -> str:
-    """Render the needs as an option's value."""
-    return json.dumps(
-        [
-            [
-                *(table.schema, table.name, table_needs.oid),
-                [
-                    [name, need.type_oid, need.modifier, need.type, need.since, need.carried]
-                    for name, need in table_needs.columns.items()
-                ],
-            ]
-            for table, table_needs in needs.items()
-        ]
-    )
-
-
-def from_text(text: str) -> Needs:
-    """Parse what `to_text` wrote.
-
-    Raises:
-        ValueError, TypeError: the text has another form.
-    """
-    return {
-        TableName(schema, table): TableNeeds(oid, {name: ColumnNeed(*need) for name, *need in columns})
-        for schema, table, oid, columns in json.loads(text)
-    }

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.spark.environment import check_workers
-from headrace.spark.version import check_version
+from headrace.spark.environment import check_version, check_workers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

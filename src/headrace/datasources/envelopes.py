@@ -13,15 +13,18 @@ from pyspark.sql.types import StructType
 
 from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped
 from headrace.capture.graph_envelope import ELEMENTS_SCHEMA, elements
-from headrace.capture.reread import Reread, lookups
-from headrace.capture.unchanged import Look, completed
+from headrace.capture.toast import Look, Reread, completed, lookups
 from headrace.catalog.known import KnownTable, KnownTables, read_known
 from headrace.catalog.partitions import read_place
-from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.query_schema import check_conditions
-from headrace.datasources.table_selection import check_inheritance_children, named_tables, no_table
+from headrace.datasources.query_schema import (
+    check_conditions,
+    check_inheritance_children,
+    named_tables,
+    no_table,
+)
+from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind, retrying
-from headrace.model import CHANGES_SCHEMA, Op, TableName
+from headrace.model import Op, TableName
 from headrace.model.suggestion import meant
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
@@ -116,8 +119,6 @@ def changes_schema(options: CdcOptions) -> StructType:
             name a key; DATABASE, where the server does not understand a condition; CONNECTION,
             AUTHENTICATION.
     """
-    if options.progress:
-        return from_arrow_schema(CHANGES_SCHEMA)
     tables = named_tables(options)
     with ReadSession(options.connection) as session:
         followed = tables or read_published_roots(session, options.publication_name)

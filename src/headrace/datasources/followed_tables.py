@@ -1,4 +1,4 @@
-"""Which tables a checkpoint follows, and what happens to tables that are added.
+"""Follow the tables of a query: those that a checkpoint names, those that are added, and their publication.
 
 Every offset names the followed tables, so that a restart recognises a table that was added to the options.
 Its earlier rows are not in the checkpoint's past, and its changes from before it was published are in no log.
@@ -10,20 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.capture import LogOrigin
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.initial_snapshot import SnapshotProgress
-from headrace.datasources.query_schema import RowsPlan
+from headrace.datasources.publication_membership import (
+    MembershipWatch,
+    Published,
+    check_published,
+    read_published,
+)
+from headrace.datasources.query_schema import RowsPlan, named_tables
+from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, TableName, format_lsn, parse_lsn
 from headrace.model.table_pattern import format_table, parse_tables
-from headrace.postgres.provision import PreparedSlot
+from headrace.postgres.address import for_slot
+from headrace.postgres.connection import connect
+from headrace.postgres.provision import ensure_published
+from headrace.postgres.publication import read_published_roots
 from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
+from headrace.postgres.session import ReadSession
 
 _KEY, _SINCE = "tables", "since"
 
@@ -100,29 +110,6 @@ def snapshot_progress(
     return replace(progress, tables=tables_of(stored) or ())
 
 
-def publication_requirements(
-    options: CdcOptions, plan: RowsPlan | None
-) -> dict[TableName, PublicationRequirements]:
-    """Return what the publication has to send of tables of which only a part is wanted."""
-    if plan is not None:
-        return {plan.shape.table: PublicationRequirements(frozenset(plan.shape.columns), plan.selection)}
-    columns, conditions = options.listed_columns, options.conditions
-    return {
-        table: PublicationRequirements(
-            columns.get(table, frozenset()),
-            PublicationFilter(columns.get(table), conditions.get(table)),
-            only_these=table in columns,
-        )
-        for table in columns.keys() | conditions.keys()
-    }
-
-
-def origin_of(prepared: PreparedSlot) -> LogOrigin:
-    """Return the identity of the log that a slot reads."""
-    server = prepared.server
-    return LogOrigin(str(server.system_identifier), server.timeline, server.database_oid)
-
-
 def exclude_tables(
     batches: Iterable[pa.RecordBatch],
     before: Mapping[TableName, Lsn | None],
@@ -149,6 +136,114 @@ def exclude_tables(
             dropped = pc.or_(dropped, is_its)
         found.append(batch.filter(pc.invert(dropped)))
     return found
+
+
+class FollowedTables:
+    """The tables that a query follows and the publication that sends them; in the planning process.
+
+    Args:
+        options: of the query.
+        plan: for `envelope=rows`.
+    """
+
+    def __init__(self, options: CdcOptions, plan: RowsPlan | None) -> None:
+        self._options = options
+        self._plan = plan
+        self._published: Published | None = None
+        self._watch: MembershipWatch | None = None
+
+    @cached_property
+    def named(self) -> tuple[TableName, ...]:
+        """The named tables that exist; empty where all of the publication are followed."""
+        return named_tables(self._options)
+
+    @property
+    def requirements(self) -> dict[TableName, PublicationRequirements]:
+        """What the publication has to send of tables of which only a part is wanted."""
+        options, plan = self._options, self._plan
+        if plan is not None:
+            return {plan.shape.table: PublicationRequirements(frozenset(plan.shape.columns), plan.selection)}
+        columns, conditions = options.listed_columns, options.conditions
+        return {
+            table: PublicationRequirements(
+                columns.get(table, frozenset()),
+                PublicationFilter(columns.get(table), conditions.get(table)),
+                only_these=table in columns,
+            )
+            for table in columns.keys() | conditions.keys()
+        }
+
+    def read_all(self) -> tuple[TableName, ...]:
+        """Return all followed tables."""
+        if self.named:
+            return self.named
+        with ReadSession(self._options.connection) as session:
+            return read_published_roots(session, self._options.publication_name)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the offset's fields for the followed tables and how they are published."""
+        if self._published is None:
+            self._published = self._read_published()
+        return table_fields(self.named) | self._published.to_json()
+
+    def check_published(self, start: Mapping[str, Any]) -> None:
+        """Check that the publication sends the followed tables, and has done so since `start` was stored."""
+        known = tables_of(start)
+        tables = [table for table in self.named if known is None or table in known]
+        found = self._read_published()  # before this process alters it
+        self.publish((), tables)
+        options = self._options
+        check_published(start, found, options.publication_name, allows_loss=not options.fail_on_data_loss)
+
+    def publish(self, new: Sequence[TableName], tables: Sequence[TableName] = ()) -> None:
+        """Make sure that the publication sends `tables`, and add the tables that are `new` to it."""
+        options = self._options
+        if new or tables:
+            self._published = None
+            ensure_published(
+                self._url,
+                slot=options.slot_name,
+                publication=options.publication_name,
+                tables=[*tables, *new],
+                added=new,
+                create=options.create_slot,
+                requirements=self.requirements,
+            )
+
+    def watch(self) -> None:
+        """Check from time to time that no table has left the publication; see `MembershipWatch`."""
+        if self._watch is None:
+            options = self._options
+            self._watch = MembershipWatch(
+                self._url,
+                options.publication_name,
+                self.named,
+                allows_loss=not options.fail_on_data_loss,
+            )
+        self._watch.look()
+
+    def left_out(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[TableName, Lsn | None]:
+        """Return the tables whose changes a batch excludes, all of them or those before a position.
+
+        A repeated batch has the tables that it had; what was read as rows is not reported again.
+        """
+        followed = tables_of(end)
+        new = () if followed is None else set(self.named) - set(followed)
+        return {**since_of(start), **dict.fromkeys(new)}
+
+    def close(self) -> None:
+        """Close the connection of the watch."""
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def _read_published(self) -> Published:
+        with connect(self._url, application_name="headrace watch") as connection:
+            return read_published(connection, self._options.publication_name, self.named)
+
+    @property
+    def _url(self) -> str:
+        return for_slot(self._options.connection, self._options.slot_name)
 
 
 def _join(tables: Iterable[TableName]) -> str:

@@ -20,8 +20,8 @@ from headrace.capture.rows import RowShape, SnapshotPlace, emptied, snapshot_cha
 from headrace.catalog.known import read_known
 from headrace.catalog.types import RowType, read_row_types
 from headrace.datasources.bootstrap import ProvidedPart, provider
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.envelopes import TableDescriptions
+from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange, Lsn, TableName
 from headrace.model.table_pattern import format_table, parse_tables

@@ -10,9 +10,8 @@ import sys
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
 
-from headrace.datasources.cdc_options import PublicCdcOptions
 from headrace.datasources.options import DatabaseOptions
-from headrace.datasources.snapshot_options import SnapshotOptions
+from headrace.datasources.source_options import CdcOptions, SnapshotOptions
 
 _HEAD = """\
 # Options of the Spark sources
@@ -30,7 +29,7 @@ def page() -> str:
     """Return the page's text."""
     sections = {
         "The database and the tables: both sources": dict(DatabaseOptions.model_fields),
-        "Following tables: `postgres_cdc`": _own(PublicCdcOptions),
+        "Following tables: `postgres_cdc`": _own(CdcOptions),
         "Reading a table: `postgres_snapshot`": _own(SnapshotOptions),
     }
     parts = [_HEAD, *(f"## {title}\n\n{_TABLE}\n{_rows(fields)}\n" for title, fields in sections.items())]

@@ -157,10 +157,7 @@ def named_values(model: type[DatabaseOptions], raw: Mapping[str, Any], format_na
     for name, value in raw.items():
         plain = _fold("tables" if name.lower() == "path" else name)
         if plain not in known:
-            proposed = (
-                to_camel(field_name) for field_name, field in model.model_fields.items() if not field.exclude
-            )
-            hint = meant(name, proposed)
+            hint = meant(name, map(to_camel, model.model_fields))
             raise HeadraceError(Kind.USAGE, f"{format_name} has no option {name!r}", hint)
         if known[plain] in values:
             raise HeadraceError(

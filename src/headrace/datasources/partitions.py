@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from headrace.capture.reread import lookups
 from headrace.capture.rows import Absence
+from headrace.capture.toast import lookups
 from headrace.datasources.bootstrap import ProvidedPart
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.envelopes import TableDescriptions, to_envelope
 from headrace.datasources.initial_snapshot import RowsPart
 from headrace.datasources.query_schema import RowsPlan
+from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA
 
@@ -41,11 +41,17 @@ class ChangePartition(InputPartition):
     ) -> None:
         self.descriptions = descriptions
         self.absences = absences
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
-            for batch in batches:
-                writer.write_batch(batch)
-        self.stream = sink.getvalue().to_pybytes()
+        self.stream = to_ipc(batches)
+
+
+def to_ipc(batches: Iterable[pa.RecordBatch]) -> bytes:
+    """Return changes (in `CHANGES_SCHEMA`) as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream
 
 
 def split_rows(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordBatch]]:
@@ -58,9 +64,9 @@ def split_rows(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordB
             if rows_left == 0:
                 groups.append([])
                 rows_left = rows
-            taken = min(rows_left, batch.num_rows - position)
-            groups[-1].append(batch.slice(position, taken))
-            position, rows_left = position + taken, rows_left - taken
+            count = min(rows_left, batch.num_rows - position)
+            groups[-1].append(batch.slice(position, count))
+            position, rows_left = position + count, rows_left - count
     return groups
 
 

@@ -33,8 +33,8 @@ from pyspark.sql.types import StructType
 
 from headrace.catalog.types import RowType, read_row_types
 from headrace.datasources.options import read_options
-from headrace.datasources.snapshot_options import SnapshotOptions
-from headrace.datasources.table_selection import chosen_columns, no_table
+from headrace.datasources.query_schema import chosen_columns, no_table
+from headrace.datasources.source_options import SnapshotOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CtidRange
 from headrace.postgres.session import ReadSession
@@ -60,7 +60,7 @@ _COMPARISONS: Mapping[type[Filter], ColumnComparison] = {
 class PostgresSnapshot(DataSource):
     """The source `spark.read.format("postgres_snapshot")`: the rows of one table, typed as in docs/types.md.
 
-    Options: see `headrace.datasources.snapshot_options.SnapshotOptions`.
+    Options: see `headrace.datasources.source_options.SnapshotOptions`.
     """
 
     @classmethod

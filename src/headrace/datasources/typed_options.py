@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import ConfigDict, ModelWrapValidatorHandler, SecretStr, ValidationError, model_validator
 
-from headrace.datasources.cdc_options import PublicCdcOptions
 from headrace.datasources.options import named_values, option_error
-from headrace.datasources.snapshot_options import SnapshotOptions
+from headrace.datasources.source_options import CdcOptions, SnapshotOptions
 from headrace.model import TableName
 from headrace.model.table_pattern import TablePattern, format_name, format_table
 
@@ -24,7 +23,7 @@ Names = str | Sequence[str]
 ByTable = str | Sequence[str] | Mapping[str, Names]
 
 
-class PostgresSource(PublicCdcOptions):
+class PostgresSource(CdcOptions):
     """The options of `postgres_cdc` as one immutable value; docs/spark-options.md describes each.
 
     Names are those of the options in snake_case; values are Python values or the options' text. Passwords and

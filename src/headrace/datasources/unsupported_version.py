@@ -10,7 +10,7 @@ from __future__ import annotations
 import pyspark
 from pyspark.sql.datasource import DataSource
 
-from headrace.spark.version import check_version
+from headrace.spark.environment import check_version
 
 
 class _Refused(DataSource):

@@ -35,21 +35,18 @@ CHANGES_SCHEMA = pa.schema(
 """The columns of the `changes` envelope.
 
 `_commit_lsn` is the commit record's address (bytes), `_commit_seq` counts the transaction's messages
-before any filter. A `progress` row (internal, with the option `progress`) has no table. Its
-`_commit_lsn` is the position that is applied once everything before it is applied; its `_commit_seq` is
-the version (bytes) of its batch's documents.
+before any filter.
 """
 
 
 class Op(enum.StrEnum):
-    """The kinds of changes, as Debezium's letters; `progress` is a position, not a change."""
+    """The kinds of changes, as Debezium's letters."""
 
     INSERT = "c"
     UPDATE = "u"
     DELETE = "d"
     TRUNCATE = "t"
     READ = "r"
-    PROGRESS = "progress"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +62,8 @@ class Change:
 
 
 def decode_changes(batch: pa.RecordBatch | pa.Table) -> Iterator[Change]:
-    """Yield the changes of a batch as Python values, without `progress` rows."""
+    """Yield the changes of a batch as Python values."""
     for row in batch.to_pylist():
-        if row["op"] == Op.PROGRESS:
-            continue
         yield Change(
             table=TableName(row["schema"], row["table"]),
             op=Op(row["op"]),

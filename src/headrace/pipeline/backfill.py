@@ -30,7 +30,7 @@ from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, StateDocument, backfill_progress
 from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, places_beside
 from headrace.status.board import IndexBoard
 from headrace.status.progress import Rate
@@ -275,7 +275,7 @@ class Backfill:
             BackfillRanges("", tuple(partitions[first::tasks_at_once]))
             for first in range(min(tasks_at_once, len(partitions)))
         ]
-        with self._job_gate.taken(self._ending):
+        with self._job_gate.acquire(self._ending):
             written = run_documents_job(self._spark, self._work, tasks, self._group)
         for backfill in unfinished:
             parts = [part for owner, part in chosen if owner is backfill]

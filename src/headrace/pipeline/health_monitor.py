@@ -6,11 +6,10 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headrace.capture.signals import read_reader_status, seconds_since_beat, write_requested_lsn
+from headrace.capture.signals import SignalFiles
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.continuity import check_continuity
@@ -44,7 +43,7 @@ def short_timeout_client(endpoints: Endpoints) -> Client:
 class HealthMonitor:
     """Watches the server and the cluster while the query runs; a run is degraded when one does not answer.
 
-    A run is also degraded while its source waits, which the source reports in the file `reader_status`.
+    A run is also degraded while its source waits, which the source reports by `signals`.
     Beside that file the monitor leaves position requests for the source. The lock that keeps a second
     Headrace away is taken again after the server was away.
     """
@@ -57,14 +56,14 @@ class HealthMonitor:
         lock: SlotLock,
         *,
         catalog: SchemaDriftMonitor,
-        reader_status: Path,
+        signals: SignalFiles,
     ) -> None:
         self._endpoints = endpoints
         self._project = project
         self._board = board
         self._lock = lock
         self._catalog = catalog
-        self._file = reader_status
+        self._signals = signals
         self._client = short_timeout_client(endpoints)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
         self._position_request = PositionRequest(self._client, project.slot, project.prefix)
@@ -85,7 +84,7 @@ class HealthMonitor:
         self._held_since: float | None = None
 
     def __enter__(self) -> Self:
-        self._board.stall.watch(lambda: seconds_since_beat(self._file))
+        self._board.stall.watch(self._signals.seconds_since_beat)
         return self
 
     def __exit__(
@@ -134,7 +133,7 @@ class HealthMonitor:
         with contextlib.suppress(HeadraceError):
             requested = self._position_request.read()
             if requested != self._passed_on:
-                write_requested_lsn(self._file, requested)
+                self._signals.request_lsn(requested)
                 self._passed_on = requested
 
     def _show_failure(self, error: HeadraceError) -> None:
@@ -145,7 +144,7 @@ class HealthMonitor:
 
     def _show_reader_status(self) -> None:
         """Show what the source waits for; without that the run has recovered."""
-        waiting = read_reader_status(self._file)
+        waiting = self._signals.reader_error()
         if waiting is None and self._slot is not None and _is_read_by_another(self._slot):
             waiting = slot_in_use(self._slot)
         if waiting is None:
@@ -212,7 +211,7 @@ class HealthMonitor:
 
     def _look_at_activity(self) -> None:
         """Note, while a batch takes long, whether the database is working on it."""
-        since = seconds_since_beat(self._file)
+        since = self._signals.seconds_since_beat()
         if since is None or since < _LONG_BATCH_SECONDS or self._connection is None:
             return
         if is_at_work(self._connection, application_name(self._project.slot)):

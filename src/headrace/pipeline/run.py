@@ -27,7 +27,8 @@ from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.start import SavedState, Start, check_cluster
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
-from headrace.pipeline.stream.documents_query import DocumentsQuery, Following
+from headrace.pipeline.stream.documents_query import DocumentsQuery
+from headrace.pipeline.stream.documents_source import Following
 from headrace.pipeline.supervisor import QueryEnd, RunContext, RunningQuery, Supervisor, needs_of, settle
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection, connect
@@ -36,7 +37,7 @@ from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import read_slot
 from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, MetaIndex, PipelineState
 from headrace.sinks.opensearch.lease import Lease, holder_of
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_spark, master_of
 from headrace.spark.settings import is_local
 from headrace.status.board import StatusBoard

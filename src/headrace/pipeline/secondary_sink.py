@@ -38,7 +38,7 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.lease import Lease
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from headrace.sinks.plain import PlainGenerations
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
 from headrace.status.board import StatusBoard
 

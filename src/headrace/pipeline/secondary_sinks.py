@@ -31,7 +31,7 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.secondary_sinks import forget_sink, sinks_document
 from headrace.sinks.registry import open_sink
 from headrace.sinks.stdout import Relay, StdoutWriter
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
 from headrace.status.board import StatusBoard
 

@@ -43,7 +43,7 @@ from headrace.sinks.opensearch import (
     MetaIndex,
 )
 from headrace.sinks.opensearch.lease import Lease
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 
@@ -152,7 +152,7 @@ class Supervisor:
             context.board,
             context.lock,
             catalog=running.altered,
-            reader_status=query.reader_status,
+            signals=query.signals,
         ) as watch:
             while not stopping.is_set():
                 if not query.active:
@@ -233,7 +233,7 @@ class Supervisor:
             running.backfills.begin(work, new)
         with stopping.interrupting():
             generation_log.forget(done)
-        if generation_log.to_drop and not running.job_gate.is_taken:  # a running job has the former plan
+        if generation_log.to_drop and not running.job_gate.is_busy:  # a running job has the former plan
             with contextlib.suppress(HeadraceError):  # it is tried again at the next look
                 generation_log.drop_unneeded()
         return True

@@ -1,4 +1,8 @@
-"""Check that Spark's Python workers find the packages of the program that uses the session.
+"""Check that a user's PySpark is new enough, and that its Python workers find the program's packages.
+
+PySpark 4.0 and 4.1 ask a streaming source for the end of the next batch without passing the query's position.
+After a restart only the slot could supply it. The slot is a batch behind the checkpoint, and does not know
+which rows of the initial snapshot were read: rows already written would be read again as new ones.
 
 Spark starts its workers as `python3` from the PATH unless it is configured otherwise. A program that is run
 by the path of its interpreter, in an environment that is not activated, gets workers without its packages.
@@ -6,6 +10,7 @@ by the path of its interpreter, in an environment that is not activated, gets wo
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -16,6 +21,31 @@ from headrace.errors import HeadraceError, Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+FIRST = (4, 2)
+"""The first version that passes the query's position to its sources."""
+
+
+def is_supported(version: str) -> bool:
+    """Tell whether a PySpark of this version, like `4.3.0` or `4.4.0.dev1`, supports the sources."""
+    return tuple(map(int, re.findall(r"\d+", version)[:2])) >= FIRST
+
+
+def check_version(version: str, name: str) -> None:
+    """Refuse a PySpark that is too old for the source `name`.
+
+    Raises:
+        HeadraceError: DEPENDENCY.
+    """
+    if not is_supported(version):
+        first = ".".join(map(str, FIRST))
+        raise HeadraceError(
+            Kind.DEPENDENCY,
+            f"{name} needs PySpark {first} or newer, and this is PySpark {version}, which tells a "
+            "source too little for going on from a checkpoint",
+            f"Run the program with PySpark {first} or newer, for example: pip install 'pyspark>={first}'.",
+        )
+
 
 _SECONDS = 30.0
 

@@ -1,20 +1,24 @@
-"""Run Spark jobs so that an interrupt of the caller cancels them."""
+"""Run Spark jobs: so that an interrupt of the caller cancels them, and one at a time beside the stream."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from threading import Event
+from contextlib import contextmanager
 from typing import TypeVar
 
 from pyspark import SparkContext
+
+from headrace.errors import HeadraceError, Kind
 
 _POLL_SECONDS = 0.2
 
 _Result = TypeVar("_Result")
 
 
-def interruptibly(context: SparkContext, group: str, work: Callable[[Event], _Result]) -> _Result:
+def interruptibly(context: SparkContext, group: str, work: Callable[[threading.Event], _Result]) -> _Result:
     """Return the result of `work`; if the caller is interrupted meanwhile, cancel the jobs of `group`.
 
     `work` runs in a thread of its own, because each thread has its own connection to the JVM: the interrupted
@@ -25,7 +29,7 @@ def interruptibly(context: SparkContext, group: str, work: Callable[[Event], _Re
         group: the job group of `work`'s jobs.
         work: gets an event that is set when it has to end.
     """
-    ending = Event()
+    ending = threading.Event()
     with ThreadPoolExecutor(1, "headrace job") as thread:
         future = thread.submit(work, ending)
         try:
@@ -36,3 +40,73 @@ def interruptibly(context: SparkContext, group: str, work: Callable[[Event], _Re
                 context.cancelJobGroup(group)
                 wait([future], _POLL_SECONDS)
             raise
+
+
+_POLL_SECONDS = 0.2
+RECENT_SECONDS = 10.0
+"""After this time, an earlier job says nothing about the stream."""
+_LONG_SECONDS = 0.25
+"""A batch of the stream that takes longer is slowed down by the job beside it."""
+
+
+class JobGate:
+    """Held while a job runs beside the stream.
+
+    Args:
+        is_read: whether the stream has readers by now; if it has them at first, jobs wait until it has
+            started.
+        batch_seconds: how long the longest of the stream's last batches took.
+        clock: in seconds.
+    """
+
+    def __init__(
+        self,
+        is_read: Callable[[], bool] = lambda: False,
+        batch_seconds: Callable[[], float] = lambda: 0.0,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.is_read = is_read
+        self._batch_seconds = batch_seconds
+        self._lock = threading.Lock()
+        self._stream_started = threading.Event()
+        self._clock = clock
+        self._released: float | None = None
+        if not is_read():
+            self._stream_started.set()
+
+    def crowded(self) -> bool:
+        """Tell whether a job should take no more than half of the task slots, for the readers' sake.
+
+        True for the first job in a while, and for each one after a job beside which a batch of the stream
+        took long.
+        """
+        if not self.is_read():
+            return False
+        is_first = self._released is None or self._clock() > self._released + RECENT_SECONDS
+        return is_first or self._batch_seconds() > _LONG_SECONDS
+
+    def begin(self) -> None:
+        """Note that the stream has started; may be called again."""
+        self._stream_started.set()
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a job is running beside the stream."""
+        return self._lock.locked()
+
+    @contextmanager
+    def acquire(self, ending: threading.Event) -> Iterator[None]:
+        """Wait until no other job runs beside the stream, and hold the gate while the context is entered.
+
+        Raises:
+            HeadraceError: SPARK, once `ending` is set.
+        """
+        while not (self._stream_started.wait(_POLL_SECONDS) and self._lock.acquire(timeout=_POLL_SECONDS)):
+            if ending.is_set():
+                raise HeadraceError(Kind.SPARK, "it is ending")
+        try:
+            yield
+        finally:
+            self._released = self._clock()
+            self._lock.release()

@@ -122,7 +122,7 @@ def test_a_checkpoint_of_a_database_that_was_made_again_is_refused(source: Sourc
     origin = eventually(lambda: stream.origin)
     stream.close()
     before = LogOrigin(origin.system, origin.timeline, origin.database + 1)
-    refused(source.stream(start, origin=before), start, Kind.CONTINUITY, "dropped and made again")
+    refused(source.stream(start, origin=before), start, Kind.CONTINUITY, "dropped and recreated")
 
 
 def test_a_slot_that_is_dropped_while_it_is_followed_is_named(source: Source) -> None:
@@ -142,8 +142,8 @@ def test_a_slot_that_is_made_anew_or_moved_by_a_stranger_is_told_apart(source: S
     source.sql(TABLE)
     start = source.publish()
     for words, statements in {
-        "somebody else has moved it": ("SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())",),
-        "it was made anew": (
+        "another program has moved it": ("SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())",),
+        "it was recreated": (
             "SELECT pg_drop_replication_slot($1)",
             "SELECT pg_create_logical_replication_slot($1, 'pgoutput')",
         ),

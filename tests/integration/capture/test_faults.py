@@ -17,7 +17,7 @@ import pytest
 from headrace.capture import ChangeStream, Offset
 from headrace.capture.buffer import Limit
 from headrace.capture.reading import give_back_after
-from headrace.capture.signals import read_reader_status
+from headrace.capture.signals import SignalFiles
 from headrace.embedded.postgres import EmbeddedPostgres, StopMode
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
@@ -159,9 +159,9 @@ def test_walsenders_that_are_killed_again_and_again(source: Source, start: Offse
     assert seen == list(range(1, writer.written + 1))
 
 
-def told_of(note: Path, word: str) -> HeadraceError | None:
+def told_of(signals: SignalFiles, word: str) -> HeadraceError | None:
     """What the reader waits for, once that has the word in it."""
-    found = read_reader_status(note)
+    found = signals.reader_error()
     return found if found is not None and word in str(found) else None
 
 
@@ -169,26 +169,26 @@ def test_a_stranger_who_took_the_slot_is_named_and_waited_for(
     source: Source, start: Offset, tmp_path: Path
 ) -> None:
     """Also where he has only his name; who shows the state of the run reads it in a file."""
-    note = tmp_path / "trouble"
-    note.write_text("left by a process that was killed")
+    signals = SignalFiles(tmp_path)
+    signals.report_error(HeadraceError(Kind.CONNECTION, "left by a process that was killed"))
     with TcpProxy.before(source.url) as proxy, Writer(source) as writer:
-        stream = source.stream(start, proxy.url(source.url), trouble=note)
+        stream = source.stream(start, proxy.url(source.url), signals=signals)
         with following(stream, start) as seen:
             eventually(lambda: len(seen) > 10)
-            assert not note.exists()
+            assert signals.reader_error() is None
             proxy.refuse()
             eventually(lambda: source.walsender() is None)
-            told = eventually(lambda: read_reader_status(note))
+            told = eventually(signals.reader_error)
             assert told.kind is Kind.CONNECTION
             with replication_connection(source.url, "nightly export") as stranger:
                 stranger.start(source.slot, 0, (source.publication,))
                 proxy.resume()
-                told = eventually(lambda: told_of(note, "nightly"))
+                told = eventually(lambda: told_of(signals, "nightly"))
                 assert told.kind is Kind.SLOT_IN_USE
                 assert f"(pid {stranger.pid}, nightly export of postgres, from 127.0.0.1)" in str(told)
             writer.__exit__()
             eventually(lambda: len(seen) >= writer.written)
-            assert read_reader_status(note) is None
+            assert signals.reader_error() is None
     assert seen == list(range(1, writer.written + 1))
 
 
@@ -219,16 +219,16 @@ def test_a_walsender_that_others_took_is_waited_for(make_server: Make, tmp_path:
     source = Source(server.create_database("shop"))
     source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
     start = source.publish()
-    note = tmp_path / "trouble"
+    signals = SignalFiles(tmp_path)
     with TcpProxy.before(source.url) as proxy, Writer(source) as writer:
-        stream = source.stream(start, proxy.url(source.url), trouble=note)
+        stream = source.stream(start, proxy.url(source.url), signals=signals)
         with following(stream, start) as seen:
             eventually(lambda: len(seen) > 10)
             proxy.refuse()
             eventually(lambda: source.walsender() is None)
             with replication_connection(source.url, "another"):
                 proxy.resume()
-                told = eventually(lambda: told_of(note, "no free slot"))
+                told = eventually(lambda: told_of(signals, "no free slot"))
                 assert told.kind is Kind.NO_FREE_SLOT
             writer.__exit__()
             eventually(lambda: len(seen) >= writer.written)

@@ -89,9 +89,9 @@ def test_the_reader_waits_while_the_buffer_is_full_and_memory_stays(source: Sour
     insert(source, 1, ROWS)
     stream = source.stream(start, **SMALL)
     eventually(lambda: not stream._buffer.wait_for_room(0))
-    held = stream._buffer._held
+    held = stream._buffer._memory
     time.sleep(1)
-    assert stream._buffer._held == held < (2 << 20) + (2 << 20)
+    assert stream._buffer._memory == held < (2 << 20) + (2 << 20)
 
 
 def test_a_full_buffer_of_small_transactions_is_bounded_too(source: Source, start: Offset) -> None:
@@ -100,7 +100,7 @@ def test_a_full_buffer_of_small_transactions_is_bounded_too(source: Source, star
         insert(source, first, first + 499)
         time.sleep(0.01)
     eventually(lambda: not stream._buffer.wait_for_room(0))
-    assert stream._buffer._held < 2_000_000
+    assert stream._buffer._memory < 2_000_000
     found, _ = read_all(stream, start, 20_000, EVERYTHING)
     assert found == list(range(1, 20_001))
 

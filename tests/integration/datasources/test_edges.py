@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headrace.capture.reread import Reread, lookups
+from headrace.capture.toast import Reread, lookups
 from headrace.datasources.publication_membership import MembershipWatch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName

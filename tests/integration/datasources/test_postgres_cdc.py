@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 import signal
 import threading
@@ -20,9 +19,9 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.options import read_options
 from headrace.datasources.postgres_cdc import CdcReader
+from headrace.datasources.source_options import CdcOptions
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
@@ -249,41 +248,6 @@ def test_a_checkpoint_of_another_server_is_refused(database: str) -> None:
         drop_slot(connection, "same")
 
 
-def test_what_was_made_of_a_log_says_how_it_must_go_on(database: str) -> None:
-    """The documents' own position and origin, compared where their query begins (decision 0017)."""
-    with connect(database) as connection:
-        execute(connection, "CREATE TABLE item (id int PRIMARY KEY, name text)")
-    options = {"url": database, "slotName": "documents", "tables": "item"}
-    with reading(options) as reader:
-        start = reader.initialOffset()
-        with connect(database) as connection:
-            execute(connection, "INSERT INTO item VALUES (1, 'one')")
-        end = next_end(reader, start)
-
-    def going_on(**changes: str | int) -> dict[str, str]:
-        known = {name: value for name, value in end.items() if name != "tables"}
-        return {**options, "createSlot": "false", "continues": json.dumps({**known, **changes})}
-
-    with (
-        reading(going_on(lsn="0/1")) as reader,
-        pytest.raises(HeadraceError, match="what lies between is lost"),
-    ):
-        reader.initialOffset()
-    wrong: dict[str, dict[str, str | int]] = {
-        "another database system": {"system": "1"},
-        "dropped and made again": {"database": 1},
-        "timeline": {"timeline": 7},
-        "restored to an earlier time": {"lsn": "F/0"},
-    }
-    for words, changes in wrong.items():
-        with reading(going_on(**changes)) as reader, pytest.raises(HeadraceError, match=words):
-            next_end(reader, reader.initialOffset())
-    with reading(going_on()) as reader:
-        assert next_end(reader, reader.initialOffset()) == end
-    with connect(database) as connection:
-        drop_slot(connection, "documents")
-
-
 def next_end(reader: CdcReader, start: dict[str, Any]) -> dict[str, Any]:
     """Where the next batch ends, once there is something to read."""
     while (end := reader.latestOffset(start, ReadAllAvailable())) == start:
@@ -355,28 +319,6 @@ def test_rows_per_batch_are_bounded_where_transactions_allow_it(source: Source) 
     assert sizes == [8, 8, 8, 8, 8]
 
 
-def test_progress_ends_the_rows_of_a_batch(source: Source) -> None:
-    source.start(progress="true", shares="2")
-    source.run("INSERT INTO item SELECT i, 'x' FROM generate_series(1, 5) i")
-    source.until(lambda: any(row.op == "c" for row in source.rows()))
-    [batch] = [one[0] for one in source.batches.values() if any(row.op == "c" for row in one[0])]
-    assert [row.op for row in batch] == ["c", "c", "c", "c", "c", "progress"]
-    assert batch[-1].after == {"share": "0", "shares": "1"}
-    assert batch[-1]._commit_lsn > max(row._commit_lsn for row in batch if row.op == "c")
-
-
-def test_each_task_of_a_large_batch_gets_all_rows_and_its_share(source: Source) -> None:
-    source.start(progress="true", shares="2")
-    source.run("INSERT INTO item SELECT i, 'x' FROM generate_series(1, 1000) i")
-    source.until(lambda: any(row.op == "c" for row in source.rows()))
-    [batch] = [one[0] for one in source.batches.values() if any(row.op == "c" for row in one[0])]
-    ops = [row.op for row in batch]
-    assert ops == 2 * [*(1000 * ["c"]), "progress"]
-    told = [row for row in batch if row.op == "progress"]
-    assert [row.after["share"] for row in told] == ["0", "1"]
-    assert len({(row._commit_lsn, row._commit_seq) for row in told}) == 1
-
-
 def test_the_password_stands_neither_in_the_plan_nor_in_the_checkpoint(
     source: Source, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -406,10 +348,10 @@ def test_a_wrong_option_is_one_line(source: Source, options: dict[str, str], sai
     with pytest.raises(Exception, match="HEADRACE_USAGE") as caught:
         source.load(**options)
     assert said in str(caught.value)
-    check_told_alone(str(caught.value))
+    check_is_last_line(str(caught.value))
 
 
-def check_told_alone(text: str) -> None:
+def check_is_last_line(text: str) -> None:
     """Our error is the last line of Python's one trace; behind it stands only Spark's own."""
     trace, _, behind = text.partition("headrace.errors.HeadraceError: ")
     assert trace.count("Traceback") == 1
@@ -427,7 +369,7 @@ def test_a_slot_that_must_not_be_created_is_named(source: Source) -> None:
     said = str(source.query.exception())
     assert "[HEADRACE_SLOT_UNKNOWN]" in said
     assert source.url not in said
-    check_told_alone(said)
+    check_is_last_line(said)
 
 
 def test_the_signal_to_end_waits_for_no_lock(source: Source) -> None:
@@ -438,8 +380,8 @@ def test_the_signal_to_end_waits_for_no_lock(source: Source) -> None:
     try:
         start = reader.initialOffset()
         reader.latestOffset(start, ReadAllAvailable())
-        assert reader._stream is not None
-        lock = reader._stream._reader._closing._cond  # type: ignore[attr-defined]  # that of Event.set
+        stream = reader._planner._opened
+        lock = stream._reader._closing._cond  # type: ignore[attr-defined]  # that of Event.set
         with lock, pytest.raises(SystemExit):
             signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGTERM)

@@ -29,7 +29,7 @@ from headrace.catalog.types import read_row_types
 from headrace.datasources.options import read_options
 from headrace.datasources.postgres_snapshot import NAME as FORMAT
 from headrace.datasources.postgres_snapshot import SnapshotReader
-from headrace.datasources.snapshot_options import SnapshotOptions
+from headrace.datasources.source_options import SnapshotOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model.values import convert
 from headrace.postgres.connection import connect, execute

@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headrace.datasources.partitioning import plan_tasks
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CHANGES_SCHEMA, CtidRange
 from headrace.pipeline.worker.plan import DocumentsPlan, Work
+from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
 from headrace.sinks.opensearch import (
     DeferredKeys,
@@ -75,8 +75,7 @@ class World(IndexedDatabase):
         end = self.position()
         rows = [{"_commit_lsn": end, "_commit_seq": number, **change} for number in range(1000)]
         batch = pa.RecordBatch.from_pylist(rows if shares > 1 else rows[:1], schema=CHANGES_SCHEMA)
-        parts = plan_tasks([batch], end, end, shares)
-        return [self.worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts]
+        return [self.worker.apply(task) for task in plan_tasks([batch], end, end, shares)]
 
     def held(self) -> dict[str, str | None]:
         refresh(self.client, self.generation.index)

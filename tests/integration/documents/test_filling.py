@@ -17,12 +17,12 @@ import pytest
 from headrace.assembly.digests import Identities, buckets_of
 from headrace.catalog import read_catalog
 from headrace.catalog.table import Table
-from headrace.datasources.partitioning import plan_tasks
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.worker.plan import Endpoints, Work
+from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
 from headrace.schema import IndexSpec, load_schema
@@ -150,8 +150,8 @@ def test_one_batch_writes_two_generations_of_an_index(world: World) -> None:
         "_commit_seq": 0,
     }
     batch = pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)
-    [part] = plan_tasks([batch], end, end, 1)
-    assert world.worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)).result.upserted == 2
+    [task] = plan_tasks([batch], end, end, 1)
+    assert world.worker.apply(task).result.upserted == 2
     assert world.held(world.first) == world.expected()
     assert world.held(world.second) == world.expected(version=2)
 
@@ -200,8 +200,8 @@ def test_a_truncate_leaves_what_is_nobodys(world: World) -> None:
     world.writer.execute("TRUNCATE visit")
     end = world.position()
     row = {"_commit_lsn": end, "_commit_seq": 0, "schema": "public", "table": "visit", "op": "t"}
-    [part] = plan_tasks([pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)], end, end, 1)
-    world.worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA))
+    [task] = plan_tasks([pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)], end, end, 1)
+    world.worker.apply(task)
     assert world.held(world.first) == {**world.expected(), **{one: {"visits": 7} for one in strays}}
 
 

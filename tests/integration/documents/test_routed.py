@@ -12,6 +12,7 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import CHANGES_SCHEMA, CtidRange, Op
 from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker
 from headrace.sinks.opensearch import IndexOptions
 from headrace.sinks.opensearch.documents import document, documents, ids, refresh
@@ -60,9 +61,8 @@ class World(IndexedDatabase):
                 "before": [("id", str(identity))],
                 "after": None if kind is Op.DELETE else [("id", str(identity))],
             },
-            {"op": Op.PROGRESS.value, "_commit_lsn": end, "_commit_seq": end},
         ]
-        return pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA)
+        return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end, end)
 
     def assert_right(self) -> None:
         """Each row's document is there once, and where its column says."""

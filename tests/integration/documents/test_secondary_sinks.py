@@ -17,6 +17,7 @@ from headrace.model import CHANGES_SCHEMA, CtidRange, Key, Op
 from headrace.pipeline.stream.deferred_work import CatchUp
 from headrace.pipeline.worker import failure_policy
 from headrace.pipeline.worker.plan import Endpoints, Work
+from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.workers import AllSinks, open_worker
 from headrace.sinks.opensearch import (
     DeferredKeys,
@@ -85,8 +86,7 @@ class World(IndexedDatabase):
         rows = [{**about, "before": key, "after": None if op is Op.DELETE else key} for key in keys] or [
             about
         ]
-        progress = {"op": Op.PROGRESS.value, "_commit_lsn": end, "_commit_seq": end}
-        self.sinks.apply(pa.Table.from_pylist([*rows, progress], schema=CHANGES_SCHEMA))
+        self.sinks.apply(Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end, end))
         return time.monotonic() - began
 
     def rows(self) -> dict[str, str]:

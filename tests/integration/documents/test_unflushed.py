@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 from headrace.assembly.digests import Identities
-from headrace.capture.reread import Reread
+from headrace.capture.toast import Reread
 from headrace.catalog import read_catalog
 from headrace.datasources.postgres_snapshot import PostgresSnapshot
 from headrace.demo.oracle import differences
@@ -28,6 +28,7 @@ from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, DocumentOperation, Lsn, Op, TableName
 from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Endpoints, Work
+from headrace.pipeline.worker.task import Task
 from headrace.postgres.connection import connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan
 from headrace.postgres.session import ReadSession
@@ -154,7 +155,6 @@ class World:
         """Commit the stamp; what applies the batch that the log would carry."""
         self.query(STAMP)
         end = self.position()
-        progress = {"op": Op.PROGRESS.value, "_commit_lsn": end, "_commit_seq": end}
         change = {
             "_commit_lsn": end,
             "_commit_seq": 0,
@@ -163,8 +163,8 @@ class World:
             "op": Op.INSERT.value,
             "after": [("id", "1"), ("badge_id", "1")],
         }
-        batch = pa.Table.from_pylist([change, progress], schema=CHANGES_SCHEMA)
-        return lambda: self.worker.apply(batch)
+        task = Task(pa.Table.from_pylist([change], schema=CHANGES_SCHEMA), end, end)
+        return lambda: self.worker.apply(task)
 
     def mended(self) -> Callable[[], object]:
         """What assembles two documents by their keys."""

@@ -16,6 +16,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op
 from headrace.pipeline.worker.plan import Endpoints, Work
+from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import (
@@ -145,11 +146,10 @@ class World(IndexedDatabase):
         }
 
 
-def batch(change: Change, end: Lsn, version: Lsn) -> pa.Table:
-    """As the source gives it: the changes, then the progress row."""
-    progress = {"op": Op.PROGRESS.value, "_commit_lsn": end, "_commit_seq": version}
-    rows = [{"_commit_lsn": end, "_commit_seq": 0, **change.row()}, progress]
-    return pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA)
+def batch(change: Change, end: Lsn, version: Lsn) -> Task:
+    """As the source gives it."""
+    rows = [{"_commit_lsn": end, "_commit_seq": 0, **change.row()}]
+    return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end, version)
 
 
 @pytest.fixture

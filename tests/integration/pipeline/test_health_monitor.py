@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from headrace.capture.signals import ReaderStatus
+from headrace.capture.signals import SignalFiles
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
@@ -33,7 +33,7 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.sinks.opensearch import Client, MetaIndex
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event, Phase
 from integration.cli.command_line import Deployment
@@ -62,7 +62,7 @@ class Watched:
     board: StatusBoard
     lock: SlotLock
     catalog: SchemaDriftMonitor
-    reader_status: Path
+    signals: SignalFiles
 
     def watch(self) -> HealthMonitor:
         return HealthMonitor(
@@ -71,7 +71,7 @@ class Watched:
             self.board,
             self.lock,
             catalog=self.catalog,
-            reader_status=self.reader_status,
+            signals=self.signals,
         )
 
 
@@ -100,7 +100,7 @@ def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterato
         catalog = SchemaDriftMonitor(
             endpoints.database, Dependence({}, project.publication, {}), Fingerprint()
         )
-        yield Watched(project, endpoints, StatusBoard(), lock, catalog, tmp_path / "trouble")
+        yield Watched(project, endpoints, StatusBoard(), lock, catalog, SignalFiles(tmp_path))
 
 
 def test_the_lag_grows_while_the_cluster_is_away(watched: Watched) -> None:
@@ -167,8 +167,8 @@ class EndlessQuery:
 
     active = True
 
-    def __init__(self, reader_status: Path) -> None:
-        self.reader_status = reader_status
+    def __init__(self, signals: SignalFiles) -> None:
+        self.signals = signals
 
     def begun(self) -> bool:
         return True
@@ -210,7 +210,7 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
     server, _ = own
     board, stopping = watched.board, Stopping()
     run = PipelineRun(watched.project, watched.endpoints, board, stopping, options=RunOptions())
-    query: Any = EndlessQuery(watched.reader_status)
+    query: Any = EndlessQuery(watched.signals)
     with ThreadPoolExecutor(1) as pool:
         nothing: Any = NothingBuilt()
         beside: Any = NothingParked()
@@ -231,14 +231,13 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
             assert board.view().lag_bytes
             server.start()
             assert until(lambda: board.phase is Phase.LIVE, 60)
-            note = ReaderStatus(watched.reader_status)
-            note.write(HeadraceError(Kind.SLOT_IN_USE, "it is read by pid 7, of somebody"))
+            watched.signals.report_error(HeadraceError(Kind.SLOT_IN_USE, "it is read by pid 7, of somebody"))
             assert until(lambda: board.phase is Phase.DEGRADED, 60)
             said = board.snapshot()
             assert said["last_error"]["code"] == "HEADRACE_SLOT_IN_USE"
             assert "pid 7, of somebody" in said["reason"]
             assert said["lag"]["bytes"] > 0
-            note.clear()
+            watched.signals.clear_error()
             assert until(lambda: board.phase is Phase.LIVE, 60)
         finally:
             stopping.set()

@@ -189,7 +189,7 @@ def test_a_full_buffer_can_always_end_a_batch_and_be_emptied(
         drain(until=False)
     drain(until=True)
     assert seen == [(row.commit, row.sequence) for row in written.rows]
-    assert buffer._held == 0
+    assert buffer._memory == 0
     assert not buffer._chunks
 
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.capture import Offset
 from headrace.capture.columns import changes_batch
-from headrace.capture.spool import Room, Spool, SpoolFullError
-from headrace.capture.streamed_transactions import StreamedTransactions
+from headrace.capture.streamed_transactions import Room, Spool, SpoolFullError, StreamedTransactions
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, TableName

@@ -11,14 +11,11 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.continuity import LogOrigin
-from headrace.capture.signals import ConfirmLimit
-from headrace.datasources.partitioning import plan_tasks
-from headrace.model import CHANGES_SCHEMA
+from headrace.capture.signals import SignalFiles
+from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.slot import SlotFacts, drop_slot, read_slot
@@ -67,7 +64,7 @@ class Follower:
         self._tuning = tuning
         self._state = prepared.state
         self._deferred = MemoryDeferredKeys()
-        self._held = ConfirmLimit(folder / "held")
+        self._signals = SignalFiles(folder)
         self._connection: Connection = connect(prepared.url, application_name="headrace soak")
         self._open()
 
@@ -76,7 +73,7 @@ class Follower:
         prepared, tuning, state = self._prepared, self._tuning, self._state
         confirmed = self._unread().confirmed_flush or 0
         assert confirmed <= state.applied, f"confirmed {confirmed}, applied {state.applied}"
-        self._held.set(state.applied)
+        self._signals.set_confirm_limit(state.applied)
         self._worker = MemoryWorker(prepared.work, self._sink, self._deferred)
         self._position = Offset(confirmed if state.ahead is None else state.ahead)
         self._stream = ChangeStream(
@@ -95,7 +92,7 @@ class Follower:
                 origin=LogOrigin(state.system_identifier, state.timeline, state.database_oid),
                 read=Offset(state.reached, last=state.last),
                 same_timeline=True,
-                held=self._held.path,
+                signals=self._signals,
             ),
             self._position,
         )
@@ -139,8 +136,8 @@ class Follower:
         if end == self._position:
             return False
         batches = self._stream.changes(self._position, end)
-        parts = plan_tasks(batches, end.lsn, end.version, self._tuning.shares, least_rows=1)
-        self._note([self._worker.apply(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts])
+        tasks = plan_tasks(batches, end.lsn, end.version, self._tuning.shares, least_rows=1)
+        self._note([self._worker.apply(task) for task in tasks])
         self._position = end
         self.batches += 1
         return True
@@ -150,7 +147,7 @@ class Follower:
         deferred = bool(self._deferred.waiting)
         assert deferred or not any(one.deferred for one in done)
         self._state = self._state.advanced(max(one.position for one in done), Counters(), deferred=deferred)
-        self._held.set(self._state.applied)
+        self._signals.set_confirm_limit(self._state.applied)
 
     def work_off(self, most: int | None = None) -> None:
         """Write the documents of the oldest chunks that are deferred, of all by default."""

@@ -9,14 +9,12 @@ import pyarrow as pa
 import pytest
 
 from headrace.capture import Offset
-from headrace.capture.columns import changes_batch, progress_batch
-from headrace.capture.projection import (
+from headrace.capture.columns import (
     WIDEST_COMPARED,
     KeptColumns,
     Projection,
+    changes_batch,
     covers,
-    from_text,
-    to_text,
 )
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
@@ -101,14 +99,6 @@ def test_a_value_that_is_not_utf8_is_refused() -> None:
     assert raised.value.kind is Kind.DATABASE
 
 
-def test_progress_is_a_row_but_no_change() -> None:
-    batch = progress_batch(100, 200)
-    assert batch.schema == CHANGES_SCHEMA
-    assert list(decode_changes(batch)) == []
-    [row] = batch.to_pylist()
-    assert (row["op"], row["_commit_lsn"], row["_commit_seq"]) == ("progress", 100, 200)
-
-
 def test_only_the_columns_that_are_asked_for_are_taken_over() -> None:
     other = replace(columns("a", "body"), oid=2, table=TableName("public", "other"))
     found = batch(
@@ -136,7 +126,6 @@ def test_only_the_columns_that_are_asked_for_are_taken_over() -> None:
 
 def test_what_is_kept_covers_what_asks_for_no_more() -> None:
     kept = {TABLE: KeptColumns(frozenset({"id"}), frozenset({"name"}))}
-    assert from_text(to_text(kept)) == kept
     assert covers(kept, {TABLE: KeptColumns(frozenset({"id"}), frozenset({"id", "name"}))})
     assert not covers(kept, {TABLE: KeptColumns(frozenset({"name"}))})
     assert not covers(kept, {TableName("public", "other"): KeptColumns(frozenset({"id"}))})

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.capture.envelope import ENVELOPE_SCHEMA, enveloped, unwrapped
 from headrace.capture.rows import SnapshotPlace, emptied, snapshot_changes
-from headrace.capture.unchanged import Key, completed
+from headrace.capture.toast import Key, completed
 from headrace.catalog.known import KnownTable
 from headrace.model import CHANGES_SCHEMA, TableName
 

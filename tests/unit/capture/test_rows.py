@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.capture.rows import RowShape
-from headrace.capture.unchanged import Key
+from headrace.capture.toast import Key
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, TableName
 from headrace.model.value_type import Attribute, DatabaseType, resolve

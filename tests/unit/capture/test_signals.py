@@ -1,81 +1,76 @@
-"""What the reader and whoever runs it tell each other."""
+"""What the reader and its driver tell each other."""
 
 from __future__ import annotations
 
 import time
 from pathlib import Path
 
-from headrace.capture.signals import (
-    ReaderStatus,
-    beat,
-    read_reader_status,
-    read_requested_lsn,
-    seconds_since_beat,
-    write_requested_lsn,
-)
+from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, Kind
 
-ERROR = HeadraceError(Kind.SLOT_IN_USE, "somebody has it", "Wait.")
+ERROR = HeadraceError(Kind.SLOT_IN_USE, "another program has it", "Wait.")
 
 
-def test_a_note_is_there_for_as_long_as_the_trouble(tmp_path: Path) -> None:
-    path = tmp_path / "trouble"
-    note = ReaderStatus(path)
-    note.write(ERROR)
-    told = read_reader_status(path)
-    assert told is not None
-    assert (told.kind, str(told)) == (ERROR.kind, str(ERROR))
-    note.clear()
-    assert read_reader_status(path) is None
+def test_an_error_is_there_until_it_is_cleared_by_any_process(tmp_path: Path) -> None:
+    signals = SignalFiles(tmp_path)
+    assert signals.reader_error() is None
+    signals.report_error(ERROR)
+    found = signals.reader_error()
+    assert found is not None
+    assert (found.kind, str(found)) == (ERROR.kind, str(ERROR))
+    SignalFiles(tmp_path).clear_error()
+    assert signals.reader_error() is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_note_of_a_process_that_was_killed_is_taken_away(tmp_path: Path) -> None:
-    path = tmp_path / "trouble"
-    ReaderStatus(path).write(ERROR)
-    ReaderStatus(path).clear()
-    assert read_reader_status(path) is None
-
-
-def test_a_note_that_cannot_be_written_is_left_out(tmp_path: Path) -> None:
-    ReaderStatus(tmp_path / "gone" / "trouble").write(ERROR)
-    ReaderStatus(None).write(ERROR)
-    ReaderStatus(None).clear()
+def test_what_may_be_missing_is_left_out_where_it_cannot_be_written(tmp_path: Path) -> None:
+    signals = SignalFiles(tmp_path / "gone")
+    signals.report_error(ERROR)
+    signals.clear_error()
+    signals.request_lsn(5)
+    signals.beat()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_confirmed_without_a_limit(tmp_path: Path) -> None:
+    signals = SignalFiles(tmp_path)
+    assert signals.confirm_limit() == 0
+    signals.set_confirm_limit(0x1_0000_0000)
+    assert signals.confirm_limit() == 0x1_0000_0000
 
 
 def test_a_source_that_is_asked_again_beats_again(tmp_path: Path) -> None:
-    file = tmp_path / "trouble-1"
-    assert seconds_since_beat(file) is None
-    beat(None)
-    beat(file)
-    first = seconds_since_beat(file)
+    signals = SignalFiles(tmp_path)
+    assert signals.seconds_since_beat() is None
+    signals.beat()
+    first = signals.seconds_since_beat()
     assert first is not None
     assert 0 <= first < 30
     time.sleep(0.05)
-    later = seconds_since_beat(file)
+    later = signals.seconds_since_beat()
     assert later is not None
     assert later > first
-    beat(file)
-    again = seconds_since_beat(file)
+    signals.beat()
+    again = signals.seconds_since_beat()
     assert again is not None
     assert again < later
 
 
-def test_the_last_requested_position_is_read_and_the_status_stays_apart(tmp_path: Path) -> None:
-    status = tmp_path / "status-1"
-    assert read_requested_lsn(status) == 0
-    write_requested_lsn(status, 0x1_0000_0000)
-    write_requested_lsn(status, 0x90)
-    assert read_requested_lsn(status) == 0x90
-    assert read_reader_status(status) is None
-    ReaderStatus(status).write(HeadraceError(Kind.CONNECTION, "away"))
-    assert read_requested_lsn(status) == 0x90
-    assert read_reader_status(status) is not None
+def test_the_last_requested_position_is_read(tmp_path: Path) -> None:
+    signals = SignalFiles(tmp_path)
+    assert signals.requested_lsn() == 0
+    signals.request_lsn(0x1_0000_0000)
+    signals.request_lsn(0x90)
+    assert signals.requested_lsn() == 0x90
+    (tmp_path / "requested_lsn").write_text("no place")
+    assert signals.requested_lsn() == 0
 
 
-def test_a_reader_without_a_file_hears_of_no_request(tmp_path: Path) -> None:
-    assert read_requested_lsn(None) == 0
-    write_requested_lsn(tmp_path / "gone" / "status", 5)
-    (tmp_path / "odd.requested").write_text("no place")
-    assert read_requested_lsn(tmp_path / "odd") == 0
+def test_a_plan_is_offered_until_a_newer_one_is(tmp_path: Path) -> None:
+    signals = SignalFiles(tmp_path)
+    assert (signals.newer_plan(0), signals.accepted_plan()) == (None, None)
+    signals.offer_plan(1, "first")
+    signals.offer_plan(2, "second")
+    assert signals.newer_plan(0) == (2, "second")
+    signals.accept_plan(2, 20)
+    assert (signals.newer_plan(2), signals.accepted_plan()) == (None, (2, 20))

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.catalog.differences import compare, weakened
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint
-from headrace.catalog.needs import ColumnNeed, IndexNeeds, TableNeeds, from_text, stream_needs, to_text
+from headrace.catalog.needs import ColumnNeed, IndexNeeds, TableNeeds, stream_needs
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
@@ -98,6 +98,5 @@ def test_the_oldest_reader_of_a_column_says_since_when_it_is_needed() -> None:
             },
         )
     }
-    assert from_text(to_text(needs)) == needs
     listed = with_table(replace(TABLE, members=frozenset({(9, ("id",), False)})))
     assert stream_needs(readers, {}, listed, catalog)[T].columns["note"].type_oid is None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.envelopes import TableDescriptions, to_envelope
 from headrace.datasources.options import read_options
+from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 from unit.capture.test_envelope import ORDER, changes

@@ -6,8 +6,6 @@ import pyarrow as pa
 import pytest
 
 from headrace.capture import Offset
-from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.data_loss import later_offset
 from headrace.datasources.followed_tables import (
     added_tables,
     exclude_tables,
@@ -19,6 +17,8 @@ from headrace.datasources.followed_tables import (
 )
 from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.options import read_options
+from headrace.datasources.source_options import CdcOptions
+from headrace.datasources.starting_offsets import later_offset
 from headrace.errors import HeadraceError, Kind
 from headrace.model import CHANGES_SCHEMA, TableName
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from headrace.datasources.options import read_options
-from headrace.datasources.snapshot_options import SnapshotOptions
+from headrace.datasources.source_options import SnapshotOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 
 import headrace
 from headrace import PostgresSource
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.options import read_options
+from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 
 URL = "postgresql://ann:s3cret@db/shop"
@@ -87,25 +87,6 @@ def test_a_type_checker_knows_every_option_that_is_there() -> None:
     signature = text[text.index("def __init__") : text.index(") -> None: ...")]
     written = set(re.findall(r"^\s+(\w+): ", signature, re.MULTILINE))
     assert written == set(PostgresSource.model_fields)
-
-
-def test_what_headrace_gives_its_own_queries_is_no_option_of_the_public_type() -> None:
-    own = CdcOptions.model_fields.keys() - PostgresSource.model_fields.keys()
-    assert {"progress", "held_file", "continues"} <= own
-    shown = (
-        inspect.signature(PostgresSource).parameters.keys() | PostgresSource.model_json_schema()["properties"]
-    )
-    assert not {re.sub("_", "", name) for name in own} & {re.sub("_", "", name).lower() for name in shown}
-    with pytest.raises(HeadraceError, match="has no option 'progress'"):
-        PostgresSource(url=URL, slot_name="s", tables="t", progress=True)  # type: ignore[call-arg]
-
-
-def test_a_misspelt_option_proposes_no_internal_one() -> None:
-    given = {"url": URL, "slotName": "s", "tables": "t"}
-    for wrong in ("heldFil", "nothing_like_it"):
-        with pytest.raises(HeadraceError) as caught:
-            read_options(CdcOptions, {**given, wrong: "x"}, "postgres_cdc")
-        assert "heldFile" not in str(caught.value)
 
 
 def test_importing_headrace_loads_little() -> None:

@@ -24,7 +24,7 @@ from headrace.pipeline.worker.workers import open_worker
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Client, DeferredKeys, KeyBatch
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
-from headrace.spark.job_gate import JobGate
+from headrace.spark.jobs import JobGate
 from headrace.spark.session import places_beside
 
 _ROUNDS = 5
@@ -129,7 +129,7 @@ class DeferredWork:
         tasks = max(1, min(max_tasks, tenth))
         at_once = max(1, min(BATCHES_AT_ONCE, tenth // tasks))
         batches = deferred.oldest(tasks * at_once * _ROUNDS, with_keys=False)
-        with self._job_gate.taken(self._ending):
+        with self._job_gate.acquire(self._ending):
             run_documents_job(self._spark, self._work, _parts(batches, tasks, at_once), _GROUP)
         return True
 

@@ -6,12 +6,9 @@ Its tasks write the documents. A thread beside it saves the applied position and
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,51 +19,29 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.capture import projection
-from headrace.capture.signals import ConfirmLimit
-from headrace.catalog.needs import Needs, to_text
+from headrace.capture.columns import covers
+from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
-from headrace.pipeline.stream.documents_source import COUNTS, PLAN_FILE_OPTION, LiveDocuments
-from headrace.pipeline.stream.plan_reload import PlanReload
+from headrace.pipeline.stream.documents_source import (
+    COUNTS,
+    SETTINGS_OPTION,
+    DocumentsSource,
+    Following,
+    SourceSettings,
+)
 from headrace.pipeline.stream.progress import ProgressTracker
 from headrace.pipeline.worker.plan import PLAN_OPTION, Work
 from headrace.sinks.opensearch import Counters
 from headrace.spark.failures import headrace_error
-from headrace.spark.job_gate import RECENT_SECONDS
+from headrace.spark.jobs import RECENT_SECONDS
 from headrace.spark.session import POOL, STREAM
 
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS, _PROGRESS_POLL = 0.5, 0.005
-_TAKEN_POLL = 0.02
+_ACCEPTED_POLL = 0.02
 _DONE = "done"
 _QUERY = "query-"
-
-
-@dataclass(frozen=True, slots=True)
-class Following:
-    """What the source of the documents query follows.
-
-    Attributes:
-        slot: the name of the slot.
-        publication: the name of the publication.
-        needs: what the plan needs of the log.
-        continues: the log that the documents come from, and the position before which nothing is read again.
-        applied: the slot is confirmed up to here; less than that position where documents are deferred.
-        deferred: whether documents are deferred.
-    """
-
-    slot: str
-    publication: str
-    needs: Needs
-    continues: Mapping[str, Any]
-    applied: Lsn
-    deferred: bool = False
-
-    @property
-    def start(self) -> str:
-        """Where the source begins: at the slot's position, or behind the deferred changes."""
-        return str(self.continues["lsn"]) if self.deferred else "earliest"
 
 
 def make_folder(scratch: Path) -> Path:
@@ -87,36 +62,27 @@ class DocumentsQuery:
     """The running query; the slot is its only cursor, its checkpoint is scratch (decision 0008).
 
     Attributes:
-        reader_status: the file in which the source reports what keeps it from reading.
+        signals: between this process and the source.
     """
 
     def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
-        spark.dataSource.register(LiveDocuments)
+        spark.dataSource.register(DocumentsSource)
         folder = make_folder(scratch)
-        self.reader_status = folder / "trouble"
-        self._reload_plan = PlanReload(folder / "plan")
+        self.signals = SignalFiles(folder)
         options = work.to_options()
         self._plan, self._plan_number = options[PLAN_OPTION], 0
         self._projection = work.projection
-        confirm_limit = ConfirmLimit(folder / "held")
-        confirm_limit.set(following.applied)
+        self.signals.set_confirm_limit(following.applied)
+        settings = SourceSettings(
+            following,
+            self._projection,
+            max_tasks=spark.sparkContext.defaultParallelism,
+            signals=self.signals,
+        )
         counts_of_batches = (
-            spark.readStream.format(LiveDocuments.name())
+            spark.readStream.format(DocumentsSource.name())
             .options(**options)
-            .option("url", work.endpoints.database)
-            .option("slotName", following.slot)
-            .option("publicationName", following.publication)
-            .option("createSlot", "false")
-            .option("startingOffsets", following.start)
-            .option("progress", "true")
-            .option("shares", str(spark.sparkContext.defaultParallelism))
-            .option("maxBytesPerTrigger", "32m")
-            .option("documentNeeds", to_text(following.needs))
-            .option("documentColumns", projection.to_text(self._projection))
-            .option("continues", json.dumps(dict(following.continues)))
-            .option("heldFile", str(confirm_limit.path))
-            .option("troubleFile", str(self.reader_status))
-            .option(PLAN_FILE_OPTION, str(self._reload_plan.path))
+            .option(SETTINGS_OPTION, settings.to_option())
             .load()
         )
         spark.sparkContext.setLocalProperty(POOL, STREAM)  # the query's thread takes it over
@@ -129,7 +95,7 @@ class DocumentsQuery:
             .queryName("headrace")
             .start()
         )
-        self._tracker = ProgressTracker(work, checkpoint, confirm_limit, self._counts)
+        self._tracker = ProgressTracker(work, checkpoint, self.signals, self._counts)
         self._tracker.open()
 
     def change(self, work: Work, ending: threading.Event, patience: float = 10.0) -> Lsn | None:
@@ -145,21 +111,21 @@ class DocumentsQuery:
             the former plan any more. None where the query does not get there, or where changes are read
             without a column that the plan needs.
         """
-        if not projection.covers(self._projection, work.projection):
+        if not covers(self._projection, work.projection):
             return None
         plan = work.to_options()[PLAN_OPTION]
         if plan == self._plan and not self._plan_number:
             return 0  # the query has had this plan from the beginning
         if plan != self._plan:
             self._plan_number += 1
-            self._reload_plan.offer(self._plan_number, plan)
+            self.signals.offer_plan(self._plan_number, plan)
             self._plan = plan
         deadline = time.monotonic() + patience
         while self.active and time.monotonic() < deadline:
-            taken = self._reload_plan.taken()
-            if taken is not None and taken[0] == self._plan_number:
-                return taken[1]
-            if ending.wait(_TAKEN_POLL):
+            accepted = self.signals.accepted_plan()
+            if accepted is not None and accepted[0] == self._plan_number:
+                return accepted[1]
+            if ending.wait(_ACCEPTED_POLL):
                 break
         return None
 

@@ -7,8 +7,10 @@ row of counts. So a batch is done when its tasks are, and no data goes from one 
 
 from __future__ import annotations
 
+import base64
+import pickle
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -16,27 +18,128 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from headrace.capture import Offset
-from headrace.datasources.cdc_options import CdcOptions
-from headrace.datasources.options import read_options
-from headrace.datasources.postgres_cdc import CdcReader
-from headrace.model import CHANGES_SCHEMA
-from headrace.pipeline.stream.plan_reload import PlanReload, PlanReloadReader
-from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION
+from headrace.capture import LogOrigin, Offset, StreamSettings
+from headrace.capture.columns import Projection
+from headrace.capture.signals import SignalFiles
+from headrace.catalog.needs import Needs
+from headrace.datasources.change_planner import ChangePlanner, origin_of
+from headrace.datasources.partitions import to_ipc
+from headrace.datasources.shutdown import exit_on_sigterm
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
+from headrace.model.failpoints import reach
+from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work
+from headrace.pipeline.worker.task import Task, TaskShare, plan_tasks
 from headrace.pipeline.worker.workers import applier_of
+from headrace.postgres.address import for_slot
+from headrace.postgres.provision import prepare_slot
 from headrace.spark.failures import short_traceback
 
-PLAN_FILE_OPTION = "plan_file"
-"""The option that names the file for a new plan, see `PlanReload`."""
+SETTINGS_OPTION = "settings"
+"""The option with the pickled `SourceSettings`."""
 
 COUNTS = ("changes", "upserts", "deletes", "rejected")
 """The columns of a task's row; their sums are the counts of a batch."""
 
 _RESULT = pa.schema([(name, pa.int64()) for name in COUNTS])
+_BATCH_BYTES = 32 << 20
 
 
-class LiveDocuments(DataSource):
-    """The source `headrace_documents`, with the options of `postgres_cdc` and of `Work`."""
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What the source of the documents query follows.
+
+    Attributes:
+        slot: the name of the slot.
+        publication: the name of the publication.
+        needs: what the plan needs of the log.
+        continues: the log that the documents come from, and the position before which nothing is read again.
+        applied: the slot is confirmed up to here; less than that position where documents are deferred.
+        deferred: whether documents are deferred.
+    """
+
+    slot: str
+    publication: str
+    needs: Needs
+    continues: Mapping[str, Any]
+    applied: Lsn
+    deferred: bool = False
+
+    @property
+    def read(self) -> Offset:
+        """The position before which nothing is read again, with the last transaction before it."""
+        last = KnownCommit.from_json(self.continues.get("last"))
+        return Offset(parse_lsn(str(self.continues["lsn"])), last=last)
+
+    def first_offset(self, confirmed: Lsn) -> Offset:
+        """Return where the source begins: at the slot's position, or behind the deferred changes.
+
+        Raises:
+            HeadraceError: CONTINUITY where the slot was confirmed beyond what was applied.
+        """
+        read = self.read
+        if confirmed > read.lsn:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the slot {self.slot!r} stands at {format_lsn(confirmed)}, beyond {format_lsn(read.lsn)}, "
+                "which was applied last: it was created again or moved by another program, and the changes "
+                "between are lost",
+                BACKFILL_AGAIN,
+            )
+        return Offset(read.lsn if self.deferred else confirmed)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """The settings of the source, which the driver passes as an option.
+
+    Attributes:
+        following: the log to follow.
+        projection: the columns whose values are kept.
+        max_tasks: how many tasks share the documents of a large batch.
+        signals: between the driver and the process that plans.
+    """
+
+    following: Following
+    projection: Projection
+    max_tasks: int
+    signals: SignalFiles
+
+    def to_option(self) -> str:
+        """Return the settings as the text of an option."""
+        return base64.b64encode(pickle.dumps(self)).decode("ascii")
+
+    @classmethod
+    def from_option(cls, text: str) -> SourceSettings:
+        """Read what `to_option` wrote; only for options that this process's own driver set."""
+        settings = pickle.loads(base64.b64decode(text))  # noqa: S301 - our own driver wrote it
+        assert isinstance(settings, cls)
+        return settings
+
+    def stream(self, url: str, read: Offset) -> StreamSettings:
+        """Return the settings of the stream of changes.
+
+        Args:
+            url: the database.
+            read: the log was read up to there, or up to `Following.read`.
+        """
+        following = self.following
+        return StreamSettings(
+            url=url,
+            slot=following.slot,
+            publication=following.publication,
+            warm_up=True,
+            documents=following.needs,
+            projection=self.projection,
+            origin=LogOrigin.from_json(following.continues),
+            read=max(following.read, read, key=lambda offset: offset.order),
+            same_timeline=True,
+            signals=self.signals,
+        )
+
+
+class DocumentsSource(DataSource):
+    """The source `headrace_documents`, with the options of `Work` and `SETTINGS_OPTION`."""
 
     @classmethod
     def name(cls) -> str:
@@ -49,49 +152,116 @@ class LiveDocuments(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader; nothing is opened yet."""
-        own = {name: self.options[name] for name in (PLAN_OPTION, SECRET_OPTION, PLAN_FILE_OPTION)}
-        following = {name: text for name, text in self.options.items() if name not in own}
-        reload = PlanReload(Path(own.pop(PLAN_FILE_OPTION)))
-        return LiveReader(read_options(CdcOptions, following, self.name()), own, reload)
+        work = {name: self.options[name] for name in (PLAN_OPTION, SECRET_OPTION)}
+        return DocumentsReader(SourceSettings.from_option(self.options[SETTINGS_OPTION]), work)
 
 
-class PlannedPartition(InputPartition):
-    """Changes, and the plan that was current when their batch was planned."""
+@dataclass
+class DocumentsPartition(InputPartition):
+    """The changes of a task, and the plan that was current when their batch was planned.
 
-    def __init__(self, changes: InputPartition, plan: str) -> None:
-        self.changes = changes
-        self.plan = plan
+    Attributes:
+        stream: the changes, as an Arrow IPC stream.
+        position: see `Task`.
+        version: see `Task`.
+        share: see `Task`.
+        plan: the text of `PLAN_OPTION`; None: the query's first plan.
+    """
+
+    stream: bytes
+    position: Lsn
+    version: Lsn
+    share: TaskShare
+    plan: str | None
+
+    def task(self) -> Task:
+        """Return the task."""
+        with pa.ipc.open_stream(self.stream) as reader:
+            return Task(reader.read_all(), self.position, self.version, self.share)
 
 
-class LiveReader(CdcReader):
-    """Plans batches as `postgres_cdc` does; its tasks write documents."""
+class DocumentsReader(DataSourceStreamReader):
+    """Plans batches in the driver-side process; `read` writes documents on executors."""
 
-    def __init__(self, options: CdcOptions, work: Mapping[str, str], reload: PlanReload) -> None:
-        super().__init__(options)
+    def __init__(self, settings: SourceSettings, work: Mapping[str, str]) -> None:
+        self._settings = settings
         self._work = work
-        self._reload = PlanReloadReader(reload)
+        self._url = for_slot(Work.from_options(work).endpoints.database, settings.following.slot)
+        self._planner = ChangePlanner(self._url, _BATCH_BYTES)
+        self._initial: dict[str, Any] | None = None
+        self._plan_number = 0
+        self._plan: str | None = None
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return the end of the next batch; a new plan is taken first, as the batch up to `start` is done."""
-        with short_traceback():
-            self._reload.look(Offset.from_json(start).lsn)
-        return super().latestOffset(start, limit)
+    @short_traceback()
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where the query begins; Spark asks twice, again when the first batch has been planned."""
+        if self._initial is None:
+            exit_on_sigterm()
+            following = self._settings.following
+            prepared = prepare_slot(
+                self._url,
+                slot=following.slot,
+                publication=following.publication,
+                tables=(),
+                create=False,
+            )
+            first = following.first_offset(prepared.confirmed)
+            self._initial = first.to_json() | origin_of(prepared).to_json()
+        return self._initial
 
+    @short_traceback()
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
+        """Confirm `start`, wait a moment for changes, and return where the next batch ends.
+
+        A new plan is taken first, as the batch up to `start` is done.
+        """
+        self._settings.signals.beat()
+        begin = Offset.from_json(start)
+        self._reload_plan(begin.lsn)
+        planner = self._open_planner(begin, begin)
+        planner.confirm(begin)
+        end = planner.next_offset(begin)
+        if end == begin or planner.origin is None:
+            return start
+        return end.to_json() | planner.origin.to_json()
+
+    @short_traceback()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Plan the partitions as `CdcReader` does, with the plan where it is not the query's first."""
-        changes = super().partitions(start, end)
-        plan = self._reload.plan
-        return changes if plan is None else [PlannedPartition(partition, plan) for partition in changes]
+        """Plan the tasks of a batch."""
+        begin, behind = Offset.from_json(start), Offset.from_json(end)
+        batches: list[pa.RecordBatch] = []
+        if begin != behind:
+            batches = self._open_planner(begin, behind).changes(begin, behind)
+        stream, plan = to_ipc(batches), self._plan
+        tasks = plan_tasks(batches, behind.lsn, behind.version, self._settings.max_tasks)
+        if batches:
+            reach("planned")
+        return [DocumentsPartition(stream, task.position, task.version, task.share, plan) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Apply the changes of one partition; a repeated task writes the same documents or newer ones."""
-        work = self._work
-        rows = partition
-        if isinstance(partition, PlannedPartition):
-            rows, work = partition.changes, {**work, PLAN_OPTION: partition.plan}
-        changes = pa.Table.from_batches(list(super().read(rows)), CHANGES_SCHEMA)
+        assert isinstance(partition, DocumentsPartition)
+        work = self._work if partition.plan is None else {**self._work, PLAN_OPTION: partition.plan}
         with short_traceback():
-            done = applier_of(work).apply(changes)
+            done = applier_of(work).apply(partition.task())
         result = done.result
         counts = (done.changes, result.upserted, result.deleted, len(result.rejected))
         yield pa.RecordBatch.from_arrays([pa.array([count]) for count in counts], schema=_RESULT)
+
+    def _reload_plan(self, position: Lsn) -> None:
+        """Take a new plan between two batches; every change before `position` had the former one."""
+        signals = self._settings.signals
+        offered = signals.newer_plan(self._plan_number)
+        if offered is not None:
+            self._plan_number, self._plan = offered
+            signals.accept_plan(self._plan_number, position)
+
+    def stop(self) -> None:
+        """Release the slot."""
+        self._planner.close()
+
+    def _open_planner(self, start: Offset, read: Offset) -> ChangePlanner:
+        """Return the planner, opened behind `start`; the log was read up to `read`."""
+        if not self._planner.is_open:
+            self._planner.open(self._settings.stream(self._url, read), start)
+        return self._planner

@@ -6,24 +6,25 @@ position, and it confirms no more to the slot.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tenacity import Retrying
 
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
-from headrace.capture.signals import ConfirmLimit
+from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, retrying, unexpected
 from headrace.model import Lsn
 from headrace.model.failpoints import reach
 from headrace.pipeline.worker.plan import Work
 from headrace.sinks.opensearch import Client, Counters, DeferredKeys, MetaIndex
-from headrace.spark.query_commits import CommitLog
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.02
@@ -39,19 +40,19 @@ class ProgressTracker:
     Args:
         work: the plan and the endpoints of the query.
         checkpoint: the checkpoint folder of the query.
-        confirm_limit: the file in which the source reads how far it may confirm.
+        signals: tell the source how far it may confirm.
         counted: returns the counts of the batches up to a number that were not returned before.
     """
 
     def __init__(
-        self, work: Work, checkpoint: Path, confirm_limit: ConfirmLimit, counted: Callable[[int], Counters]
+        self, work: Work, checkpoint: Path, signals: SignalFiles, counted: Callable[[int], Counters]
     ) -> None:
         sink, plan = work.endpoints.keeps_state, work.plan
         self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
         self._meta = MetaIndex(self._client, plan.slot, plan.prefix)
         self._deferred = DeferredKeys(self._client, plan.slot, plan.prefix)
         self._commits = CommitLog(checkpoint)
-        self._confirm_limit = confirm_limit
+        self._signals = signals
         self._counted = counted
         self._noted = -1
         self._ahead: Lsn | None = None
@@ -137,6 +138,32 @@ class ProgressTracker:
                     last=reached.last,
                     began=began,
                 )
-        self._confirm_limit.set(state.applied)
+        self._signals.set_confirm_limit(state.applied)
         self._ahead, self._next = state.ahead, time.monotonic() + _DEFERRED_SECONDS
         self._next_look = time.monotonic() + _RESTORED_SECONDS
+
+
+class CommitLog:
+    """The checkpoint of a query with one source, in a local folder: which batches are done.
+
+    `commits/N` exists when batch N is done; `offsets/N` holds a line with its version, one with Spark's
+    metadata of the batch, and one with the end of each source, as JSON (Spark's OffsetSeqLog).
+    """
+
+    def __init__(self, checkpoint: Path) -> None:
+        self._commits = checkpoint / "commits"
+        self._offsets = checkpoint / "offsets"
+
+    def last(self) -> int:
+        """Return the last batch that is done; -1 where none is."""
+        try:
+            names = [file.name for file in self._commits.iterdir()]
+        except FileNotFoundError:
+            return -1
+        return max((int(name) for name in names if name.isdigit()), default=-1)
+
+    def end_of(self, batch: int) -> dict[str, Any]:
+        """Return the source's offset at the end of a batch; Spark keeps the last batches only."""
+        lines = (self._offsets / str(batch)).read_text(encoding="utf-8").splitlines()
+        found: dict[str, Any] = json.loads(lines[2])
+        return found

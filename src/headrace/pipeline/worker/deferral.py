@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
-from headrace.datasources.partitioning import TaskShare
 from headrace.model import Key
+from headrace.pipeline.worker.task import TaskShare
 
 KEYS_AT_ONCE = 10_000
 """Keys of one write: enough for assembly and bulk requests to run in parallel."""

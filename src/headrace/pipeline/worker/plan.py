@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from headrace.capture.projection import KeptColumns, Projection
+from headrace.capture.columns import KeptColumns, Projection
 from headrace.catalog.table import Catalog
 from headrace.model import TableName
 from headrace.resolution import ResolutionPlan

@@ -10,10 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-import pyarrow as pa
-
 from headrace.assembly import Assembler, Refuse
-from headrace.datasources.partitioning import Task
 from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName
 from headrace.model.failpoints import reach
@@ -22,6 +19,7 @@ from headrace.pipeline.worker.delivery import Delivery, SinkConnection
 from headrace.pipeline.worker.failure_policy import UNAVAILABLE, FailurePolicy, WaitForSink
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.rate_limit import limit_rate
+from headrace.pipeline.worker.task import Task
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
@@ -88,19 +86,12 @@ class Worker:
         """The work of the secondary sinks, which other workers do."""
         return self._work.secondary
 
-    def apply(self, changes: pa.Table) -> WrittenBatch:
-        """Bring every document that `changes` touch up to date, or defer it.
-
-        Args:
-            changes: in `CHANGES_SCHEMA`, with the batch's progress row.
+    def apply(self, task: Task) -> WrittenBatch:
+        """Bring every document that the task's changes touch up to date, or defer it.
 
         Raises:
             HeadraceError: an error that is not retryable.
         """
-        return self.do(Task.of(changes))
-
-    def do(self, task: Task) -> WrittenBatch:
-        """Apply the changes of a task; see `apply`."""
         self._policy.begin_batch()
         if not task.rows.num_rows:
             self._warm_up()

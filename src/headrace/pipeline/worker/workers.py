@@ -14,11 +14,11 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.datasources.partitioning import Task
 from headrace.model import Op
 from headrace.pipeline.worker import failure_policy
 from headrace.pipeline.worker.failure_policy import DeferDocuments, GiveUpSoon
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, SINK_OPTION, Work
+from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 
@@ -29,8 +29,8 @@ _UNHURRIED_FACTOR = 4
 class Applier(Protocol):
     """Brings documents up to date with changes."""
 
-    def apply(self, changes: pa.Table) -> WrittenBatch:
-        """Apply changes; see `Worker.apply`."""
+    def apply(self, task: Task) -> WrittenBatch:
+        """Apply a task's changes; see `Worker.apply`."""
         ...
 
 
@@ -48,14 +48,13 @@ class AllSinks:
         self._thread = ThreadPoolExecutor(1, "headrace-beside")
         self._threads = ThreadPoolExecutor(len(self._secondary), "headrace-sink")
 
-    def apply(self, changes: pa.Table) -> WrittenBatch:
-        """Apply changes to all sinks; the counts are those of the primary sink.
+    def apply(self, task: Task) -> WrittenBatch:
+        """Apply a task's changes to all sinks; the counts are those of the primary sink.
 
         Raises:
             HeadraceError: an error that is not retryable; from a secondary sink only a refused document of an
                 index with the policy to stop.
         """
-        task = Task.of(changes)
         beside = self._secondary
         if _truncates(task.rows):
             # Plain sinks read existing keys from the primary cluster, so they come before it deletes them.
@@ -64,7 +63,7 @@ class AllSinks:
             self._run_all(plain, task)
         others = self._thread.submit(self._run_all, beside, task)
         try:
-            result = self.primary.do(task)
+            result = self.primary.apply(task)
         finally:
             wait([others])
         others.result()
@@ -78,7 +77,7 @@ class AllSinks:
             worker.close()
 
     def _run_all(self, secondary: Sequence[Worker], task: Task) -> None:
-        futures = [self._threads.submit(worker.do, task) for worker in secondary]
+        futures = [self._threads.submit(worker.apply, task) for worker in secondary]
         wait(futures)
         for future in futures:
             future.result()

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from headrace.datasources.partitioning import LEAST_ROWS, Task, TaskShare, plan_tasks
 from headrace.model import CHANGES_SCHEMA, Key
 from headrace.pipeline.worker.deferral import Deferral, halves, portion_of
+from headrace.pipeline.worker.task import LEAST_ROWS, TaskShare, plan_tasks
 
 
 class Lot:
@@ -90,8 +90,7 @@ def test_shares_are_all_of_the_documents_and_none_twice(count: int) -> None:
 
 @pytest.mark.parametrize(("count", "tasks"), [(0, 1), (LEAST_ROWS - 1, 1), (LEAST_ROWS, 3)])
 def test_tasks_of_a_batch_know_their_share(count: int, tasks: int) -> None:
-    parts = plan_tasks([rows(count)] if count else [], 700, 800, max_tasks=3)
-    told = [Task.of(pa.Table.from_batches(part, CHANGES_SCHEMA)) for part in parts]
+    told = plan_tasks([rows(count)] if count else [], 700, 800, max_tasks=3)
     assert [one.share for one in told] == [TaskShare(number, tasks) for number in range(tasks)]
     assert {(one.position, one.version, one.rows.num_rows) for one in told} == {(700, 800, count)}
 

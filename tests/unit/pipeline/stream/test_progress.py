@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headrace.spark.query_commits import CommitLog
+from headrace.pipeline.stream.progress import CommitLog
 
 
 def write(checkpoint: Path, batch: int, *, done: bool) -> None:

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from headrace.datasources.cdc_options import CdcOptions
 from headrace.datasources.options import read_options
+from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName
 

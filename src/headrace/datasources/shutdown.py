@@ -1,18 +1,40 @@
-"""Tell the user who stops a query about the slot that it leaves.
+"""End the planning process of a query when Spark ends it, and tell the user about the slot that it leaves.
 
-Spark's JVM ends the source's process by SIGTERM and closes its end of the process's standard error at the
-same time (measured, PySpark 4.3), so a line written there is lost. Where /proc gives access to the standard
-error of the JVM itself, which is the user's terminal or notebook, the line goes there.
+Spark's JVM ends the process by SIGTERM, never calls `stop`, and closes its end of the process's standard
+error at the same time (measured, PySpark 4.3), so a line written there is lost. Where /proc gives access to
+the standard error of the JVM itself, which is the user's terminal or notebook, the line goes there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 from headrace.postgres.quoting import literal
+
+
+def exit_on_sigterm() -> None:
+    """Let SIGTERM end this process in order, which releases the slot at once."""
+    signal.signal(signal.SIGTERM, _exit)
+
+
+def is_ended_by_sigterm() -> bool:
+    """Whether this process ends because of SIGTERM."""
+    return signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+
+
+def _exit(_number: int, _frame: FrameType | None) -> None:
+    """Exit, and nothing else.
+
+    The signal may arrive inside `stop`, because the socket is closed at the same time, and taking a lock in
+    the handler could then wait for ever.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(0)
 
 
 def slot_notice(slot: str) -> str:

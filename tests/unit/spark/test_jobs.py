@@ -9,20 +9,20 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.job_gate import RECENT_SECONDS, JobGate
+from headrace.spark.jobs import RECENT_SECONDS, JobGate
 
 SHORT = 0.5
 
 
 def took(job_gate: JobGate, ending: threading.Event) -> bool:
-    with job_gate.taken(ending):
+    with job_gate.acquire(ending):
         return True
 
 
 def test_one_job_waits_for_the_other() -> None:
     job_gate, running = JobGate(), threading.Event()
     with ThreadPoolExecutor(1) as threads:
-        with job_gate.taken(running):
+        with job_gate.acquire(running):
             second = threads.submit(took, job_gate, running)
             with pytest.raises(TimeoutError):
                 second.result(SHORT)
@@ -45,7 +45,7 @@ def test_whoever_ends_waits_for_nobody(read: bool) -> None:
     ending.set()
     with ThreadPoolExecutor(1) as threads, contextlib.ExitStack() as held:
         if not read:
-            held.enter_context(job_gate.taken(running))
+            held.enter_context(job_gate.acquire(running))
         with pytest.raises(HeadraceError) as caught:
             threads.submit(took, job_gate, ending).result(20)
     assert caught.value.kind is Kind.SPARK

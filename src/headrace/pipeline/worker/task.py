@@ -6,21 +6,16 @@ document is written once, whichever rows lead to it, and no data are exchanged b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Self
 from zlib import crc32
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.capture.columns import progress_batch
-from headrace.model import Key, Lsn, Op
+from headrace.model import CHANGES_SCHEMA, Key, Lsn
 
 LEAST_ROWS = 1_000
 """A batch of fewer changes is not divided."""
-
-_NUMBER, _COUNT = "share", "shares"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,30 +46,17 @@ class Task:
     rows: pa.Table
     position: Lsn
     version: Lsn
-    share: TaskShare
-
-    @classmethod
-    def of(cls, changes: pa.Table) -> Self:
-        """Read a partition's rows, the last of which holds the batch's progress."""
-        is_progress = pc.equal(changes.column("op"), Op.PROGRESS.value)
-        [progress] = changes.filter(is_progress).to_pylist()[-1:]
-        share = {name: int(value) for name, value in progress["after"] or ()}
-        return cls(
-            changes.filter(pc.invert(is_progress)),
-            progress["_commit_lsn"],
-            progress["_commit_seq"],
-            TaskShare(share.get(_NUMBER, 0), share.get(_COUNT, 1)),
-        )
+    share: TaskShare = TaskShare()
 
 
 def plan_tasks(
-    batches: list[pa.RecordBatch],
+    batches: Sequence[pa.RecordBatch],
     position: Lsn,
     version: Lsn,
     max_tasks: int,
     least_rows: int = LEAST_ROWS,
-) -> list[list[pa.RecordBatch]]:
-    """Return the rows for each task: the whole batch, and the task's share.
+) -> list[Task]:
+    """Return the tasks of a batch: each has all of its changes, and a share of the documents.
 
     Args:
         batches: the changes.
@@ -83,9 +65,6 @@ def plan_tasks(
         max_tasks: for a large batch.
         least_rows: a batch of so many changes is large.
     """
-    rows = sum(batch.num_rows for batch in batches)
-    count = max_tasks if rows >= least_rows else 1
-    return [
-        [*batches, progress_batch(position, version, {_NUMBER: str(number), _COUNT: str(count)})]
-        for number in range(count)
-    ]
+    rows = pa.Table.from_batches(batches, CHANGES_SCHEMA)
+    count = max_tasks if rows.num_rows >= least_rows else 1
+    return [Task(rows, position, version, TaskShare(number, count)) for number in range(count)]

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.datasources.unsupported_version import RefusedCdc, RefusedSnapshot
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.version import check_version, is_supported
+from headrace.spark.environment import check_version, is_supported
 
 
 @pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0", "4.10.0.dev3", "5.0.0rc1"])

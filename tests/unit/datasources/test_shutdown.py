@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from headrace.datasources.shutdown_notice import print_notice, slot_notice
+from headrace.datasources.shutdown import print_notice, slot_notice
 
 _CHILD = """
 import os, sys
-from headrace.datasources.shutdown_notice import print_notice
+from headrace.datasources.shutdown import print_notice
 os.close(2)
 print_notice("still here", unheard=True)
 """

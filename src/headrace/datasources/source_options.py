@@ -1,29 +1,26 @@
-"""The options of the source `postgres_cdc`."""
+"""Define the options of each source, in addition to those that both have in common."""
 
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from headrace.capture import projection
-from headrace.capture.projection import Projection
-from headrace.catalog.needs import Needs, from_text
 from headrace.datasources.options import DatabaseOptions, parse_by_table, parse_size
 from headrace.errors import HeadraceError
 from headrace.model import TableName, parse_lsn
 from headrace.postgres.slot import check_slot_name
+from headrace.snapshot.planning import PARTITION_BYTES
 
 STARTS = ("snapshot", "earliest", "latest")
 _NAME_BYTES = 63
 Envelope = Literal["rows", "changes", "elements"]
 
 
-class PublicCdcOptions(DatabaseOptions):
-    """The public options of `postgres_cdc`."""
+class CdcOptions(DatabaseOptions):
+    """The options of `postgres_cdc`."""
 
     slot_name: str = Field(
         description="the replication slot, like `spark_orders`; the source is its only reader"
@@ -61,9 +58,9 @@ class PublicCdcOptions(DatabaseOptions):
     )
     fail_on_data_loss: bool = Field(
         default=True,
-        description="where the slot was made anew, moved or lost, so that it cannot give what follows the "
-        "checkpoint: `true` ends the query; `false` goes on from where it can, makes a slot that is gone "
-        "anew, and says in the log from where to where changes are missing",
+        description="where the slot was recreated, moved or lost, so that it cannot give what follows the "
+        "checkpoint: `true` ends the query; `false` goes on from where it can, recreates a slot that is "
+        "gone, and logs from where to where changes are missing",
     )
     where: dict[TableName | None, str] = Field(
         {},
@@ -226,45 +223,45 @@ class PublicCdcOptions(DatabaseOptions):
         return self.envelope or ("changes" if self.one_table is None else "rows")
 
 
-class CdcOptions(PublicCdcOptions):
-    """The options of `postgres_cdc`, with the internal ones that Headrace's own queries set.
+_SNAPSHOT = re.compile(r"[0-9A-F]{8}-[0-9A-F]{8}-[0-9]+")
 
-    The internal options are marked `exclude`: no message proposes them.
-    """
 
-    progress: bool = Field(default=False, exclude=True, description="add a row with the batch's position")
-    shares: int = Field(
-        1, gt=0, exclude=True, description="how many tasks share the documents of a large batch"
-    )
-    document_needs: str | None = Field(
-        None, exclude=True, description="what documents need of each table, see headrace.catalog.needs"
-    )
-    document_columns: str | None = Field(
-        None, exclude=True, description="the columns that are handed on, see headrace.capture.projection"
-    )
-    continues: dict[str, Any] | None = Field(
-        None,
-        exclude=True,
-        description="JSON: system, timeline, database and lsn of what was made of this log",
-    )
-    held_file: Path | None = Field(
-        None, exclude=True, description="the file that says how far the slot may be confirmed"
-    )
-    trouble_file: Path | None = Field(
-        None, exclude=True, description="the file that says what keeps the source from reading"
-    )
+class SnapshotOptions(DatabaseOptions):
+    """The options of `postgres_snapshot`."""
 
-    @field_validator("continues", mode="before")
+    where: str | None = Field(
+        None, description="SQL that says which rows are read; it is put into the statement as it is"
+    )
+    snapshot_id: str | None = Field(
+        None, description="of an exported snapshot, the moment that all rows are read as of"
+    )
+    num_partitions: int | None = Field(None, gt=0, description="into how many tasks the table is cut, about")
+    partition_bytes: int = Field(
+        PARTITION_BYTES, gt=0, description="without `numPartitions`: how much of its file a task reads, about"
+    )
+    batch_bytes: int = Field(8 << 20, gt=0, description="how much of its rows a task holds at once, about")
+
+    @field_validator("partition_bytes", "batch_bytes", mode="before")
     @classmethod
-    def _parse_json(cls, value: object) -> object:
-        return json.loads(value) if isinstance(value, str) else value
+    def _parse_size(cls, value: object) -> object:
+        return parse_size(value)
+
+    @field_validator("snapshot_id")
+    @classmethod
+    def _check_snapshot(cls, value: str | None) -> str | None:
+        if value is not None and not _SNAPSHOT.fullmatch(value):
+            raise ValueError("it is not what pg_export_snapshot() gives")
+        return value
+
+    @model_validator(mode="after")
+    def _check_table(self) -> Self:
+        if len(self.tables) != 1 or self.tables[0].exact is None:
+            raise ValueError('name one table, by tables or as in load("public.users")')
+        return self
 
     @property
-    def needs(self) -> Needs | None:
-        """Return `document_needs` by table and column."""
-        return None if self.document_needs is None else from_text(self.document_needs)
-
-    @property
-    def kept_columns(self) -> Projection | None:
-        """Return `document_columns` by table."""
-        return None if self.document_columns is None else projection.from_text(self.document_columns)
+    def table(self) -> TableName:
+        """Return the table."""
+        exact = self.tables[0].exact
+        assert exact is not None
+        return exact

@@ -1,0 +1,121 @@
+"""Decode the messages of a slot into the buffer, whichever way they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from headrace.capture.buffer import ChangeBuffer
+from headrace.capture.changes import ChangeEnds, ChangeRows
+from headrace.capture.columns import changes_batch
+from headrace.capture.offset import Offset
+from headrace.capture.recognition import Recognition
+from headrace.capture.relation_routing import DocumentRouting, GuardedRouting, RelationRouting, RootRouting
+from headrace.capture.rows import Absence
+from headrace.capture.settings import StreamSettings
+from headrace.capture.transactions import COMMIT
+from headrace.capture.translation import Translation
+from headrace.errors import HeadraceError, Retry
+from headrace.model import Lsn
+from headrace.pgoutput import MessageBatch
+
+
+class ChangeFeed:
+    """Puts the changes behind a position into a buffer.
+
+    Attributes:
+        recognition: tells whether the log is the one that was read before.
+    """
+
+    def __init__(self, settings: StreamSettings, start: Offset, buffer: ChangeBuffer) -> None:
+        self._buffer = buffer
+        self._projection = settings.projection
+        self._routing = _create_routing(settings)
+        self.recognition = Recognition(settings.read or start)
+        self._translation = Translation(start, settings.tables, self._routing, self.recognition)
+
+    def close(self) -> None:
+        """Close the connections of the routing."""
+        self._routing.close()
+
+    @property
+    def absences(self) -> tuple[Absence, ...]:
+        """See `RelationRouting.absences`; complete for all changes in the buffer."""
+        return self._routing.absences
+
+    @property
+    def position(self) -> Offset:
+        """Where the decoded changes end."""
+        return self._translation.position
+
+    @property
+    def depth(self) -> int:
+        """See `Translation.depth`."""
+        return self._translation.depth
+
+    def restart(self) -> Lsn:
+        """Prepare for messages from a new connection; return where it has to begin (bytes)."""
+        position = self.position
+        self._translation.restart(position)
+        return self.recognition.beginning(position.lsn)
+
+    def adopt(self, described: Iterable[int]) -> None:
+        """See `Translation.adopt`."""
+        self._translation.adopt(described)
+
+    def reach(self, lsn: Lsn) -> None:
+        """Note that every change before `lsn` was decoded."""
+        self.recognition.passed(lsn)
+        self._idle_at(lsn)
+
+    def idle(self, upto: Lsn | None) -> None:
+        """Note, unless a transaction is open, that no change lies between the last commit and `upto`."""
+        if self._translation.xid is None and self.position.transaction is None:
+            self._idle_at(self.position.lsn)
+            if upto is not None:
+                self.reach(upto)
+
+    def _idle_at(self, lsn: Lsn) -> None:
+        self._buffer.idle_at(lsn, self.recognition.last)
+
+    def decode(self, batch: MessageBatch, *, streamed: bool = False) -> None:
+        """Put the changes of `batch` into the buffer; before a final error, those of transactions before it.
+
+        A reader that starts again behind the error, after a table was altered, could not read them: they need
+        the old columns.
+        """
+        try:
+            rows, ends = self._translation.take(batch, streamed=streamed)
+        except HeadraceError as error:
+            if error.retry is Retry.NEVER and not streamed:
+                self._decode_before_error(batch)
+            raise
+        self._put(rows, ends)
+
+    def _decode_before_error(self, batch: MessageBatch) -> None:
+        """Decode the transactions before the one that fails, by bisection."""
+        while len(commits := np.flatnonzero(batch.data[batch.begin] == COMMIT)):
+            upto = int(commits[(len(commits) - 1) // 2]) + 1
+            first, rest = batch.slice(0, upto), batch.slice(upto, len(batch))
+            try:
+                rows, ends = self._translation.take(first)
+            except HeadraceError:
+                if len(commits) == 1:
+                    return
+                batch = first
+            else:
+                self._put(rows, ends)
+                batch = rest
+
+    def _put(self, rows: ChangeRows, ends: ChangeEnds) -> None:
+        if len(rows) or len(ends):
+            self._buffer.put(changes_batch(rows, self._projection), int(rows.weight.sum()), ends)
+
+
+def _create_routing(settings: StreamSettings) -> RelationRouting:
+    if settings.documents is not None:
+        return DocumentRouting(settings.url, settings.documents)
+    if settings.expected:
+        return GuardedRouting(settings.url, settings.expected)
+    return RootRouting(settings.url, settings.tables)

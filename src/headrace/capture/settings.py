@@ -1,0 +1,88 @@
+"""Define the settings of a stream of changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headrace.capture.columns import Projection
+from headrace.capture.continuity import LogOrigin
+from headrace.capture.offset import Offset
+from headrace.capture.relation_routing import PlannedTable
+from headrace.capture.signals import SignalFiles
+from headrace.catalog.needs import Needs
+from headrace.model import Lsn, TableName
+from headrace.postgres.replication import ReplicationConnection
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """The settings of a stream of changes: the slot, the tables, and the limits of memory and disk.
+
+    Attributes:
+        url: the database; never printed.
+        slot: the replication slot.
+        publication: the publication.
+        tables: the tables whose changes are kept; empty: all of the publication.
+        expected: tables that must still have the columns that they had when the query began.
+        documents: what the documents need of each table; None where the changes are not for documents.
+        projection: the columns whose values are kept; None: all.
+        warm_up: return the first position without changes at once, so that the query's processes have
+            started before the first change.
+        buffer_bytes: the reader waits while the buffer holds this much (Arrow's bytes); it may hold one
+            chunk more.
+        chunk_bytes: the log is handed over in chunks of about this much; a large transaction is cut
+            between two of them.
+        idle_seconds: the shortest time between two batches that end at a position without changes.
+        idle_bytes: such a batch ends sooner where the position is this far ahead.
+        backlog_bytes: a backlog of at least this size is read through SQL; None: never.
+        backlog_window: the size of a window of that reading (bytes of log).
+        silence_seconds: the connection counts as lost after this time without an answer.
+        give_back_seconds: the connection is closed after this time in which no changes are taken from a full
+            buffer, because a server that shuts down waits for it. It is longer inside a large transaction.
+        unfinished: let the server stream large transactions while they run (option `streaming`), so that
+            little is left to do at their end.
+        spool_bytes: the space for their messages until then, on disk beyond the first of each. Where it is
+            not enough, or the disk is full, the server keeps them instead.
+        spool_folder: the folder for those files; None: the system's folder for temporary files.
+        origin: the system and timeline that the start is a position of; None: not known.
+        read: an offset in that log up to which it was read, with the last transaction before it; it may lie
+            behind the start, whose changes are then read again.
+        same_timeline: refuse a promoted standby even if it has everything that was read, because documents
+            depend on the old log too.
+        signals: limit the confirmation and report errors, for another process of this machine; None: there
+            is none.
+        holder: the connection that created the slot, where it is temporary. Only this connection can stream
+            it, and the slot ends with it. So it is never closed early and the backlog is not read through
+            SQL.
+    """
+
+    url: str = field(repr=False)
+    slot: str
+    publication: str
+    tables: frozenset[TableName] = frozenset()
+    expected: Mapping[TableName, PlannedTable] = field(default_factory=dict)
+    buffer_bytes: int = 256 << 20
+    warm_up: bool = False
+    documents: Needs | None = None
+    projection: Projection | None = None
+    chunk_bytes: int = 4 << 20
+    idle_seconds: float = 10.0
+    idle_bytes: int = 16 << 20
+    backlog_bytes: int | None = 64 << 20
+    backlog_window: int = 64 << 20
+    silence_seconds: float = 60.0
+    give_back_seconds: float = 30.0
+    unfinished: bool = True
+    spool_bytes: int = 16 << 30
+    spool_folder: Path | None = None
+    origin: LogOrigin | None = None
+    read: Offset | None = None
+    same_timeline: bool = False
+    signals: SignalFiles | None = None
+    holder: ReplicationConnection | None = field(default=None, repr=False)
+
+    def confirmable(self, position: Lsn) -> Lsn:
+        """Return up to where the slot may be confirmed now, at most `position`."""
+        return position if self.signals is None else min(position, self.signals.confirm_limit())

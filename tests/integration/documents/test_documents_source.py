@@ -1,0 +1,174 @@
+"""The documents' source, driven without Spark: where it begins, and what it gives to tasks."""
+
+from __future__ import annotations
+
+import pickle
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+from headrace.capture.columns import KeptColumns
+from headrace.capture.signals import SignalFiles
+from headrace.catalog.needs import ColumnNeed, TableNeeds
+from headrace.catalog.table import Catalog
+from headrace.errors import HeadraceError
+from headrace.model import Lsn, TableName, parse_lsn
+from headrace.pipeline.stream.documents_source import (
+    DocumentsPartition,
+    DocumentsReader,
+    Following,
+    SourceSettings,
+)
+from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
+from headrace.pipeline.worker.task import LEAST_ROWS, TaskShare
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
+from headrace.resolution import ResolutionPlan
+from headrace.sinks.opensearch import Endpoint, WriterOptions
+from support.slots import ensure_slot
+
+SLOT = "documents_source"
+ITEM = TableName("public", "item")
+
+
+class Log:
+    """A database with a table, a slot, and what a documents query follows of it."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.signals = url, SignalFiles(folder)
+        start = ensure_slot(url, slot=SLOT, publication=SLOT, tables=[ITEM], create=True)
+        with connect(url) as connection:
+            [(oid,)] = execute(connection, "SELECT 'item'::regclass::oid::bigint")
+            [(system, timeline, database)] = execute(
+                connection,
+                "SELECT system_identifier::text, (SELECT timeline_id FROM pg_control_checkpoint()), "
+                "(SELECT oid::bigint FROM pg_database WHERE datname = current_database()) "
+                "FROM pg_control_system()",
+            )
+        needs = {ITEM: TableNeeds(int(oid), {"id": ColumnNeed(23, -1, "integer", 0)})}
+        self.origin = {"system": str(system), "timeline": int(timeline), "database": int(database)}
+        self.following = Following(SLOT, SLOT, needs, {**self.origin, "lsn": "0/0"}, start)
+        self.following = self.continuing(lsn=f"0/{start:X}")
+
+    def run(self, sql: str) -> None:
+        with connect(self.url) as connection:
+            execute(connection, sql)
+
+    def continuing(self, **place: str | int) -> Following:
+        """The same, behind documents of this place."""
+        return replace(self.following, continues={**self.following.continues, **place})
+
+    @contextmanager
+    def reading(self, following: Following | None = None) -> Iterator[DocumentsReader]:
+        """The driver's part of the source, in this process."""
+        settings = SourceSettings(
+            following or self.following,
+            {ITEM: KeptColumns(frozenset({"id"}))},
+            max_tasks=2,
+            signals=self.signals,
+        )
+        self.signals.set_confirm_limit(self.following.applied)
+        plan = DocumentsPlan(
+            {}, Catalog({}), ResolutionPlan({}), {}, WriterOptions(), SLOT, "", frozenset(), large_change=1
+        )
+        work = Work(plan, Endpoints(self.url, Endpoint(("http://127.0.0.1:1",))))
+        kept = signal.getsignal(signal.SIGTERM)
+        reader = DocumentsReader(SourceSettings.from_option(settings.to_option()), work.to_options())
+        try:
+            yield reader
+        finally:
+            signal.signal(signal.SIGTERM, kept)
+            reader.stop()
+
+
+@pytest.fixture
+def log(make_database: Callable[..., str], tmp_path: Path) -> Iterator[Log]:
+    url = make_database(["CREATE TABLE item (id int PRIMARY KEY, name text)"])
+    yield Log(url, tmp_path)
+    with connect(url) as connection:
+        drop_slot(connection, SLOT)
+
+
+def next_batch(
+    reader: DocumentsReader, start: dict[str, Any]
+) -> tuple[dict[str, Any], list[DocumentsPartition]]:
+    """The end of the next batch, once there is something to read, and its partitions as tasks get them."""
+    while True:
+        end = reader.latestOffset(start, ReadAllAvailable())
+        partitions = pickle.loads(pickle.dumps(reader.partitions(start, end)))
+        if any(one.task().rows.num_rows for one in partitions):
+            return end, partitions
+        start = end
+
+
+@pytest.mark.parametrize(("count", "tasks"), [(5, 1), (LEAST_ROWS, 2)])
+def test_a_task_knows_its_batch_and_its_share(log: Log, count: int, tasks: int) -> None:
+    with log.reading() as reader:
+        start = reader.initialOffset()
+        log.run(f"INSERT INTO item SELECT i, 'x' FROM generate_series(1, {count}) i")
+        end, partitions = next_batch(reader, start)
+    found = [one.task() for one in partitions]
+    position: Lsn = parse_lsn(end["lsn"])
+    assert [one.share for one in found] == [TaskShare(number, tasks) for number in range(tasks)]
+    assert {(one.position, one.version, one.rows.num_rows) for one in found} == {(position, position, count)}
+    assert dict(found[0].rows.column("after")[0].as_py()) == {"id": "1"}, "the other columns are left out"
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [
+        ("another database system", {"system": "1"}),
+        ("dropped and recreated", {"database": 1}),
+        ("timeline", {"timeline": 7}),
+        ("restored to an earlier time", {"lsn": "F/0"}),
+    ],
+)
+def test_documents_of_another_log_end_the_query(log: Log, words: str, place: dict[str, str | int]) -> None:
+    """The documents' own position and origin are compared where their query begins (decision 0017)."""
+    with log.reading(log.continuing(**place)) as reader, pytest.raises(HeadraceError, match=words):
+        next_batch(reader, reader.initialOffset())
+
+
+def test_a_slot_beyond_the_documents_ends_the_query(log: Log) -> None:
+    with (
+        log.reading(log.continuing(lsn="0/1")) as reader,
+        pytest.raises(HeadraceError, match="the changes between are lost"),
+    ):
+        reader.initialOffset()
+
+
+def test_a_start_behind_deferred_documents_leaves_out_what_was_read(log: Log) -> None:
+    with log.reading() as reader:
+        start = reader.initialOffset()
+        log.run("INSERT INTO item VALUES (1, 'one')")
+        end, _ = next_batch(reader, start)
+    log.run("INSERT INTO item VALUES (2, 'two')")
+    with log.reading(replace(log.continuing(lsn=end["lsn"]), deferred=True)) as reader:
+        start = reader.initialOffset()
+        assert start["lsn"] == end["lsn"]
+        _, [partition] = next_batch(reader, start)
+    assert [dict(row) for row in partition.task().rows.column("after").to_pylist()] == [{"id": "2"}]
+
+
+def test_a_plan_is_accepted_between_two_batches(log: Log) -> None:
+    """Of several the newest, and once; whoever offered it learns from where on it holds."""
+    with log.reading() as reader:
+        start = reader.initialOffset()
+        log.run("INSERT INTO item VALUES (1, 'one')")
+        end, [partition] = next_batch(reader, start)
+        assert (partition.plan, log.signals.accepted_plan()) == (None, None)
+        log.signals.offer_plan(1, "first")
+        log.signals.offer_plan(3, "third")
+        log.run("INSERT INTO item VALUES (2, 'two')")
+        later, [partition] = next_batch(reader, end)
+        assert (partition.plan, log.signals.accepted_plan()) == ("third", (3, parse_lsn(end["lsn"])))
+        log.signals.offer_plan(2, "second")
+        log.run("INSERT INTO item VALUES (3, 'three')")
+        _, [partition] = next_batch(reader, later)
+        assert (partition.plan, log.signals.accepted_plan()) == ("third", (3, parse_lsn(end["lsn"])))
