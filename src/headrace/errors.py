@@ -93,7 +93,7 @@ POLICIES: dict[Kind, Policy] = {
 
 BACKFILL_AGAIN = (
     "Run `headrace teardown`, then `headrace run`: readers keep what is served until all of it is backfilled "
-    "anew."
+    "again."
 )
 """The remedy where a deployment cannot continue from its slot."""
 

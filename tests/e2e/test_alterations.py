@@ -131,7 +131,7 @@ class Story(DrivenRun):
             self.assert_running()
             time.sleep(0.2)
 
-    def seeds_anew_for(self, statements: str) -> None:
+    def rebuilds_for(self, statements: str) -> None:
         """It finds these statements by itself, and goes on."""
         before = self._count("backfilling again")
         self.sql(statements)
@@ -264,7 +264,7 @@ def test_a_partition_goes_while_nothing_runs(story: Story) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_what_only_the_log_knows_is_built_anew_in_the_same_process(story: Story) -> None:
+def test_what_only_the_log_knows_is_rebuilt_in_the_same_process(story: Story) -> None:
     """The catalog is as it was; the log holds rows that the plan cannot lead anywhere, for ever."""
     backfilled(story)
     story.sql(
@@ -318,7 +318,7 @@ def test_what_is_altered_and_altered_back_is_not_lost(story: Story, *, running: 
     before = story.generations()
     for statements in UNDONE.values():
         if running:
-            story.seeds_anew_for(statements)
+            story.rebuilds_for(statements)
         else:
             story.terminate()
             story.sql(statements)

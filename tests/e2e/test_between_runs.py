@@ -27,7 +27,7 @@ def shop(stopped: Headrace) -> Shop:
 
 
 @pytest.mark.long
-def test_a_table_that_left_the_publication_is_backfilled_anew(stopped: Headrace, shop: Shop) -> None:
+def test_a_table_that_left_the_publication_is_backbackfilled_again(stopped: Headrace, shop: Shop) -> None:
     """Its changes are not in the log; that it is published again by the next start must not hide that."""
     publication = stopped.prefix.rstrip("_")
     shop.run(f"ALTER PUBLICATION {publication} DROP TABLE reviews")

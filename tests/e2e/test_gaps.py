@@ -49,7 +49,7 @@ def served(pipeline: Headrace, index: str = _INDEX) -> str:
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_a_teardown_leaves_readers_what_they_have_until_the_next_run_has_built_it_anew(
+def test_a_teardown_leaves_readers_what_they_have_until_the_next_run_has_rebuilt_it(
     stopped: Headrace,
 ) -> None:
     """What the messages advise after a failover, a lost slot or a restore."""
@@ -98,7 +98,7 @@ def test_a_lost_slot_is_followed_by_a_new_backfill_whatever_is_killed_in_it(stop
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_a_slot_that_is_made_anew_beside_a_run_is_told_and_reseeded_in_its_process(
+def test_a_slot_that_is_recreated_beside_a_run_is_told_and_reseeded_in_its_process(
     stopped: Headrace, postgres: EmbeddedPostgres
 ) -> None:
     """A slot that is somebody else's is not dropped: the run goes on from it."""

@@ -264,7 +264,7 @@ def test_an_index_that_is_added_leaves_the_others_as_they_are(pipeline: Headrace
     ask(pipeline, "people", "reindex")
     pipeline.wait_until(
         lambda: generations(pipeline, "people").get("served", first).generation != first.generation,
-        "did not build it anew",
+        "did not rebuild it",
         100,
     )
     pipeline.shop.run("UPDATE users SET name = name || '+'")

@@ -101,8 +101,8 @@ def test_values_are_a_deployment_too(pipeline: Headrace) -> None:
 
 
 @pytest.mark.long
-def test_what_is_committed_is_waited_for_verified_and_built_anew(pipeline: Headrace) -> None:
-    [program] = programs("Read your own write, verify, build anew")
+def test_what_is_committed_is_waited_for_verified_and_rebuilt(pipeline: Headrace) -> None:
+    [program] = programs("Read your own write, verify, rebuild")
     said, left = ran(pipeline, program)
     first, second = re.findall(r"readers see (\S+)", said)
     assert first != second

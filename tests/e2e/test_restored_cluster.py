@@ -41,7 +41,7 @@ def go_on(pipeline: Headrace) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_cluster_that_is_restored_in_place_under_a_run_is_built_anew_by_it(
+def test_a_cluster_that_is_restored_in_place_under_a_run_is_rebuilt_by_it(
     deploy: Deploy, opensearch: EmbeddedOpenSearch
 ) -> None:
     with deploy(users=30) as pipeline:
@@ -73,7 +73,7 @@ def test_a_cluster_that_is_restored_in_place_under_a_run_is_built_anew_by_it(
     [("*", restore_in_place), ("*", delete_and_restore), ("headrace_*", restore_in_place)],
     ids=["all in place", "all deleted", "the state"],
 )
-def test_a_cluster_that_is_restored_while_nothing_runs_is_told_and_built_anew(
+def test_a_cluster_that_is_restored_while_nothing_runs_is_told_and_rebuilt(
     deploy: Deploy, opensearch: EmbeddedOpenSearch, restore: Restore, part: str
 ) -> None:
     with deploy(users=30) as pipeline:

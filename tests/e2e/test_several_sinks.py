@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -232,8 +233,10 @@ def test_a_sink_that_is_away_at_the_start_waits_for_nobody_and_gets_all_of_it_af
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("most", [50, 1_000_000], ids=["it was too much", "somebody deleted it"])
-def test_a_sink_whose_backlog_is_lost_is_filled_anew(deploy: Deploy, front: HttpProxy, most: int) -> None:
+@pytest.mark.parametrize("most", [50, 1_000_000], ids=["it was too much", "it was deleted"])
+def test_a_sink_whose_backlog_is_lost_is_backfilled_again(
+    deploy: Deploy, front: HttpProxy, most: int
+) -> None:
     with deploy(users=60) as pipeline:
         pipeline.config.write_text(f"max_deferred = {most}\n" + pipeline.config.read_text())
         add(pipeline, other(pipeline, front))
@@ -247,13 +250,13 @@ def test_a_sink_whose_backlog_is_lost_is_filled_anew(deploy: Deploy, front: Http
         if most > 50:
             pipeline.wait_until(lambda: sink(pipeline, "other").get("deferred", 0) > 50, "did not defer", 30)
             urllib3.request("DELETE", f"{pipeline.sink_url}/{pipeline.prefix}headrace_deferred_secondary")
-            why = "somebody deleted or restored the index of what waited"
+            why = "the index of what waited"
         pipeline.wait_until(lambda: why in pipeline.last_output(), "did not give it up", 60)
         pipeline.shop.run("DELETE FROM orders WHERE id % 5 = 0")
         pipeline.converges()
         front.heal()
         pipeline.wait_until(
-            lambda: not set(first) & set(generations(pipeline, "/other")), "had not built it anew", 60
+            lambda: not set(first) & set(generations(pipeline, "/other")), "had not rebuilt it", 60
         )
         until_live(pipeline, "other")
         converges(pipeline, held)
@@ -266,7 +269,7 @@ def test_a_sink_whose_backlog_is_lost_is_filled_anew(deploy: Deploy, front: Http
 
 
 @pytest.mark.long
-def test_an_index_that_somebody_takes_from_a_sink_is_filled_anew_and_the_others_go_on(
+def test_an_index_that_is_taken_from_a_sink_is_backfilled_again_and_the_others_go_on(
     deploy: Deploy, front: HttpProxy
 ) -> None:
     with deploy(users=30) as pipeline, closing(Client(Endpoint((pipeline.sink_url,)))) as client:
@@ -276,7 +279,7 @@ def test_an_index_that_somebody_takes_from_a_sink_is_filled_anew_and_the_others_
         until_live(pipeline, "other")
         first = generations(pipeline, "")
 
-        def is_built_anew(before: str, index: str, after: Callable[[], None]) -> None:
+        def is_rebuilt(before: str, index: str, after: Callable[[], None]) -> None:
             known = uuids(pipeline, "/other")
             after()
             pipeline.wait_until(
@@ -287,7 +290,7 @@ def test_an_index_that_somebody_takes_from_a_sink_is_filled_anew_and_the_others_
             until_live(pipeline, "other")
             converges(pipeline, held)
             kept = {name: uuid for name, uuid in known.items() if name != index}
-            assert kept.items() <= uuids(pipeline, "/other").items(), "only that one is filled anew"
+            assert kept.items() <= uuids(pipeline, "/other").items(), "only that one is backfilled again"
 
         def one_of(index: str) -> str:
             found = state_of(pipeline, "/other").served(index)
@@ -318,12 +321,12 @@ def test_an_index_that_somebody_takes_from_a_sink_is_filled_anew_and_the_others_
             taken = {"index": one_of("users"), "alias": f"{name}.write", "is_hidden": True}
             client.call("POST", "/_aliases", {"actions": [{"add": {**taken, "is_write_index": True}}]})
 
-        is_built_anew("an index that is gone and that nothing is written to", "users", deleted)
-        is_built_anew("an index that is gone", "users", written)
-        is_built_anew("an index that is another one", "users", made_again)
-        is_built_anew("an index that is not written any more", "users", not_written)
-        is_built_anew("an index whose changes go to another one", "orders", written_elsewhere)
-        assert pipeline.last_output().count("somebody") >= 5
+        is_rebuilt("an index that is gone and that nothing is written to", "users", deleted)
+        is_rebuilt("an index that is gone", "users", written)
+        is_rebuilt("an index that is another one", "users", made_again)
+        is_rebuilt("an index that is not written any more", "users", not_written)
+        is_rebuilt("an index whose changes go to another one", "orders", written_elsewhere)
+        assert len(re.findall("was deleted|leads to another index", pipeline.last_output())) >= 5
 
         client.call("DELETE", f"/{one_of('users')}/_alias/{prefix_of(pipeline)}users")
         converges(pipeline, held)
@@ -375,7 +378,7 @@ def test_a_kill_at_any_commit_point_costs_no_sink_a_document(deploy: Deploy, fro
 
 
 @pytest.mark.long
-def test_a_sink_that_is_named_otherwise_or_comes_back_is_filled_anew(
+def test_a_sink_that_is_named_otherwise_or_comes_back_is_backfilled_again(
     deploy: Deploy, front: HttpProxy
 ) -> None:
     with deploy(users=20) as pipeline:
@@ -436,7 +439,7 @@ def test_who_waits_for_a_sink_is_not_told_that_what_is_lost_was_written(
         urllib3.request("DELETE", f"{pipeline.sink_url}/{pipeline.prefix}headrace_deferred_secondary")
         at = format_lsn(state_of(pipeline, "").reached)
         assert typed(pipeline, "wait", "--sink", "other", "--lsn", at, "--timeout", "1") == 1
-        assert "somebody deleted or restored the index of what was deferred" in capsys.readouterr().err
+        assert "the index of what was deferred" in capsys.readouterr().err
         front.heal()
         pipeline.start()
         until_live(pipeline, "other")

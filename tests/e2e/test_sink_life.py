@@ -76,7 +76,7 @@ def test_refused_documents_and_changed_settings(deploy: Deploy, opensearch: Embe
         own.write_text(json.dumps({"number_of_shards": 2}))
         pipeline.start()
         pipeline.wait_ready()
-        pipeline.wait_until(lambda: generation(client, pipeline) != before, "did not build it anew", 60)
+        pipeline.wait_until(lambda: generation(client, pipeline) != before, "did not rebuild it", 60)
         after = generation(client, pipeline)
         assert settings(client, after)["index.number_of_shards"] == "2"
         pipeline.converges()

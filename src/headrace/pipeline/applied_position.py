@@ -170,8 +170,8 @@ class AppliedPosition:
         if self.sink:
             if self._notes.has_lost_keys():
                 return (
-                    f"what the sink {self.sink!r} lacks is not known: somebody deleted or restored the index "
-                    "of what was deferred for it; a run fills its indexes anew"
+                    f"what the sink {self.sink!r} lacks is not known: the index of what was deferred for it "
+                    "was deleted or restored; a run backfills its indexes again"
                 )
             return (
                 self.why_away()

@@ -89,7 +89,7 @@ def _report_gap(gap: GapError, report: CheckReport, *, reseeds: bool) -> None:
     if not reseeds:
         report.add([gap])
         return
-    remedy = "The next `headrace run` builds everything anew; readers keep what is served until then."
+    remedy = "The next `headrace run` rebuilds everything; readers keep what is served until then."
     known = HeadraceError(gap.kind, f'{gap.cause} (on_gap = "reseed")', remedy)
     report.problems.append(problem("warning", known))
 

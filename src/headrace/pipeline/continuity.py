@@ -51,8 +51,8 @@ def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFac
         raise HeadraceError(
             Kind.SLOT_UNKNOWN,
             f"the slot {slot.name!r} exists, but this cluster knows nothing of it",
-            "If it is somebody else's, name another slot with --slot. If the cluster has lost the state of "
-            f"this deployment: {BACKFILL_AGAIN}",
+            "If it belongs to another program, name another slot with --slot. If the cluster has lost the state "
+            f"of this deployment: {BACKFILL_AGAIN}",
         )
     if state is not None and state.phase == "following":
         check_continuity(state, server, slot)
@@ -181,5 +181,5 @@ def _foreign(state: PipelineState, cause: str) -> HeadraceError:
         Kind.CONTINUITY,
         f"{cause}, or another deployment of this cluster uses the slot name {state.slot!r}",
         "Correct the address, or name another slot with --slot or in the file. Only where the database of "
-        "this deployment was moved or made anew: run `headrace teardown --moved`, then `headrace run`.",
+        "this deployment was moved or recreated: run `headrace teardown --moved`, then `headrace run`.",
     )

@@ -128,7 +128,7 @@ class GenerationManager:
         """Freeze a generation that the cluster no longer has; it may be closed, or access is denied."""
         if not generation.followed or not self._generations.is_gone(generation.generation):
             return generation
-        return dataclasses.replace(generation, frozen="somebody deleted it in the cluster")
+        return dataclasses.replace(generation, frozen="it was deleted in the cluster")
 
     def look(self, generations: Collection[GenerationState]) -> Seen:
         """Look at generations in the cluster, and restore settings that documents depend on.
@@ -229,7 +229,7 @@ class GenerationManager:
                 self.forget_progress(generation)
                 continue
             self._board.report.info(
-                f"{generation.index}: {tables[0]} has lost a partition; assembling every document anew"
+                f"{generation.index}: {tables[0]} has lost a partition; assembling every document again"
             )
             with contextlib.closing(open_worker(self.work([generation]))) as worker:
                 worker.rewrite_all(generation.generation, applied)
@@ -328,11 +328,11 @@ def _why_lost(generation: GenerationState, existing: Mapping[str, FoundIndex]) -
     """Return why a generation is not the one that was written any more; empty where it is."""
     target = _generation(generation).target
     if generation.generation not in existing:
-        return "somebody deleted its index, or the alias that it is written by"
+        return "its index, or the alias that it is written by, was deleted"
     if existing[generation.generation].uuid != generation.uuid:
-        return "somebody deleted its index and made or restored another one"
+        return "its index was deleted, and another one made or restored"
     if any(target in facts.aliases for name, facts in existing.items() if name != generation.generation):
-        return "somebody let the alias that it is written by lead to another index, too"
+        return "the alias that it is written by leads to another index, too"
     return ""
 
 

@@ -157,7 +157,7 @@ def create_slot_again(
     if slot.lost:
         raise HeadraceError(
             Kind.SLOT_LOST,
-            f"the slot {slot.name!r} was made or moved by somebody else, up to "
+            f"the slot {slot.name!r} was made or moved by another program, up to "
             f"{format_lsn(slot.confirmed_flush or 0)}, and is lost: {slot.why_lost}",
             BACKFILL_AGAIN,
         )

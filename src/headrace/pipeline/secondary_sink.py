@@ -335,7 +335,7 @@ class SecondarySink:
         if lost is not None:
             return lost.cause
         if self._keys_lost.is_set():
-            return f"somebody deleted or restored the index of what waited for the sink {self.name!r}"
+            return f"the index of what waited for the sink {self.name!r} was deleted or restored"
         if self._overflowed.is_set():
             return f"more than {self._max_deferred:,} documents waited for the sink {self.name!r}"
         return None

@@ -60,7 +60,7 @@ class DocumentWriter(Protocol):
 
         Raises:
             HeadraceError: SINK_UNREACHABLE or SINK_BUSY where a bulk got no answer (whether it was
-                applied is unknown: assemble its documents anew, never send the same bytes again) or the
+                applied is unknown: assemble its documents again, never send the same bytes again) or the
                 sink stayed overloaded for its time limit.
         """
         ...

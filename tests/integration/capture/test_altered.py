@@ -285,7 +285,7 @@ def test_what_was_changed_without_the_publication_is_not_left_out_in_silence(
     assert source.confirmed() <= end.lsn
 
 
-def test_a_backlog_is_not_read_where_the_publication_was_made_anew(source: Source, start: Offset) -> None:
+def test_a_backlog_is_not_read_where_the_publication_was_recreated(source: Source, start: Offset) -> None:
     first = source.stream(start)
     origin = LogOrigin.from_json(eventually(lambda: first.origin).to_json())
     first.close()

@@ -138,7 +138,7 @@ def test_a_slot_that_is_dropped_while_it_is_followed_is_named(source: Source) ->
         refused(stream, place, Kind.SLOT_UNKNOWN, "it was dropped")
 
 
-def test_a_slot_that_is_made_anew_or_moved_by_a_stranger_is_told_apart(source: Source) -> None:
+def test_a_slot_that_is_recreated_or_moved_by_a_stranger_is_told_apart(source: Source) -> None:
     source.sql(TABLE)
     start = source.publish()
     for words, statements in {

@@ -345,13 +345,13 @@ def test_a_slot_that_is_gone_is_an_error_for_whoever_asks(
         stream.changes(start, Offset(start.lsn + (1 << 30)))
 
 
-def test_a_slot_that_was_made_anew_is_no_continuation(
+def test_a_slot_that_was_recreated_is_no_continuation(
     postgres: EmbeddedPostgres, source: Source, start: Offset
 ) -> None:
     """The server would begin at the new slot's position without a word; what lies between is lost.
 
     Flusso's hole 6: what was made of a slot is not tied to it; drasi's hole 2.
-    Debezium 3970: a slot that was made anew is taken for the old one.
+    Debezium 3970: a slot that was recreated is taken for the old one.
     """
     stream = source.stream(start)
     eventually(source.walsender)

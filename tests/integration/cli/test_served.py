@@ -43,7 +43,7 @@ def listed(capsys: pytest.CaptureFixture[str], stock: Stock, *words: str) -> lis
     return found
 
 
-def test_documents_in_quarantine_are_listed_built_anew_and_forgotten(
+def test_documents_in_quarantine_are_listed_rebuilt_and_forgotten(
     stock: Stock, quarantine: Quarantine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also one that was deleted meanwhile, and one whose id can never be."""

@@ -150,7 +150,7 @@ def test_a_program_that_asks_for_json_gets_errors_as_json(people: Deployment) ->
     assert people.type("lag").refused(1, "SLOT_UNKNOWN")
 
 
-def test_a_slot_that_is_lost_is_an_error_only_where_a_run_does_not_build_anew_by_itself(stock: Stock) -> None:
+def test_a_slot_that_is_lost_is_an_error_only_where_a_run_does_not_rebuild_by_itself(stock: Stock) -> None:
     stock.drop()
     told = capture_check(stock)
     [found] = [one for one in told["findings"] if one["code"] == "HEADRACE_SLOT_LOST"]
@@ -159,7 +159,7 @@ def test_a_slot_that_is_lost_is_an_error_only_where_a_run_does_not_build_anew_by
     told = capture_check(stock, HEADRACE_ON_GAP="reseed")
     [found] = [one for one in told["findings"] if one["code"] == "HEADRACE_SLOT_LOST"]
     assert (found["level"], told["ok"]) == ("warning", True)
-    assert "builds everything anew" in found["remedy"]
+    assert "rebuilds everything" in found["remedy"]
     assert "teardown" not in found["remedy"]
     with create_slot(stock.url, stock.name):
         pass

@@ -106,7 +106,7 @@ def test_what_a_partition_lost_before_its_rows_were_read_is_not_told(killed: Kil
     killed.until(killed.is_through)
     killed.sql("UPDATE part SET name = 'd' WHERE id = 1")
     killed.until(lambda: any(row["op"] == "u" for row in killed.rows))
-    assert {row["table"] for row in killed.rows if row["op"] == "t"} == {"part"}, "as it was read anew"
+    assert {row["table"] for row in killed.rows if row["op"] == "t"} == {"part"}, "as it was read again"
     assert counted(killed.rows, "part") == in_table(killed.url, "part")
     killed.sql("TRUNCATE part_2")
     killed.until(lambda: any(row["table"] == "part_2" for row in killed.rows))

@@ -29,7 +29,7 @@ def place(row: dict[str, Any]) -> tuple[int, int]:
 # Lost changes.
 
 
-def test_a_slot_that_was_made_anew_ends_the_query_or_is_gone_on_with(
+def test_a_slot_that_was_recreated_ends_the_query_or_is_gone_on_with(
     query: Callable[..., Query], caplog: pytest.LogCaptureFixture
 ) -> None:
     """Drasi's hole 2: never a silent gap. Said once; then the checkpoint stands behind the gap."""
@@ -59,7 +59,7 @@ def test_a_slot_that_was_made_anew_ends_the_query_or_is_gone_on_with(
     assert caplog.records == []
 
 
-def test_a_slot_that_is_gone_is_made_anew_also_while_the_query_runs(
+def test_a_slot_that_is_gone_is_recreated_also_while_the_query_runs(
     query: Callable[..., Query], caplog: pytest.LogCaptureFixture
 ) -> None:
     one = query(failOnDataLoss="false", **_START)
@@ -127,7 +127,7 @@ def test_another_server_is_noticed_also_while_the_first_rows_are_read(
     assert {row["_snapshot_attempt"] for row in one.rows} == {1, 2}
 
 
-def test_a_slot_that_kept_too_much_log_is_made_anew(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_slot_that_kept_too_much_log_is_recreated(caplog: pytest.LogCaptureFixture) -> None:
     small = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
     with EmbeddedPostgres(durable=False, settings=small) as server:
         one = Query(server.url, tables="item", **_START)

@@ -269,7 +269,7 @@ def swept(world: World) -> int:
 
 
 def test_nothing_of_it_reaches_an_index_that_is_gone(world: World) -> None:
-    """A generation that was dropped is never made anew by a late write."""
+    """A generation that was dropped is never recreated by a late write."""
     world.generations.drop(world.second)
     with pytest.raises(HeadraceError, match="does not exist any more"):
         world.fill(world.second)

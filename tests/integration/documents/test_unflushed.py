@@ -170,7 +170,7 @@ class World:
         """What assembles two documents by their keys."""
         return lambda: self.worker.rewrite(INDEX, [("1",), ("2",)], self.position())
 
-    def filled_anew(self) -> Callable[[], object]:
+    def backfilled_again(self) -> Callable[[], object]:
         """What reads the range of another generation; it holds nothing yet."""
         self.sink.__init__()  # type: ignore[misc]
         return self.seed
@@ -219,11 +219,11 @@ def make(server: EmbeddedPostgres, tmp_path: Path) -> Iterator[Callable[[str | N
 
 
 Begin = Callable[[World], Callable[[], object]]
-WORK = {"a batch": World.stamp, "keys": World.mended, "a range": World.filled_anew}
+WORK = {"a batch": World.stamp, "keys": World.mended, "a range": World.backfilled_again}
 CASES = {
     **{f"a batch, {name}": (World.stamp, lost) for name, lost in LOST_BESIDE_A_BATCH.items()},
     "keys, a root that is gone": (World.mended, LOST_IN_A_RANGE["a root that is gone"]),
-    **{f"a range, {name}": (World.filled_anew, lost) for name, lost in LOST_IN_A_RANGE.items()},
+    **{f"a range, {name}": (World.backfilled_again, lost) for name, lost in LOST_IN_A_RANGE.items()},
 }
 
 

@@ -131,7 +131,7 @@ def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
 
 
 @pytest.mark.parametrize("taken", ["removed", "led to another index, too"])
-def test_a_start_makes_anew_what_its_changes_do_not_reach(ground: Ground, taken: str) -> None:
+def test_a_start_recreates_what_its_changes_do_not_reach(ground: Ground, taken: str) -> None:
     """The index is there and has its uuid, and nothing would be written to it, or what is to come."""
     served = ground.generation_log.state.served("stock")
     assert served is not None
@@ -293,7 +293,7 @@ def make_again(ground: Ground, _: EmbeddedOpenSearch, index: str) -> None:
 
 
 @pytest.mark.parametrize("lose", [restore, delete, make_again])
-def test_an_index_whose_documents_are_others_is_built_anew(
+def test_an_index_whose_documents_are_others_is_rebuilt(
     ground: Ground, opensearch: EmbeddedOpenSearch, lose: Any
 ) -> None:
     """By a run that lives, within half a minute; a closed index and one that is opened again are the same."""
@@ -319,9 +319,7 @@ def test_an_index_whose_documents_are_others_is_built_anew(
     assert [one.generation for one in ground.known().generations] == [new.generation]
 
 
-def test_a_start_builds_what_was_restored_in_place_anew(
-    ground: Ground, opensearch: EmbeddedOpenSearch
-) -> None:
+def test_a_start_rebuilds_what_was_restored_in_place(ground: Ground, opensearch: EmbeddedOpenSearch) -> None:
     state = ground.generation_log.state
     served = state.served("stock")
     assert served is not None

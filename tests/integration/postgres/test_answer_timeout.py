@@ -101,7 +101,7 @@ def test_so_does_a_reader_of_the_backlog(url: str, proxy: TcpProxy, connection: 
     assert until(lambda: execute(connection, copies) == [(0,)], 10)
 
 
-def test_a_lock_whose_session_is_mute_is_taken_anew(
+def test_a_lock_whose_session_is_mute_is_taken_again(
     url: str, proxy: TcpProxy, connection: Connection
 ) -> None:
     with SlotLock(proxy.url(url), "muted") as lock:

@@ -188,7 +188,7 @@ def test_a_served_index_is_ready_while_its_next_generation_is_built() -> None:
     assert one.snapshot()["reason"] == "not backfilled: users"
 
 
-def test_a_gap_is_a_warning_until_everything_is_built_anew() -> None:
+def test_a_gap_is_a_warning_until_everything_is_rebuilt() -> None:
     board = StatusBoard(["users"])
     board.warned(["ignored"])
     board.gap_found("the slot is gone")

@@ -313,7 +313,7 @@ def find_served_generation(inspection: Inspection, state: PipelineState, index: 
         raise HeadraceError(
             Kind.SCHEMA_CHANGED,
             f"the documents of {index} were built from other files, or other columns, than there are now",
-            "`headrace run` builds them anew when it starts.",
+            "`headrace run` rebuilds them when it starts.",
         )
     return served
 

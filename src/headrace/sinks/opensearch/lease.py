@@ -214,7 +214,7 @@ class Lease:
             if not lease.get("found"):
                 return HeadraceError(
                     Kind.CONTINUITY,
-                    f"somebody deleted the lease of {what} from the index {self._index}",
+                    f"the lease of {what} was deleted from the index {self._index}",
                     "Start `headrace run` again, and let only one run with this slot.",
                 )
             if not self._is_ours(lease):

@@ -120,7 +120,7 @@ class MetaIndex:
         if not deferred and self._has_lost(self._state):
             raise HeadraceError(
                 Kind.CONTINUITY,
-                f"somebody deleted or restored the index {self._deferred.index}: documents that were to be "
+                f"the index {self._deferred.index} was deleted or restored: documents that were to be "
                 "written are lost with it",
                 "Start `headrace run` again: it reads their changes from the slot once more.",
             )

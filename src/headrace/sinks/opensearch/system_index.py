@@ -304,7 +304,7 @@ class StateDocument:
     def _deleted(self) -> HeadraceError:
         return HeadraceError(
             Kind.CONTINUITY,
-            f"{self._what} is gone from the index {self._index}: somebody deleted it, or the cluster lost it",
+            f"{self._what} is gone from the index {self._index}: it was deleted, or the cluster lost it",
             BACKFILL_AGAIN,
         )
 

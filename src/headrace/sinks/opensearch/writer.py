@@ -295,7 +295,7 @@ def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceErr
         return HeadraceError(
             Kind.SINK_REJECTED,
             f"a generation of index {item.index} does not exist any more at {place}: {reason}",
-            "Something else deleted it, or its alias; `headrace run` builds it anew.",
+            "Something else deleted it, or its alias; `headrace run` rebuilds it.",
         )
     return HeadraceError(
         Kind.AUTHENTICATION,
