@@ -51,8 +51,8 @@ def check_origin(state: PipelineState | None, server: ServerFacts, slot: SlotFac
         raise HeadraceError(
             Kind.SLOT_UNKNOWN,
             f"the slot {slot.name!r} exists, but this cluster knows nothing of it",
-            "If it belongs to another program, name another slot with --slot. If the cluster has lost the state "
-            f"of this deployment: {BACKFILL_AGAIN}",
+            "If it belongs to another program, name another slot with --slot. If the cluster has lost the "
+            f"state of this deployment: {BACKFILL_AGAIN}",
         )
     if state is not None and state.phase == "following":
         check_continuity(state, server, slot)
