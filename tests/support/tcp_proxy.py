@@ -80,13 +80,14 @@ class TcpProxy:
         self._refusing = True
         self.cut()
 
-    def lead_to(self, url: str) -> None:
-        """Reset every connection, and lead later ones to the server of `url`, as a name in DNS may."""
+    def lead_to(self, url: str, *, cut: bool = True) -> None:
+        """Lead later connections to the server of `url`, as a name in DNS may; reset those that are open."""
         parts = urlsplit(url)
         assert parts.hostname is not None
         assert parts.port is not None
         self._target = (parts.hostname, parts.port)
-        self.cut()
+        if cut:
+            self.cut()
 
     def freeze(self) -> None:
         """Forward nothing more, silently."""

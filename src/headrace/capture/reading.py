@@ -59,7 +59,8 @@ def give_back_after(seconds: float, depth: int) -> float:
 class LogReader:
     """Reads one slot behind `start` into a buffer, in a thread; created by `ChangeStream`.
 
-    Other threads set `confirmed`, the position up to which the server may drop the log.
+    Other threads set `confirmed`, the position up to which the server may drop the log. `server_mark` is that
+    of the server that the log comes from, empty before the first connection.
     """
 
     def __init__(self, settings: StreamSettings, start: Offset, buffer: ChangeBuffer) -> None:
@@ -72,6 +73,7 @@ class LogReader:
         self.confirmed: Lsn = settings.confirmable(start.lsn)
         self.released = False
         self.heard: float | None = None
+        self.server_mark = ""
         self._received: Lsn = start.lsn
         self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
@@ -174,6 +176,7 @@ class LogReader:
     def _check_continuity(self, connection: ReplicationConnection) -> LogPositions:
         slot = self._settings.slot
         positions = read_positions(connection, slot, self._settings.publication)
+        self.server_mark = connection.server_mark
         reached = max(self._feed.position.lsn, self.confirmed)
         before, known = self.origin, 0 if self._settings.read is None else self._settings.read.lsn
         check_continuity(positions, slot, reached, self.origin, known=known)

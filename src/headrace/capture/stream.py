@@ -21,7 +21,7 @@ from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
 from headrace.pgoutput.batch import Numbers
-from headrace.postgres.session import ReadSession
+from headrace.postgres.session import ReadSession, check_same_server
 
 _LOG = logging.getLogger(__name__)
 
@@ -110,15 +110,26 @@ class ChangeStream:
 
     def _is_visible(self, xids: Numbers, deadline: float) -> bool:
         try:
-            if self._session is None or self._session.closed:
-                self._session = ReadSession(self._settings.url)
-            return await_visible(self._session, xids, timeout=deadline - time.monotonic())
+            return await_visible(self._open_session(), xids, timeout=deadline - time.monotonic())
         except HeadraceError as error:
             if error.retry is Retry.NEVER:
                 raise
             _LOG.warning("%s; asking again", error)
             self._reader.wait_for_close(max(0.0, min(_RETRY_SECONDS, deadline - time.monotonic())))
             return False
+
+    def _open_session(self) -> ReadSession:
+        """Return a session on the server that the log comes from.
+
+        Raises:
+            HeadraceError: CONNECTION where the connection string leads to another server now.
+        """
+        if self._session is None or self._session.closed:
+            self._session = ReadSession(self._settings.url)
+        if self._session.server_mark != self._reader.server_mark:
+            self._session.close()
+            check_same_server(self._session.server_mark, self._reader.server_mark, self._settings.url)
+        return self._session
 
     def changes(self, start: Offset, end: Offset, timeout: float = 600) -> list[pa.RecordBatch]:
         """Return the changes in (start, end]; wait until they have arrived, as after a restart.

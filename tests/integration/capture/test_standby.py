@@ -14,6 +14,7 @@ from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import server_account
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model import TableName, decode_changes, parse_lsn
 from headrace.postgres.adbc import RowSession
@@ -24,6 +25,9 @@ from headrace.postgres.session import ReadSession, check_same_server
 from headrace.postgres.slot import drop_slot
 from integration.datasources.killed import BOTH, TABLES, Killed, change_much, check, writers
 from support.slots import ensure_slot
+from support.tcp_proxy import TcpProxy
+
+USERS = [TableName("public", "users")]
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +140,29 @@ def test_two_servers_are_told_apart_and_one_is_itself_on_both_connections(
         with pytest.raises(HeadraceError, match="two servers") as caught:
             check_same_server(same.server_mark, other.server_mark, primary.url)
         assert caught.value.kind is Kind.CONNECTION
+
+
+def test_a_batch_waits_while_its_address_leads_to_another_server(
+    primary: EmbeddedPostgres, standby: EmbeddedPostgres
+) -> None:
+    """A standby would say at once that it is visible, while the primary may still wait for another one."""
+    with TcpProxy.before(primary.url) as proxy, connect(primary.url) as writer:
+        slot = ensure_slot(primary.url, slot="balanced", publication="people", tables=USERS, create=True)
+        stream = ChangeStream(
+            StreamSettings(url=proxy.url(primary.url), slot="balanced", publication="people"), Offset(slot)
+        )
+        stream.open()
+        try:
+            start = Offset(slot)
+            assert until(lambda: stream.origin is not None, 30)
+            proxy.lead_to(standby.url, cut=False)
+            execute(writer, "INSERT INTO users VALUES (70, 'Di')")
+            assert stream.next_offset(start, Limit(1 << 30), 2.0) == start
+            proxy.lead_to(primary.url, cut=False)
+            assert until(lambda: stream.next_offset(start, Limit(1 << 30), 1.0) != start, 30)
+        finally:
+            stream.close()
+            drop_slot(writer, "balanced")
 
 
 def test_of_several_hosts_both_connections_find_the_primary(
