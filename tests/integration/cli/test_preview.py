@@ -108,11 +108,13 @@ def test_what_check_finds_is_data_for_programs(people: Deployment) -> None:
     assert {one["code"] for one in after["findings"]} == {"HEADRACE_DISK", "HEADRACE_SINK_UNREACHABLE"}
 
 
-def test_a_mistake_in_the_deployment_file_shows_its_line(people: Deployment) -> None:
+def test_a_mistake_in_the_deployment_file_has_its_line_number_and_not_its_text(people: Deployment) -> None:
+    """The line may be that of a password."""
     people.source = 'replica_identitty = "auto"'
     people.write()
     told = typed(people, "check", "--offline")
-    assert "    6 │ replica_identitty = " in told.err
+    assert "headrace.toml:6: unknown key 'source.replica_identitty'" in told.err
+    assert "│" not in told.err
     [found] = json.loads(typed(people, "check", "--offline", "--format", "json").out)["findings"]
     assert (found["file"], found["line"], found["column"]) == ("headrace.toml", 6, None)
 
