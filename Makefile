@@ -8,7 +8,7 @@ ARGS ?=
 JOBS ?= 2
 BIN = $(VENV)/bin
 
-.PHONY: help environment demo test test-all soak chaos compat lint bench lock clean
+.PHONY: help environment demo test test-all soak chaos compat lint bench deploy-check lock clean
 
 help:
 	@echo "make demo       a shop in PostgreSQL, its documents in OpenSearch, live (ARGS=--once: once, and exit)"
@@ -19,6 +19,7 @@ help:
 	@echo "make compat     the Spark sources on PySpark 4.2 with Delta, in an environment of its own"
 	@echo "make lint       format, lint, types, layers"
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
+	@echo "make deploy-check  image, chart, alerts, unit and compose file, by the tools that read them (ARGS=rules: only that)"
 	@echo "make lock       requirements.lock from pyproject.toml (needs uv)"
 	@echo "make clean      remove what the others made, $(VENV) included"
 
@@ -56,10 +57,16 @@ compat:
 bench: environment
 	@set -e; for each in bench/*.py; do echo "== $$each"; $(BIN)/python "$$each" $(ARGS); done
 
+deploy-check: environment
+	@PATH="$(abspath $(BIN)):$$PATH" deploy/check $(ARGS)
+
 lock:
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --extra dev --quiet \
 		--output-file requirements.lock pyproject.toml
+	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --extra spark --constraint requirements.lock --quiet \
+		--output-file deploy/requirements.lock pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --extra dev --override .ci/compat.txt --quiet \
 		--output-file .ci/compat.lock pyproject.toml
