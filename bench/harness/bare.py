@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -162,7 +163,8 @@ class BarePath:
         self._client.call("PUT", f"/{source}/_clone/{made.index}", body)
         self._client.call("PUT", f"/{source}/_settings", {"index.blocks.write": None})
         self._client.read(f"/_cluster/health/{made.index}?wait_for_status=yellow&timeout=60s")
-        return made
+        settings = self._client.read(f"/{made.index}/_settings").json()[made.index]["settings"]["index"]
+        return dataclasses.replace(made, uuid=settings["uuid"])
 
     def _ranges(self, generation: Generation, most: int | None) -> Iterator[str]:
         """For each range of root rows, what reads its documents."""
