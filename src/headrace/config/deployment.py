@@ -13,7 +13,17 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PrivateAttr, Tag, field_validator
+from pydantic import (
+    BaseModel,
+    ByteSize,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PrivateAttr,
+    Tag,
+    ValidationInfo,
+    field_validator,
+)
 
 from headrace.config.secret import Secret
 
@@ -116,6 +126,12 @@ class SourceConfig(_Model):
     """Whether a new slot is kept on standbys too, so that it survives a failover (17 and later)."""
     on_gap: OnGap = "stop"
     """What happens at a gap in the log: after a lost slot, a promotion, a restored database."""
+    wal_budget: ByteSize | None = None
+    """How much log the slot may retain on the primary's disk, as in "50 GB"; a warning comes at half."""
+    wal_budget_hours: Annotated[float, Field(gt=0)] | None = None
+    """How far the slot may be behind; as `wal_budget`."""
+    on_budget: Literal["warn", "release"] = "warn"
+    """What happens beyond the budget: it is told, or the slot is dropped and everything backfilled again."""
     publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace"
 
     @field_validator("connection_url")
@@ -132,6 +148,22 @@ class SourceConfig(_Model):
         if isinstance(words, list | tuple) and not (words and words[0]):
             raise ValueError('must be a command, as in ["program", "word"]')
         return tuple(words) if isinstance(words, list) else words
+
+    @field_validator("wal_budget")
+    @classmethod
+    def _is_positive(cls, value: ByteSize | None) -> ByteSize | None:
+        if value is not None and value <= 0:
+            raise ValueError('must be a size above 0, as in "50 GB"')
+        return value
+
+    @field_validator("on_budget")
+    @classmethod
+    def _may_release(cls, value: str, info: ValidationInfo) -> str:
+        if value == "release" and info.data.get("on_gap") != "reseed":
+            raise ValueError('"release" needs on_gap = "reseed": what is released must be backfilled again')
+        if value == "release" and not (info.data.get("wal_budget") or info.data.get("wal_budget_hours")):
+            raise ValueError('"release" needs wal_budget or wal_budget_hours')
+        return value
 
     @field_validator("slot")
     @classmethod

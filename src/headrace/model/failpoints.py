@@ -14,6 +14,7 @@ The commit points:
 - `deferred`: the documents of a deferred chunk are durable and recorded.
 - `created`: a first start has created its slot, the state does not hold its position.
 - `known`: the state holds it, there is no index yet.
+- `released`: the slot that retained too much log is dropped, the state still holds its position.
 - `forgotten`: after a gap in the log the state holds no slot.
 - `slot`: there is a slot again, the state does not show it yet.
 
@@ -50,6 +51,7 @@ Name = Literal[
     "deferred",
     "created",
     "known",
+    "released",
     "forgotten",
     "slot",
 ]

@@ -15,6 +15,7 @@ from headrace.model import Lsn
 from headrace.pipeline.continuity import check_continuity
 from headrace.pipeline.project import Project
 from headrace.pipeline.schema_drift import ALTERED, SchemaDriftMonitor
+from headrace.pipeline.wal_budget import SlotReleased, WalBudget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
@@ -56,6 +57,7 @@ class HealthMonitor:
         lock: SlotLock,
         *,
         catalog: SchemaDriftMonitor,
+        budget: WalBudget,
         signals: SignalFiles,
     ) -> None:
         self._endpoints = endpoints
@@ -63,6 +65,7 @@ class HealthMonitor:
         self._board = board
         self._lock = lock
         self._catalog = catalog
+        self._budget = budget
         self._signals = signals
         self._client = short_timeout_client(endpoints)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
@@ -100,7 +103,7 @@ class HealthMonitor:
 
         Raises:
             HeadraceError: SLOT_IN_USE: another Headrace has taken the slot. SCHEMA_CHANGED or
-                REPLICA_IDENTITY: a table was altered.
+                REPLICA_IDENTITY: a table was altered. SlotReleased: the slot retains too much of the log.
         """
         self._pass_request_on()
         if time.monotonic() < self._next:
@@ -120,7 +123,7 @@ class HealthMonitor:
         try:
             look()
         except HeadraceError as error:
-            if error.kind in _ENDING:
+            if error.kind in _ENDING or isinstance(error, SlotReleased):
                 raise
             return error
         return None
@@ -183,6 +186,7 @@ class HealthMonitor:
             self._confirmed, self._current = self._slot.confirmed_flush, self._slot.current
             self._look_at_activity()
             self._catalog.look()
+            self._budget.check(self._slot, self._board.view().lag_seconds)
         except HeadraceError:
             self._drop_connection()
             raise

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from headrace.config.deployment import OnGap
 from headrace.errors import BACKFILL_AGAIN, ErrorGroup, HeadraceError, Kind, Retry, retrying
+from headrace.model.failpoints import reach
 from headrace.pipeline.backfill import Backfill, BackfillRate, Backfills
 from headrace.pipeline.continuity import GapError, check_continuity, check_promoted
 from headrace.pipeline.exported_snapshot import HeldSnapshot
@@ -30,11 +31,12 @@ from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery
 from headrace.pipeline.stream.documents_source import Following
 from headrace.pipeline.supervisor import QueryEnd, RunContext, RunningQuery, Supervisor, needs_of, settle
+from headrace.pipeline.wal_budget import SlotReleased, WalBudget
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
 from headrace.postgres.server import inspect_server
-from headrace.postgres.slot import read_slot
+from headrace.postgres.slot import drop_slot, read_slot
 from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, MetaIndex, PipelineState
 from headrace.sinks.opensearch.lease import Lease, holder_of
 from headrace.spark.jobs import JobGate
@@ -182,6 +184,7 @@ class PipelineRun:
         self._secondary_sinks = SecondarySinks(project, endpoints, self._client, board)
         self._exported = HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes)
         self._reseeds = (options.on_gap or project.deployment.source.on_gap) == "reseed"
+        self._budget = WalBudget(project.deployment.source, board, releases=self._reseeds)
         self._starter = Start(
             project,
             endpoints,
@@ -445,8 +448,19 @@ class PipelineRun:
 
     def _reseed(self) -> PhaseOutcome:
         assert isinstance(self._failure, GapError)
+        if isinstance(self._failure, SlotReleased):
+            self._release_slot()
         self._starter.gap = self._failure
         return self._set_up_again()
+
+    def _release_slot(self) -> None:
+        """Drop the slot, also while the cluster is away: the primary's disk cannot wait for it."""
+        self._board.set_budget_warning(f"{self._failure.cause}; everything is backfilled again afterwards")
+        for attempt in retrying():
+            with attempt, self._stopping.interrupting(), connect(self._endpoints.database) as connection:
+                if read_slot(connection, self._project.slot) is not None:
+                    drop_slot(connection, self._project.slot)
+        reach("released")
 
     def _restart(self) -> PhaseOutcome:
         self._starter.gap = None
@@ -512,6 +526,7 @@ class PipelineRun:
             self._exported,
             self._lock,
             self._lease,
+            self._budget,
             self._live,
         )
 

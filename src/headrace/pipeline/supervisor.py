@@ -29,6 +29,7 @@ from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery
+from headrace.pipeline.wal_budget import WalBudget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
@@ -113,6 +114,7 @@ class RunContext:
     exported: HeldSnapshot
     lock: SlotLock
     lease: Lease | None
+    budget: WalBudget
     live: Callable[[bool], None]
 
 
@@ -152,6 +154,7 @@ class Supervisor:
             context.board,
             context.lock,
             catalog=running.altered,
+            budget=context.budget,
             signals=query.signals,
         ) as watch:
             while not stopping.is_set():

@@ -169,6 +169,7 @@ class _Content:
     follows: bool = False
     gaps: int = 0
     gap: str | None = None
+    budget_warning: str | None = None
     secondary: dict[str, SecondaryStatus] = field(default_factory=dict)
 
 
@@ -279,6 +280,11 @@ class StatusBoard:
         with self._lock:
             self._content.gap = None
 
+    def set_budget_warning(self, text: str | None) -> None:
+        """Set or remove the warning that the slot retains much of the log that it may retain."""
+        with self._lock:
+            self._content.budget_warning = text
+
     def warned(self, warnings: Iterable[str]) -> None:
         """Replace the warnings: accepted risks, one sentence each."""
         with self._lock:
@@ -317,7 +323,7 @@ class StatusBoard:
                 lag_bytes=bytes_behind(confirmed, content.positions.current),
                 lag_seconds=content.samples.seconds_behind(confirmed, self._clock()),
                 last_error=content.last_error,
-                warnings=content.warnings if content.gap is None else (content.gap, *content.warnings),
+                warnings=tuple(filter(None, (content.gap, content.budget_warning, *content.warnings))),
                 gaps=content.gaps,
                 sinks=sinks,
                 secondary=dict(content.secondary),

@@ -26,6 +26,7 @@ from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.supervisor import RunningQuery, Supervisor
+from headrace.pipeline.wal_budget import WalBudget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.locks import SlotLock, advisory_lock
@@ -71,6 +72,7 @@ class Watched:
             self.board,
             self.lock,
             catalog=self.catalog,
+            budget=WalBudget(self.project.deployment.source, self.board, releases=False),
             signals=self.signals,
         )
 
