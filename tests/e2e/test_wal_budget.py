@@ -14,7 +14,8 @@ from headrace.postgres.connection import connect
 from headrace.postgres.slot import read_slot
 from support.http_proxy import Answer, HttpProxy
 
-_BUDGET = '[source]\non_gap = "reseed"\nwal_budget = "24 MB"\non_budget = "release"\n'
+_BUDGET = '[source]\non_gap = "reseed"\nwal_budget = "80 MB"\non_budget = "release"\n'
+# The first may end a segment of 16 MB that is nearly full: four are 48 to 64 MB, seven at least 96 MB.
 _SEGMENT = ("SELECT pg_logical_emit_message(false, 'headrace-test', 'x')", "SELECT pg_switch_wal()")
 
 
@@ -48,12 +49,12 @@ def test_a_slot_beyond_its_budget_is_released_while_the_cluster_is_away(
         pipeline.wait_ready()
         old = served(pipeline)
         front.spoil = lambda _: Answer(503)
-        pipeline.shop.run("UPDATE users SET name = name || '!'", *_SEGMENT)
+        pipeline.shop.run("UPDATE users SET name = name || '!'", *4 * _SEGMENT)
         pipeline.wait_until(
-            lambda: "the budget is 22.9 MB" in " ".join(pipeline.status()["warnings"]), "was not warned", 60
+            lambda: "the budget is 76.3 MB" in " ".join(pipeline.status()["warnings"]), "was not warned", 60
         )
         assert slot_exists(pipeline)
-        pipeline.shop.run(*_SEGMENT)
+        pipeline.shop.run(*3 * _SEGMENT)
         if not failpoint:
             pipeline.wait_until(lambda: not slot_exists(pipeline), "did not release its slot", 60)
         else:
