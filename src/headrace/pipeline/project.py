@@ -158,20 +158,25 @@ class Project:
             name: secondary_endpoints(endpoints, resolved, name, sink)
             for name, sink in self.secondary.items()
         }
-        for name, sink_endpoints in secondary.items():
+        self._check_indexes_differ(endpoints, secondary)
+        return dataclasses.replace(endpoints, secondary=secondary)
+
+    def _check_indexes_differ(self, primary: Endpoints, secondary: Mapping[str, Endpoints]) -> None:
+        """Refuse two sinks that share a node and a prefix."""
+        owners = {(url, self.prefix): self.sink_name for url in primary.sink.urls}
+        for name, endpoints in secondary.items():
             own = self.of_sink(name)
-            if (
-                own.kind == OPENSEARCH
-                and own.prefix == self.prefix
-                and sink_endpoints.sink.urls == endpoints.sink.urls
-            ):
+            if own.kind != OPENSEARCH:
+                continue
+            indexes = [(url, own.prefix) for url in endpoints.sink.urls]
+            if other := next((owners[index] for index in indexes if index in owners), None):
                 raise HeadraceError(
                     Kind.CONFIG,
-                    f"{self.deployment.file}: the sinks {self.sink_name!r} and {name!r} are the same "
+                    f"{self.deployment.file}: the sinks {other!r} and {name!r} are the same "
                     "cluster, and would write the same indexes",
                     f"Set another `prefix` in [sinks.{name}].",
                 )
-        return dataclasses.replace(endpoints, secondary=secondary)
+            owners |= dict.fromkeys(indexes, name)
 
     def database(self) -> str:
         """Resolve the database's address alone, for work that needs no cluster.

@@ -100,6 +100,9 @@ def test_two_sinks_that_would_write_the_same_indexes_are_refused(write: Write) -
         open_project(write(SOURCE + SINK + twice + INDEX), {}).resolve()
     assert "s3cret" not in str(refused.value)
     assert open_project(write(SOURCE + SINK + twice + 'prefix = "o_"\n' + INDEX), {}).resolve()
+    elsewhere = [twice.replace("other", name).replace("9200", "9300") for name in ("second", "third")]
+    with pytest.raises(HeadraceError, match="sinks 'second' and 'third' are the same cluster"):
+        open_project(write(SOURCE + SINK + "".join(elsewhere) + INDEX), {}).resolve()
 
 
 def test_a_kind_that_a_package_offers_gets_the_options_that_the_file_gives(
