@@ -1,0 +1,37 @@
+"""Hold how much each stage of the stream has done, and how long it took. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """What the stages of the stream have done since the run began.
+
+    Seconds are those of the workers, summed: two tasks that work for one second beside each other count two.
+
+    Attributes:
+        batches: batches with changes.
+        captured: changed rows.
+        resolved: documents that these touch.
+        assembled: documents that were read from the database.
+        written: documents that the sink has taken.
+        capture_seconds: reading and decoding the log, without waiting for it.
+        resolve_seconds: from rows to documents' keys.
+        assemble_seconds: from keys to documents.
+        write_seconds: in bulk requests.
+    """
+
+    batches: int = 0
+    captured: int = 0
+    resolved: int = 0
+    assembled: int = 0
+    written: int = 0
+    capture_seconds: float = 0.0
+    resolve_seconds: float = 0.0
+    assemble_seconds: float = 0.0
+    write_seconds: float = 0.0
+
+
+NO_STAGES = Stages()
