@@ -40,14 +40,15 @@ class RootRow:
         excluded: the filters that the row does not meet.
         deleted: whether the row counts as deleted.
         body: the document as it should be now; None where there should be none.
-        unreadable: why the document cannot be read from its rows; empty where it can.
+        unreadable: whether the document cannot be read from its rows. Why may quote values, and whoever sees
+            the console may not see rows.
     """
 
     exists: bool
     excluded: tuple[Filter, ...] = ()
     deleted: bool = False
     body: bytes | None = None
-    unreadable: str = ""
+    unreadable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +157,7 @@ def read_row(session: ReadSession, spec: IndexSpec, catalog: Catalog, id_: str) 
         excluded=excluded,
         deleted=bool(deleted),
         body=look.documents.get(id_),
-        unreadable=look.unreadable.get(id_, ""),
+        unreadable=id_ in look.unreadable,
     )
 
 
@@ -166,12 +167,11 @@ def answer(trace: DocumentTrace) -> Answer:
     facts = tuple(_facts(trace))
     if trace.quarantined is not None:
         verdict = f"the cluster refused {name}/{id_}: it is in quarantine"
-        return Answer(
-            verdict, facts, f"headrace quarantine retry {name} {id_}, once its cause is mended", "bad"
-        )
+        remedy = f"headrace quarantine list {name} shows why; once that is mended: … retry {name}"
+        return Answer(verdict, facts, remedy, "bad")
     if row.unreadable:
-        verdict = f"{name}/{id_} cannot be read from its rows: {row.unreadable}"
-        return Answer(verdict, facts, "correct the row or the schema file", "bad")
+        verdict = f"{name}/{id_} cannot be read from its rows"
+        return Answer(verdict, facts, f"headrace preview {name} --id {id_} shows why", "bad")
     if row.body is None and stored is None:
         return Answer(f"{name}/{id_} is not in the index: {_why_none(trace)}", facts)
     if stored is not None and stored.source == row.body:
@@ -240,7 +240,7 @@ def _facts(trace: DocumentTrace) -> Iterator[tuple[str, str]]:
         yield "in quarantine", "no"
     else:
         entry = trace.quarantined
-        yield "in quarantine", f"since {entry.at}, at {format_lsn(entry.position)}: {entry.reason}"
+        yield "in quarantine", f"since {entry.at}, at {format_lsn(entry.position)}"
 
 
 def _filter(condition: Filter) -> str:

@@ -299,7 +299,7 @@ class StatusBoard:
                 self._content.samples = self._content.samples.observed(positions.current, self._clock())
 
     def staged(self, stages: Stages) -> None:
-        """Set what the stages of the stream have done since the run began."""
+        """Set what the stages of the stream have done since it was started last."""
         with self._lock:
             self._content.stages = stages
 

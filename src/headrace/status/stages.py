@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What the stages of the stream have done since the run began.
+    """What the stages of the stream have done since it was started last.
 
     Seconds are those of the workers, summed: two tasks that work for one second beside each other count two.
 
@@ -17,7 +17,7 @@ class Stages:
         resolved: documents that these touch.
         assembled: documents that were read from the database.
         written: documents that the sink has taken.
-        capture_seconds: reading and decoding the log, without waiting for it.
+        capture_seconds: taking changes from the buffer and planning them, without waiting for any.
         resolve_seconds: from rows to documents' keys.
         assemble_seconds: from keys to documents.
         write_seconds: in bulk requests.
