@@ -67,7 +67,11 @@ def live(board: StatusBoard) -> None:
             held=documents,
             stored_bytes=documents * 812,
             served_since=wall - 86_400 * (3 - number) - 4_000,
-            verified=["06:00:12, all right", "06:04:40, all right", None][number],
+            verified=[
+                "2026-11-22 06:00: 1,204,298 documents, all right",
+                "2026-11-22 06:04: 8,911,004 documents, all right",
+                None,
+            ][number],
         )
     board.followed()
     board.happened(Event.FOLLOWING)

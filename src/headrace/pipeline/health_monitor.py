@@ -24,6 +24,7 @@ from headrace.postgres.server import inspect_server, is_at_work
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, PositionRequest, Quarantine
 from headrace.sinks.opensearch.documents import index_sizes
+from headrace.sinks.opensearch.verifications import Verifications
 from headrace.status.board import Counts, Positions, StatusBoard
 from headrace.status.phases import Event, Phase
 
@@ -71,6 +72,7 @@ class HealthMonitor:
         self._signals = signals
         self._client = short_timeout_client(endpoints)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
+        self._verifications = Verifications(self._client, project.slot, project.prefix)
         self._position_request = PositionRequest(self._client, project.slot, project.prefix)
         self._quarantine = (
             Quarantine(self._client, project.slot, project.prefix) if project.quarantine() else None
@@ -224,10 +226,15 @@ class HealthMonitor:
         self._next_measure = time.monotonic() + _MEASURE_SECONDS
         served = [generation for generation in state.generations if generation.published]
         sizes = index_sizes(self._client, [generation.generation for generation in served])
+        results = self._verifications.results(generation.index for generation in served)
         for generation in served:
             documents, stored = sizes.get(generation.generation, (None, None))
             self._board.index(
-                generation.index, held=documents, stored_bytes=stored, served_since=generation.served_at
+                generation.index,
+                held=documents,
+                stored_bytes=stored,
+                served_since=generation.served_at,
+                verified=results.get(generation.index),
             )
 
     def _look_at_activity(self) -> None:

@@ -396,7 +396,7 @@ class StatusBoard:
             "ready": view.unready is None,
             "reason": view.unready,
             "started": _iso(view.started),
-            "indexes": [{**asdict(index), "phase": index.phase.value} for index in view.indexes],
+            "indexes": [_index(index) for index in view.indexes],
             "counters": {**asdict(view.counts), "errors": sum(view.errors.values()), "gaps": view.gaps},
             "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
             "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
@@ -413,7 +413,7 @@ def _last_error(error: HeadraceError, time: float) -> LastError:
 def _sinks(view: View) -> dict[str, Any]:
     sinks: dict[str, Any] = {activity.name: _sink(activity) for activity in view.sinks}
     for name, secondary in view.secondary.items():
-        indexes = [{**asdict(index), "phase": index.phase.value} for index in secondary.indexes.values()]
+        indexes = [_index(index) for index in secondary.indexes.values()]
         status = {
             "phase": secondary.phase,
             "deferred": secondary.deferred,
@@ -422,6 +422,11 @@ def _sinks(view: View) -> dict[str, Any]:
         }
         sinks[name] = sinks.get(name, {}) | status
     return sinks
+
+
+def _index(index: IndexStatus) -> dict[str, Any]:
+    since = None if index.served_since is None else _iso(index.served_since)
+    return {**asdict(index), "phase": index.phase.value, "served_since": since}
 
 
 def _sink(activity: SinkActivity) -> dict[str, Any]:
