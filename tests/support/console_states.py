@@ -241,6 +241,7 @@ def busy_stages(number: int) -> Stages:
         resolve_seconds=number * 0.011,
         assemble_seconds=number * 0.028,
         write_seconds=number * 0.019,
+        tables={"public.orders": number * 41, "public.order_items": number * 20, "public.users": number},
     )
 
 

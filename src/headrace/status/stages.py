@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,8 @@ class Stages:
         capture_seconds: taking changes from the buffer and planning them, without waiting for any.
         resolve_seconds: from rows to documents' keys.
         assemble_seconds: from keys to documents.
-        write_seconds: in bulk requests.
+        write_seconds: waiting for the sink.
+        tables: changed rows by table, `SCHEMA.TABLE`.
     """
 
     batches: int = 0
@@ -32,6 +34,7 @@ class Stages:
     resolve_seconds: float = 0.0
     assemble_seconds: float = 0.0
     write_seconds: float = 0.0
+    tables: Mapping[str, int] = field(default_factory=dict)
 
 
 NO_STAGES = Stages()

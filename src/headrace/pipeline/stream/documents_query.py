@@ -6,9 +6,11 @@ Its tasks write the documents. A thread beside it saves the applied position and
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import threading
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -27,6 +29,7 @@ from headrace.pipeline.stream.documents_source import (
     COUNTS,
     SETTINGS_OPTION,
     STAGES,
+    TABLES,
     DocumentsSource,
     Following,
     SourceSettings,
@@ -94,8 +97,9 @@ class DocumentsQuery:
         checkpoint = folder / "checkpoint"
         self._counted = -1
         self.stages = NO_STAGES
+        sums = (f.sum(name).alias(name) for name in (*COUNTS, *STAGES))
         self._query: StreamingQuery = (
-            counts_of_batches.observe(_DONE, *(f.sum(name).alias(name) for name in (*COUNTS, *STAGES)))
+            counts_of_batches.observe(_DONE, *sums, f.max(TABLES).alias(TABLES))
             .writeStream.format("noop")
             .option("checkpointLocation", checkpoint.as_uri())
             .queryName("headrace")
@@ -219,6 +223,7 @@ def _with_batch(stages: Stages, progress: Any) -> Stages:
     if done is None or not done["changes"]:
         return stages
     spent = progress["durationMs"]
+    tables = Counter(stages.tables) + Counter(json.loads(done[TABLES] or "{}"))
     return Stages(
         batches=stages.batches + 1,
         captured=stages.captured + done["changes"],
@@ -229,6 +234,7 @@ def _with_batch(stages: Stages, progress: Any) -> Stages:
         resolve_seconds=stages.resolve_seconds + done["resolve_micros"] / 1e6,
         assemble_seconds=stages.assemble_seconds + done["assemble_micros"] / 1e6,
         write_seconds=stages.write_seconds + done["write_micros"] / 1e6,
+        tables=dict(tables),
     )
 
 

@@ -43,6 +43,7 @@ class StageTimes:
         resolve_seconds: 0 where another task of the batch counts them.
         assemble_seconds: waiting for documents from the database.
         write_seconds: waiting for the sink, while no document was read.
+        tables: changes of each table, `SCHEMA.TABLE`; empty where another task of the batch counts them.
     """
 
     resolved: int = 0
@@ -50,6 +51,7 @@ class StageTimes:
     resolve_seconds: float = 0.0
     assemble_seconds: float = 0.0
     write_seconds: float = 0.0
+    tables: Mapping[str, int] = field(default_factory=dict)
 
     def assembling(self, operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
         """Yield the operations; count them and the time that each takes to come."""
@@ -143,6 +145,7 @@ class Worker:
         result, deferral = WriteResult(), self._collect_keys(task)
         if is_first:
             self._times.resolve_seconds = time.perf_counter() - began
+            self._times.tables = task.count_by_table()
         for portion in deferral.portions(self._work.plan.served):
             self._times.resolved += sum(len(keys) for keys in portion.values())
             result += self._write(portion, task.version)

@@ -44,6 +44,7 @@ class Rates:
         confirmed: bytes that were confirmed to the slot.
         stages: things done by each stage of the stream (captured, resolved, assembled, written).
         batch_seconds: seconds that a batch spends in each stage.
+        tables: changed rows of each table, `SCHEMA.TABLE`; None where nothing is known of any.
     """
 
     changes: float | None = None
@@ -51,6 +52,7 @@ class Rates:
     confirmed: float | None = None
     stages: dict[str, float] = field(default_factory=dict)
     batch_seconds: dict[str, float] = field(default_factory=dict)
+    tables: dict[str, float] | None = None
 
 
 @dataclass(slots=True)
@@ -108,6 +110,12 @@ class History:
             confirmed=_grown(first.positions.confirmed, last.positions.confirmed, seconds),
             stages=stages,
             batch_seconds=spent,
+            tables={
+                name: max(0, count - first.stages.tables.get(name, 0)) / seconds
+                for name, count in last.stages.tables.items()
+            }
+            if last.stages.batches
+            else None,
         )
 
     def log_rate(self) -> float | None:

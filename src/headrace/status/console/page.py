@@ -97,6 +97,7 @@ class TableRow:
 
     name: str
     root: str
+    rate: str
     identity: str
     needed: str
     missing: str
@@ -137,7 +138,7 @@ class Page:
 def make_page(view: View, history: History, now: float) -> Page:
     """Return what the page shows at `now` (Unix time)."""
     rates = history.rates()
-    indexes, tables = [*_index_rows(view, now)], [_table_row(table) for table in view.tables]
+    indexes, tables = [*_index_rows(view, now)], [_table_row(table, rates) for table in view.tables]
     tables.sort(key=lambda row: row.tone != "bad")
     return Page(
         now=_clock(now),
@@ -449,10 +450,13 @@ def _progress(index: IndexStatus) -> str:
     return ", ".join(parts)
 
 
-def _table_row(table: TableCoverage) -> TableRow:
+def _table_row(table: TableCoverage, rates: Rates) -> TableRow:
+    known = rates.tables
+    root = f"{table.root.schema}.{table.root.name}"
     return TableRow(
         name=str(table.table),
         root="" if table.root == table.table else str(table.root),
+        rate=_UNKNOWN if known is None else f"{_rate(known.get(root, 0.0))}/s",
         identity=table.identity,
         needed=", ".join(table.required),
         missing=", ".join(table.missing),

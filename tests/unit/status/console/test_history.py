@@ -82,13 +82,16 @@ def test_the_rate_of_changes_ignores_what_earlier_runs_counted() -> None:
 def test_stages_have_a_rate_and_the_time_of_a_batch() -> None:
     run = begin()
     run.on(1)
-    run.board.staged(Stages(4, captured=40, resolved=20, resolve_seconds=0.4, write_seconds=2.0))
+    run.board.staged(
+        Stages(4, captured=40, resolved=20, resolve_seconds=0.4, write_seconds=2.0, tables={"public.a": 30})
+    )
     run.on(10)
     rates = run.history.rates()
     assert rates.stages["captured"] == 4
     assert rates.stages["resolved"] == 2
     assert rates.batch_seconds["resolved"] == pytest.approx(0.1)
     assert rates.batch_seconds["written"] == pytest.approx(0.5)
+    assert rates.tables == {"public.a": 3}
 
 
 def test_when_the_position_moved_last_is_remembered() -> None:
