@@ -38,6 +38,13 @@ SLOT = SlotFacts(
 )
 
 
+UNREACHABLE = HeadraceError(
+    Kind.SINK_UNREACHABLE,
+    "http://10.0.3.40:9200 does not answer: connection refused",
+    "Start the cluster, or correct [sink] url; nothing is lost meanwhile.",
+)
+
+
 def table(name: str, identity: str, *required: str, missing: tuple[str, ...] = ()) -> TableCoverage:
     place = TableName("public", name)
     remedy = (f"ALTER TABLE public.{name} REPLICA IDENTITY FULL;",) if missing else ()
@@ -79,6 +86,7 @@ def live(board: StatusBoard) -> None:
     board.positioned(Positions(CURRENT - 240_000, CURRENT - 240_000, CURRENT))
     board.slot_seen(SLOT)
     board.tables_seen(TABLES)
+    board.staged(busy_stages(1))
     report(board)
 
 
@@ -119,13 +127,8 @@ def cluster_away(board: StatusBoard) -> None:
     board.slot_seen(
         replace(SLOT, confirmed_flush=behind, restart=behind, wal_status="extended", safe_wal_size=2 * GB)
     )
-    error = HeadraceError(
-        Kind.SINK_UNREACHABLE,
-        "http://10.0.3.40:9200 does not answer: connection refused",
-        "Start the cluster, or correct [sink] url; nothing is lost meanwhile.",
-    )
-    board.failed(error)
-    report(board, error=error)
+    board.failed(UNREACHABLE)
+    report(board, error=UNREACHABLE)
 
 
 def slot_lost(board: StatusBoard) -> None:
@@ -190,10 +193,10 @@ STATES: dict[str, Callable[[StatusBoard], None]] = {
 }
 
 
-def keep_reporting(board: StatusBoard) -> None:
-    """Say again what the writers said: what lasts for a second is shown."""
+def keep_reporting(board: StatusBoard, state: str) -> None:
+    """Say again what the writers say: what lasts for a second is shown."""
     for activity in board.sinks.view():
-        report(board, activity.name, activity.error)
+        report(board, activity.name, UNREACHABLE if state == "cluster-away" else None)
 
 
 def board_in(state: str) -> StatusBoard:

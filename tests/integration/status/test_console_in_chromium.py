@@ -73,7 +73,6 @@ def work(board: StatusBoard, state: str, ending: threading.Event) -> None:
     """Let changes come in, and be written where nothing keeps them from it."""
     flows = state not in {"cluster-away", "slot-lost"}
     start, number = board.view().positions, 0
-    board.staged(busy_stages(1))
     while not ending.wait(0.1):
         number += 1
         current = None if start.current is None else start.current + number * 140_000
@@ -83,7 +82,7 @@ def work(board: StatusBoard, state: str, ending: threading.Event) -> None:
             board.staged(busy_stages(number))
             board.added(Counts(changes=62))
         board.positioned(Positions(confirmed, confirmed, current))
-        keep_reporting(board)
+        keep_reporting(board, state)
 
 
 @contextmanager
