@@ -118,7 +118,9 @@ def keep_screenshot(page: Page, name: str, tmp_path: Path) -> None:
     image = Image.open(io.BytesIO(page.screenshot(full_page=True))).convert("RGB")
     is_kept = SCREENSHOTS is not None and IN_DOCS.search(name)
     folder = Path(SCREENSHOTS) if SCREENSHOTS is not None and is_kept else tmp_path
-    image.quantize(64, dither=Image.Dither.NONE).save(folder / f"console-{name}.png", optimize=True)
+    image.quantize(96, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(
+        folder / f"console-{name}.png", optimize=True
+    )
 
 
 WORDS = {

@@ -507,4 +507,4 @@ def _clock(time: float) -> str:
 def _moment(time: float, now: float) -> str:
     """Return a time of day, with the date where it is not that of `now`."""
     then, today = datetime.fromtimestamp(time, UTC), datetime.fromtimestamp(now, UTC)
-    return then.strftime("%H:%M:%S" if then.date() == today.date() else "%Y-%m-%d %H:%M:%S")
+    return then.strftime("%H:%M:%S" if then.date() == today.date() else "%Y-%m-%d %H:%M")
