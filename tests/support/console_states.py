@@ -14,8 +14,8 @@ from headrace.postgres.slot import SlotFacts
 from headrace.sinks.activity import ActivityReport
 from headrace.status import Counts, Event, IndexPhase, StatusBoard
 from headrace.status.board import Positions
-from headrace.status.console.answer import Answer
 from headrace.status.console.events import Happening
+from headrace.status.console.explanation import Explanation
 from headrace.status.console.history import History, LagPoint
 from headrace.status.stages import Stages
 
@@ -251,8 +251,8 @@ def busy_stages(number: int) -> Stages:
 class FakeExplains:
     """Says of every document what is said of one that is soft-deleted."""
 
-    def explain(self, index: str, id_: str) -> Answer:
-        return Answer(
+    def explain(self, index: str, id_: str) -> Explanation:
+        return Explanation(
             f"{index} has no document {id_}: its row is soft-deleted (deleted_at is set)",
             (
                 ("row in users", "is there"),

@@ -24,7 +24,7 @@ from headrace.schema.tree import Filter
 from headrace.sinks.opensearch import DeferredKeys, GenerationState, PipelineState, Quarantine, Quarantined
 from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
 from headrace.sinks.opensearch.documents import StoredDocument
-from headrace.status.console.answer import Answer
+from headrace.status.console.explanation import Explanation
 
 _TIMEOUT_SECONDS = 3.0
 _MOST_BATCHES = 500
@@ -86,7 +86,7 @@ class Explainer:
         self._project = project
         self._endpoints = dataclasses.replace(endpoints, sink=sink)
 
-    def explain(self, index: str, id_: str) -> Answer:
+    def explain(self, index: str, id_: str) -> Explanation:
         """Return why the document is, or is not, in the index.
 
         Raises:
@@ -161,21 +161,21 @@ def read_row(session: ReadSession, spec: IndexSpec, catalog: Catalog, id_: str) 
     )
 
 
-def answer(trace: DocumentTrace) -> Answer:
+def answer(trace: DocumentTrace) -> Explanation:
     """Put what is known of a document into words."""
     name, id_, row, stored = trace.spec.name, trace.id, trace.row, trace.stored
     facts = tuple(_facts(trace))
     if trace.quarantined is not None:
         verdict = f"the cluster refused {name}/{id_}: it is in quarantine"
         remedy = f"headrace quarantine list {name} shows why; once that is mended: … retry {name}"
-        return Answer(verdict, facts, remedy, "bad")
+        return Explanation(verdict, facts, remedy, "bad")
     if row.unreadable:
         verdict = f"{name}/{id_} cannot be read from its rows"
-        return Answer(verdict, facts, f"headrace preview {name} --id {id_} shows why", "bad")
+        return Explanation(verdict, facts, f"headrace preview {name} --id {id_} shows why", "bad")
     if row.body is None and stored is None:
-        return Answer(f"{name}/{id_} is not in the index: {_why_none(trace)}", facts)
+        return Explanation(f"{name}/{id_} is not in the index: {_why_none(trace)}", facts)
     if stored is not None and stored.source == row.body:
-        return Answer(f"{name}/{id_} is in the index as the database has it now", facts, tone="good")
+        return Explanation(f"{name}/{id_} is in the index as the database has it now", facts, tone="good")
     what = (
         f"{name}/{id_} is not in the index yet"
         if stored is None
@@ -186,20 +186,22 @@ def answer(trace: DocumentTrace) -> Answer:
     return _late(trace, what, facts)
 
 
-def _late(trace: DocumentTrace, what: str, facts: tuple[tuple[str, str], ...]) -> Answer:
+def _late(trace: DocumentTrace, what: str, facts: tuple[tuple[str, str], ...]) -> Explanation:
     """Say what keeps a document from its state in the database."""
     shown, name = trace.generation, trace.spec.name
     if trace.deferred:
-        return Answer(f"{what}: it is noted to be written later, because a change touches very many", facts)
+        return Explanation(
+            f"{what}: it is noted to be written later, because a change touches very many", facts
+        )
     if shown is None or shown.building:
-        return Answer(f"{what}: {name} is being backfilled", facts)
+        return Explanation(f"{what}: {name} is being backfilled", facts)
     if shown.frozen:
-        return Answer(f"{what}: what readers see is frozen: {shown.frozen}", facts, tone="bad")
+        return Explanation(f"{what}: what readers see is frozen: {shown.frozen}", facts, tone="bad")
     if trace.state.applied < trace.end:
         behind = size(trace.end - trace.state.applied)
-        return Answer(f"{what}: its change waits in the log, the documents are {behind} behind", facts)
+        return Explanation(f"{what}: its change waits in the log, the documents are {behind} behind", facts)
     remedy = f"ask again; if it stays so: headrace verify {name} --repair"
-    return Answer(f"{what}, although every change is applied", facts, remedy, "bad")
+    return Explanation(f"{what}, although every change is applied", facts, remedy, "bad")
 
 
 def _why_none(trace: DocumentTrace) -> str:

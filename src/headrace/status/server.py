@@ -27,7 +27,7 @@ from starlette.routing import Route
 from headrace.errors import HeadraceError, Kind
 from headrace.status.board import StatusBoard
 from headrace.status.connections import BoundedConnection
-from headrace.status.console.answer import Explains
+from headrace.status.console.explanation import Explains
 from headrace.status.console.routes import Console
 from headrace.status.metrics import registry
 from headrace.status.waiting import WaitRequest, Waits, answer_body, parse_request

@@ -20,7 +20,7 @@ import urllib3
 from headrace.errors import HeadraceError, Kind
 from headrace.status import Counts, Event, StatusBoard, StatusServer, connections
 from headrace.status.console import feed, page, routes
-from headrace.status.console.answer import Answer
+from headrace.status.console.explanation import Explanation
 from support.console_states import FakeExplains, board_in
 
 
@@ -133,7 +133,7 @@ def test_events_bring_what_has_changed_and_only_that(board: StatusBoard, server:
     while "events" not in (parts := watcher.message()["parts"]):  # type: ignore[operator]
         pass
     assert "degraded" in parts["state"]  # type: ignore[index]
-    assert "tables" not in parts  # type: ignore[operator]
+    assert "indexes" not in parts  # type: ignore[operator]
     watcher.close()
 
 
@@ -252,7 +252,7 @@ class Slow:
     def __init__(self) -> None:
         self.let_go = threading.Event()
 
-    def explain(self, index: str, id_: str) -> Answer:
+    def explain(self, index: str, id_: str) -> Explanation:
         self.let_go.wait(10)
         raise HeadraceError(Kind.USAGE, f"no index {index}", "Correct it.")
 

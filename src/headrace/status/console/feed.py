@@ -18,7 +18,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from headrace.status.board import StatusBoard
-from headrace.status.console.answer import Answer
+from headrace.status.console.explanation import Explanation
 from headrace.status.console.history import History, LagPoint
 from headrace.status.console.page import Page, make_page
 from headrace.status.console.render import Renderer
@@ -99,7 +99,7 @@ class Feed:
             self._ended = True
             self.look()
 
-    def page(self, asked: str = "", answer: Answer | None = None) -> str:
+    def page(self, asked: str = "", answer: Explanation | None = None) -> str:
         """Return the whole page, not older than a second."""
         if self._page is None or self._clock() - self._rendered_at >= LOOK_SECONDS:
             self.history.observe(self._board.view(), self._clock())
@@ -110,7 +110,7 @@ class Feed:
             self._whole = self._whole_page()
         return self._whole
 
-    def _whole_page(self, asked: str = "", answer: Answer | None = None) -> str:
+    def _whole_page(self, asked: str = "", answer: Explanation | None = None) -> str:
         assert self._page is not None
         parts = {name: part.html for name, part in self._parts.items()}
         return self._renderer.page(self._page, parts, asked, answer)

@@ -10,7 +10,7 @@ from importlib.resources import files
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from headrace.status.console.answer import Answer
+from headrace.status.console.explanation import Explanation
 from headrace.status.console.page import Page
 
 PARTS = ("state", "notices", "way", "lag", "slot", "indexes", "tables", "events")
@@ -66,7 +66,7 @@ class Renderer:
         return {name: template.render(page=page) for name, template in self._parts.items()}
 
     def page(
-        self, page: Page, parts: Mapping[str, str], asked: str = "", answer: Answer | None = None
+        self, page: Page, parts: Mapping[str, str], asked: str = "", answer: Explanation | None = None
     ) -> str:
         """Render the whole page around its parts.
 

@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.errors import HeadraceError, unexpected
 from headrace.status.board import StatusBoard
-from headrace.status.console.answer import Answer, Explains
+from headrace.status.console.explanation import Explains, Explanation
 from headrace.status.console.feed import Feed
 from headrace.status.console.render import Renderer, StaticFile, static_files
 
@@ -70,13 +70,15 @@ class Console:
     async def _curve(self, _: Request) -> Response:
         return JSONResponse(dict(self.feed.curve()), headers={**_SAFE, **_NO_STORE})
 
-    async def _answer(self, asked: str) -> Answer:
+    async def _answer(self, asked: str) -> Explanation:
         """Answer a question; at most two are looked up at once, and few wait for that."""
         index, slash, id_ = asked.partition("/")
         if not slash or not index or not id_:
-            return Answer(f"{asked!r} names no document", remedy="write INDEX/ID, like users/42", tone="bad")
+            return Explanation(
+                f"{asked!r} names no document", remedy="write INDEX/ID, like users/42", tone="bad"
+            )
         if self._asking >= _AT_ONCE + _QUEUED:
-            return Answer("too many ask already", remedy="ask again in some seconds", tone="bad")
+            return Explanation("too many ask already", remedy="ask again in some seconds", tone="bad")
         self._asking += 1
         try:
             assert self._explains is not None
@@ -85,11 +87,13 @@ class Console:
             )
             return await asyncio.wait_for(looked_up, _ANSWER_SECONDS)
         except TimeoutError:
-            return Answer(f"database and cluster gave no answer within {_ANSWER_SECONDS:.0f} s", tone="bad")
+            return Explanation(
+                f"database and cluster gave no answer within {_ANSWER_SECONDS:.0f} s", tone="bad"
+            )
         except HeadraceError as error:
-            return Answer(error.cause, (("error", error.code),), error.remedy, "bad")
+            return Explanation(error.cause, (("error", error.code),), error.remedy, "bad")
         except Exception as bug:  # noqa: BLE001 - the page of a bug must not be a blank one
-            return Answer(unexpected("the look-up failed", bug).cause, tone="bad")
+            return Explanation(unexpected("the look-up failed", bug).cause, tone="bad")
         finally:
             self._asking -= 1
 

@@ -9,7 +9,7 @@ from headrace.status.console.events import Tone
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Explanation:
     """What is known about one document, in words; no values of its row are among them.
 
     Attributes:
@@ -28,7 +28,7 @@ class Answer:
 class Explains(Protocol):
     """Says why a document is, or is not, in an index; called from several threads."""
 
-    def explain(self, index: str, id_: str) -> Answer:
+    def explain(self, index: str, id_: str) -> Explanation:
         """Return what is known of the document.
 
         Raises:
