@@ -7,7 +7,7 @@ the routing; a NULL body means that there is no such document. Statements for co
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from headrace.assembly.conditions import column_sql, row_conditions
@@ -106,6 +106,25 @@ def presence_statement(plan: DocumentPlan) -> str:
         f"SELECT {_row_id(plan)}, {stamp}\n"
         f"FROM (SELECT DISTINCT {requested.listed} FROM requested) AS k JOIN {root} "
         f"ON {requested.matches}"
+    )
+
+
+def conditions_statement(plan: DocumentPlan) -> str:
+    """Render which conditions a root row meets; parameters as of `keys_statement`.
+
+    One row for each requested key that a row has: whether each filter holds, in the plan's order, then
+    whether the row counts as deleted (false without `soft_delete`).
+    """
+    requested = _Requested.of(plan.key)
+    filters = [row_conditions(plan.table, (condition,), str(_ROOT)) for condition in plan.conditions]
+    columns = [f"({' AND '.join(rendered)}) IS TRUE" for rendered in filters]
+    live = _live_conditions(replace(plan, conditions=()))
+    columns.append(f"NOT ({' AND '.join(live)})" if live else "false")
+    return (
+        f"WITH {requested.rows}\n"
+        f"SELECT {', '.join(columns)}\n"
+        f"FROM (SELECT DISTINCT {requested.listed} FROM requested) AS k "
+        f"JOIN {table_sql(plan.table.name)} AS {_ROOT} ON {requested.matches}"
     )
 
 

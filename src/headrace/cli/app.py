@@ -197,6 +197,18 @@ def preview(
     return show(context, index, ids or [], limit, timing=timing)
 
 
+@command("Say why a document is (not) in its index.", "config", "slot", json_output=True)
+def explain(
+    context: CommandContext,
+    index: Index,
+    document: Annotated[str, typer.Argument(envvar="HEADRACE_DOCUMENT", help="the document's id")],
+) -> None:
+    """Say why a document is, or is not, in its index: row, filters, position, what is deferred or refused."""
+    from headrace.cli.explain import explain_document
+
+    explain_document(context, index, document)
+
+
 @command("Compare an index with the database.", "config", "slot", json_output=True)
 def verify(
     context: CommandContext,

@@ -30,6 +30,7 @@ from headrace.embedded.jars import DOWNLOAD_MB, opensearch_jars, opensearch_pres
 from headrace.embedded.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
+from headrace.pipeline.explain import Explainer
 from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
@@ -131,8 +132,9 @@ def _follow(
     """Run the deployment; a thread runs the story as soon as the stream is live."""
     endpoints = project.resolve()
     board = StatusBoard(project.specs, reporter=terminal.TerminalReporter())
-    with StatusServer(board, "127.0.0.1:0") as status:
+    with StatusServer(board, "127.0.0.1:0", explains=Explainer(project, endpoints)) as status:
         places = {
+            "console": f"http://{status.address}/",
             "documents": f"{endpoints.sink.urls[0]}/users/_search?pretty",
             "state": f"http://{status.address}/status",
             "metrics": f"http://{status.address}/metrics",

@@ -50,7 +50,7 @@ def run_deployment(context: CommandContext, *, public_address: str | None, optio
     )
     with running:
         if running.address is not None:
-            report.info(f"status at http://{running.address}/status")
+            report.info(f"console at http://{running.address}/, status at http://{running.address}/status")
         with terminal.timed(), Narrator(running.board, time.monotonic, draw=draw):
             running.execute()
     report.done("stopped")

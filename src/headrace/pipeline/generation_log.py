@@ -477,8 +477,9 @@ class GenerationLog:
         state = self.state
         if before is not None and before.generation != generation.generation:
             state = state.changed(dataclasses.replace(before, published=False))
+        served_at = generation.served_at if generation.published else time.time()
         self.state = state.changed(
-            dataclasses.replace(generation, backfilled_at=backfilled_at, published=True)
+            dataclasses.replace(generation, backfilled_at=backfilled_at, published=True, served_at=served_at)
         )
         name = None if before is None else before.generation
         self._mark_to_drop(superseded(self.state.of(generation.index), name, self._keep))

@@ -23,12 +23,15 @@ from headrace.postgres.locks import SlotLock
 from headrace.postgres.server import inspect_server, is_at_work
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, PositionRequest, Quarantine
+from headrace.sinks.opensearch.documents import index_sizes
+from headrace.sinks.opensearch.verifications import Verifications
 from headrace.status.board import Counts, Positions, StatusBoard
 from headrace.status.phases import Event, Phase
 
 _SECONDS = 1.0
 _REQUEST_SECONDS = 0.5
 _COUNT_SECONDS = 5.0
+_MEASURE_SECONDS = 20.0
 _TIMEOUT_SECONDS = 3.0
 _LONG_BATCH_SECONDS = 10.0
 _HELD_BACK_SECONDS = 10.0
@@ -69,11 +72,12 @@ class HealthMonitor:
         self._signals = signals
         self._client = short_timeout_client(endpoints)
         self._meta = MetaIndex(self._client, project.slot, project.prefix)
+        self._verifications = Verifications(self._client, project.slot, project.prefix)
         self._position_request = PositionRequest(self._client, project.slot, project.prefix)
         self._quarantine = (
             Quarantine(self._client, project.slot, project.prefix) if project.quarantine() else None
         )
-        self._next_count = 0.0
+        self._next_count = self._next_measure = 0.0
         self._passed_on: Lsn = 0
         self._next_request = 0.0
         self._connection: Connection | None = None
@@ -180,6 +184,7 @@ class HealthMonitor:
             if self._connection is None:
                 self._connection = connect(self._endpoints.database, application_name="headrace watch")
             self._slot = read_slot(self._connection, self._project.slot)
+            self._board.slot_seen(self._slot)
             if self._slot is None or self._slot.synced:
                 self._confirmed = self._current = None
                 raise self._without_slot(self._connection)
@@ -212,6 +217,25 @@ class HealthMonitor:
             Counts(counters.changes, counters.upserts, counters.deletes, counters.batches, counters.rejected)
         )
         self._count_quarantine()
+        self._measure_indexes(state)
+
+    def _measure_indexes(self, state: PipelineState) -> None:
+        """Show how many documents readers find in each index, and their size."""
+        if time.monotonic() < self._next_measure:
+            return
+        self._next_measure = time.monotonic() + _MEASURE_SECONDS
+        served = [generation for generation in state.generations if generation.published]
+        sizes = index_sizes(self._client, [generation.generation for generation in served])
+        results = self._verifications.results(generation.index for generation in served)
+        for generation in served:
+            documents, stored = sizes.get(generation.generation, (None, None))
+            self._board.index(
+                generation.index,
+                held=documents,
+                stored_bytes=stored,
+                served_since=generation.served_at,
+                verified=results.get(generation.index),
+            )
 
     def _look_at_activity(self) -> None:
         """Note, while a batch takes long, whether the database is working on it."""

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
+from headrace.pipeline.explain import Explainer
 from headrace.pipeline.generation_states import request_generation, wait_until_served
 from headrace.pipeline.project import Project
 from headrace.pipeline.run import PipelineRun, RunOptions
@@ -73,7 +74,9 @@ class RunningPipeline:
             endpoints, project = self._endpoints, self._project
             if self._wanted_address is not None:
                 waits = held.enter_context(WaitService(self._applied))
-                status = held.enter_context(StatusServer(self.board, self._wanted_address, waits))
+                status = held.enter_context(
+                    StatusServer(self.board, self._wanted_address, waits, Explainer(project, endpoints))
+                )
                 self.address = status.address
             port = held.enter_context(
                 ReportsPort(self.board.sinks, beside=_local_address(self._options, endpoints))
@@ -118,7 +121,7 @@ class RunningPipeline:
         except HeadraceError as error:
             if self._stopping.is_set() and error.retry is Retry.BACK_OFF:
                 return  # it was being waited out when the stop came
-            self.board.failed(error)
+            self.board.ended(error)
             raise
 
     def _execute(self) -> None:

@@ -27,8 +27,10 @@ from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift, schema_
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
+from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import execute_plan
-from headrace.postgres.publication import read_memberships
+from headrace.postgres.identity import read_identities
+from headrace.postgres.publication import read_memberships, read_publication
 from headrace.postgres.slot import ExportedSlot, drop_slot, read_slot
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import (
@@ -212,6 +214,7 @@ class Start:
         execute_plan(
             inspection.setup, connection, lambda step: self._board.report.info(f"set-up: {step.why}")
         )
+        self._board.tables_seen(_covered(connection, inspection))
         tables = inspection.project.tables()
         memberships = read_memberships(connection, self._project.publication)
         return {str(table): member for table, member in memberships.items() if table in tables}
@@ -304,6 +307,21 @@ class Start:
 
 _FEW = 2
 """Tasks at once; one of them is the stream's."""
+
+
+def _covered(connection: Connection, inspection: Inspection) -> tuple[TableCoverage, ...]:
+    """Return what the log carries of each table once the set-up is done."""
+    if not inspection.setup.steps:
+        return inspection.coverage
+    project = inspection.project
+    return table_coverage(
+        read_identities(connection, inspection.required),
+        inspection.required,
+        publication=project.publication,
+        existing=read_publication(connection, project.publication),
+        slot=inspection.slot,
+        managed=project.deployment.source.manage_publication,
+    )
 
 
 def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, report: Reporter) -> None:

@@ -166,6 +166,7 @@ class Supervisor:
                 if context.lease is not None and (lost := context.lease.lost()) is not None:
                     raise lost
                 self._publish()
+                context.board.staged(query.stages)
                 begun = begun or query.begun() or time.monotonic() - began > _QUIET_SECONDS
                 if begun:
                     running.job_gate.begin()

@@ -16,10 +16,13 @@ from typing import Any, Protocol
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
+from headrace.postgres.coverage import TableCoverage
+from headrace.postgres.slot import SlotFacts
 from headrace.reporter import Reporter, SilentReporter
 from headrace.status.phases import Event, Phase, State
 from headrace.status.progress import LagSamples, Stall, bytes_behind, describe_stall
 from headrace.status.sinks import SinkActivity, SinkReports, first_error
+from headrace.status.stages import NO_STAGES, Stages
 
 
 class IndexPhase(enum.StrEnum):
@@ -47,6 +50,10 @@ class IndexStatus:
         error: why the last generation could not be built or is no longer retained, or why the served one is
             not kept up to date any more; None where there is no error.
         quarantined: documents that the sink refuses and that are in quarantine.
+        held: documents that the served generation holds now; None where unknown.
+        stored_bytes: what these take on the cluster's disks, without replicas; None where unknown.
+        served_since: when readers began to see the generation (Unix time); None where unknown.
+        verified: the result of the last `headrace verify`, with its time; None where there is none.
     """
 
     name: str
@@ -61,6 +68,10 @@ class IndexStatus:
     seconds_left: float | None = None
     error: str | None = None
     quarantined: int = 0
+    held: int | None = None
+    stored_bytes: int | None = None
+    served_since: float | None = None
+    verified: str | None = None
 
 
 class IndexBoard(Protocol):
@@ -133,6 +144,8 @@ class LastError:
     code: str
     text: str
     time: float
+    cause: str = ""
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +167,11 @@ class View:
     gaps: int = 0
     sinks: tuple[SinkActivity, ...] = ()
     secondary: Mapping[str, SecondaryStatus] = field(default_factory=dict)
+    failure: LastError | None = None
+    """Why the run is degraded, or what has ended it; None where neither holds."""
+    slot: SlotFacts | None = None
+    tables: tuple[TableCoverage, ...] = ()
+    stages: Stages = NO_STAGES
 
 
 @dataclass(slots=True)
@@ -171,6 +189,10 @@ class _Content:
     gap: str | None = None
     budget_warning: str | None = None
     secondary: dict[str, SecondaryStatus] = field(default_factory=dict)
+    ended_by: LastError | None = None
+    slot: SlotFacts | None = None
+    tables: tuple[TableCoverage, ...] = ()
+    stages: Stages = NO_STAGES
 
 
 class StatusBoard:
@@ -227,9 +249,16 @@ class StatusBoard:
         with self._lock:
             content = self._content
             content.errors[error.kind] = content.errors.get(error.kind, 0) + 1
-            content.last_error = LastError(error.code, str(error), self._wall())
+            content.last_error = _last_error(error, self._wall())
             if error.retry is Retry.BACK_OFF:
                 content.state = content.state.after(Event.FAILED)
+
+    def ended(self, error: HeadraceError) -> None:
+        """Note that `error` has ended the run."""
+        self.failed(error)
+        with self._lock:
+            self._content.ended_by = self._content.last_error
+            self._content.state = self._content.state.after(Event.STOPPED)
 
     def index(self, name: str, **changes: Any) -> None:
         """Change fields of one index's `IndexStatus`; an unknown index is added."""
@@ -268,6 +297,21 @@ class StatusBoard:
             self._content.positions = positions
             if positions.current is not None:
                 self._content.samples = self._content.samples.observed(positions.current, self._clock())
+
+    def staged(self, stages: Stages) -> None:
+        """Set what the stages of the stream have done since it was started last."""
+        with self._lock:
+            self._content.stages = stages
+
+    def slot_seen(self, slot: SlotFacts | None) -> None:
+        """Set the slot as the server shows it; None where there is none."""
+        with self._lock:
+            self._content.slot = slot
+
+    def tables_seen(self, tables: Iterable[TableCoverage]) -> None:
+        """Set what the log must carry of each table, and carries."""
+        with self._lock:
+            self._content.tables = tuple(tables)
 
     def gap_found(self, text: str) -> None:
         """Note a gap in the log; it is a warning until `gap_closed`."""
@@ -327,7 +371,18 @@ class StatusBoard:
                 gaps=content.gaps,
                 sinks=sinks,
                 secondary=dict(content.secondary),
+                failure=self._failure(state.phase, waiting),
+                slot=content.slot,
+                tables=content.tables,
+                stages=content.stages,
             )
+
+    def _failure(self, phase: Phase, waiting: HeadraceError | None) -> LastError | None:
+        if phase is Phase.DEGRADED and waiting is not None:
+            return _last_error(waiting, self._wall())
+        if phase is Phase.STOPPED:
+            return self._content.ended_by
+        return self._content.last_error if phase is Phase.DEGRADED else None
 
     def snapshot(self) -> dict[str, Any]:
         """Return the board at one moment as JSON values: the body of `/status`.
@@ -341,7 +396,7 @@ class StatusBoard:
             "ready": view.unready is None,
             "reason": view.unready,
             "started": _iso(view.started),
-            "indexes": [{**asdict(index), "phase": index.phase.value} for index in view.indexes],
+            "indexes": [_index(index) for index in view.indexes],
             "counters": {**asdict(view.counts), "errors": sum(view.errors.values()), "gaps": view.gaps},
             "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
             "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
@@ -351,10 +406,14 @@ class StatusBoard:
         }
 
 
+def _last_error(error: HeadraceError, time: float) -> LastError:
+    return LastError(error.code, str(error), time, error.cause, error.remedy)
+
+
 def _sinks(view: View) -> dict[str, Any]:
     sinks: dict[str, Any] = {activity.name: _sink(activity) for activity in view.sinks}
     for name, secondary in view.secondary.items():
-        indexes = [{**asdict(index), "phase": index.phase.value} for index in secondary.indexes.values()]
+        indexes = [_index(index) for index in secondary.indexes.values()]
         status = {
             "phase": secondary.phase,
             "deferred": secondary.deferred,
@@ -363,6 +422,11 @@ def _sinks(view: View) -> dict[str, Any]:
         }
         sinks[name] = sinks.get(name, {}) | status
     return sinks
+
+
+def _index(index: IndexStatus) -> dict[str, Any]:
+    since = None if index.served_since is None else _iso(index.served_since)
+    return {**asdict(index), "phase": index.phase.value, "served_since": since}
 
 
 def _sink(activity: SinkActivity) -> dict[str, Any]:

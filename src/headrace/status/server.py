@@ -1,4 +1,4 @@
-"""Serve the board over HTTP, read-only: for load balancers, people and Prometheus.
+"""Serve the board over HTTP, read-only: for people, load balancers and Prometheus.
 
 The pages change nothing and need no password; the address decides who can look. Only `/wait` answers late:
 when a commit is in the documents.
@@ -7,11 +7,13 @@ when a commit is in the documents.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import re
 import socket
 import threading
 import time
+from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
@@ -24,6 +26,9 @@ from starlette.routing import Route
 
 from headrace.errors import HeadraceError, Kind
 from headrace.status.board import StatusBoard
+from headrace.status.connections import BoundedConnection
+from headrace.status.console.explanation import Explains
+from headrace.status.console.routes import Console
 from headrace.status.metrics import registry
 from headrace.status.waiting import WaitRequest, Waits, answer_body, parse_request
 
@@ -35,24 +40,31 @@ _NO_STORE = {"Cache-Control": "no-store"}
 
 
 class StatusServer:
-    """Serve `/healthz`, `/readyz`, `/status` and `/metrics` from a daemon thread, between enter and exit.
+    """Serve the console, `/healthz`, `/readyz`, `/status` and `/metrics` from a daemon thread.
+
+    They are served between enter and exit.
 
     Args:
         board: the board to show.
         address: `HOST:PORT`, the only address to listen on; port 0 takes a free one.
         waits: the wait service behind `/wait`; None: there is no such page.
+        explains: says why a document is (not) in an index; None: nothing can be searched for.
 
     Raises:
         HeadraceError: USAGE for an address that is invalid, or that is not this machine's.
     """
 
-    def __init__(self, board: StatusBoard, address: str, waits: Waits | None = None) -> None:
+    def __init__(
+        self, board: StatusBoard, address: str, waits: Waits | None = None, explains: Explains | None = None
+    ) -> None:
         self._family, self._host, self._port = _parse(address)
+        self._console = Console(board, explains)
+        self._loop: asyncio.AbstractEventLoop | None = None
         config = uvicorn.Config(
-            application(board, waits),
-            http="h11",
+            application(board, self._console, waits, self._running),
+            http=BoundedConnection,
             ws="none",
-            lifespan="off",
+            lifespan="on",
             loop="asyncio",
             log_config=None,
             log_level="critical",
@@ -85,7 +97,10 @@ class StatusServer:
             time.sleep(0.005)
 
     def stop(self) -> None:
-        """Answer open requests and close the port; idempotent."""
+        """Show watchers the last state, answer open requests and close the port; idempotent."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                self._loop.call_soon_threadsafe(self._console.feed.end)
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join(timeout=_START_STOP_SECONDS)
@@ -104,6 +119,17 @@ class StatusServer:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    @contextlib.asynccontextmanager
+    async def _running(self, _: Starlette) -> AsyncIterator[None]:
+        """Look at the board while the server runs."""
+        self._loop = asyncio.get_running_loop()
+        looking = asyncio.create_task(self._console.feed.run())
+        try:
+            yield
+        finally:
+            looking.cancel()
+            self._console.close()
 
     def _listen(self) -> socket.socket:
         try:
@@ -128,8 +154,13 @@ class StatusServer:
         )
 
 
-def application(board: StatusBoard, waits: Waits | None = None) -> Starlette:
-    """Return the web application with the pages."""
+def application(
+    board: StatusBoard,
+    console: Console,
+    waits: Waits | None = None,
+    lifespan: Callable[[Starlette], contextlib.AbstractAsyncContextManager[None]] | None = None,
+) -> Starlette:
+    """Return the web application with the pages; `lifespan` is entered while it is served."""
     metrics = registry(board)
 
     async def healthz(_: Request) -> Response:
@@ -159,7 +190,8 @@ def application(board: StatusBoard, waits: Waits | None = None) -> Starlette:
     pages = {"/healthz": healthz, "/readyz": readyz, "/status": status, "/metrics": scrape}
     if waits is not None:
         pages["/wait"] = wait
-    return Starlette(routes=[Route(path, page, methods=["GET"]) for path, page in pages.items()])
+    routes = [Route(path, page, methods=["GET"]) for path, page in pages.items()]
+    return Starlette(routes=[*routes, *console.routes], lifespan=lifespan)
 
 
 async def _answer_wait(waits: Waits, wait_request: WaitRequest, request: Request) -> Response:

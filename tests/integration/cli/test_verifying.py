@@ -14,6 +14,7 @@ from headrace.cli import main
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
+from headrace.sinks.opensearch.verifications import Verifications
 from integration.cli.stock import Stock
 
 
@@ -63,9 +64,15 @@ def test_composite_ids_with_any_characters_under_a_prefix(
         code, report = verified(capsys, stock)
         assert (code, drift(report)) == (1, {"missing": {lost}, "extra": extra, "different": {altered}})
         assert report["different"]["first"][0]["path"] == "label"
-        code, report = verified(capsys, stock, "--repair")
-        assert (code, report["repair"]["repaired"]) == (0, 2 + len(extra))
-        assert verified(capsys, stock)[0] == 0
+        with closing(Client(Endpoint((stock.sink,)))) as client:
+            results = Verifications(client, stock.name, stock.prefix)
+            assert results.results(["stock", "other"])["stock"].endswith("210 documents, 11 wrong")
+            code, report = verified(capsys, stock, "--repair")
+            assert (code, report["repair"]["repaired"]) == (0, 2 + len(extra))
+            assert verified(capsys, stock)[0] == 0
+            assert results.results(["stock"])["stock"].endswith(": 210 documents, all right")
+            results.forget("stock")
+            assert results.results(["stock"]) == {}
 
 
 def test_a_sample_is_the_same_for_the_same_seed_and_finds_what_is_in_it(

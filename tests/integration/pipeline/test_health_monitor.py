@@ -37,6 +37,7 @@ from headrace.sinks.opensearch import Client, MetaIndex
 from headrace.spark.jobs import JobGate
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event, Phase
+from headrace.status.stages import NO_STAGES
 from integration.cli.command_line import Deployment
 from integration.cli.conftest import fill
 
@@ -168,6 +169,7 @@ class EndlessQuery:
     """Stands for a query that runs until the end of the test."""
 
     active = True
+    stages = NO_STAGES
 
     def __init__(self, signals: SignalFiles) -> None:
         self.signals = signals

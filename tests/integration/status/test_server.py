@@ -83,7 +83,19 @@ def test_metrics_are_in_the_format_that_prometheus_reads(
     assert families["headrace_lag_bytes"].samples == []
 
 
-@pytest.mark.parametrize("path", ["/", "/indexes", "/reindex", "/docs", "/status/"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/console",
+        "/console/",
+        "/console/../server.py",
+        "/console/page.html",
+        "/indexes",
+        "/reindex",
+        "/docs",
+        "/status/",
+    ],
+)
 def test_there_is_nothing_else_to_find(path: str, server: StatusServer, http: urllib3.PoolManager) -> None:
     answer = http.request("GET", f"http://{server.address}{path}", redirect=False)
     assert answer.status in (307, 404)

@@ -84,8 +84,33 @@ def test_progress_of_a_backfill_is_shown() -> None:
             "seconds_left": None,
             "error": None,
             "quarantined": 0,
+            "held": None,
+            "stored_bytes": None,
+            "served_since": None,
+            "verified": None,
         }
     ]
+
+
+def test_an_error_that_ends_the_run_is_its_last_state() -> None:
+    one = board()
+    one.happened(Event.FOLLOWING)
+    one.ended(HeadraceError(Kind.SLOT_LOST, "the slot is lost", "Begin anew."))
+    view = one.view()
+    assert view.phase is Phase.STOPPED
+    assert view.failure is not None
+    assert (view.failure.cause, view.failure.remedy) == ("the slot is lost", "Begin anew.")
+
+
+def test_a_run_that_was_stopped_on_request_has_no_failure_whatever_happened_before() -> None:
+    one = board()
+    one.happened(Event.FOLLOWING)
+    one.failed(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
+    failure = one.view().failure
+    assert failure is not None
+    assert failure.cause == "the cluster is overloaded"
+    one.happened(Event.STOPPED)
+    assert one.view().failure is None
 
 
 def test_an_error_that_waiting_cures_degrades_until_it_is_cured() -> None:

@@ -6,9 +6,11 @@ Its tasks write the documents. A thread beside it saves the applied position and
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import threading
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ from headrace.model import Lsn
 from headrace.pipeline.stream.documents_source import (
     COUNTS,
     SETTINGS_OPTION,
+    STAGES,
+    TABLES,
     DocumentsSource,
     Following,
     SourceSettings,
@@ -36,11 +40,14 @@ from headrace.sinks.opensearch import Counters
 from headrace.spark.failures import headrace_error
 from headrace.spark.jobs import RECENT_SECONDS
 from headrace.spark.session import POOL, STREAM
+from headrace.status.stages import NO_STAGES, Stages
 
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS, _PROGRESS_POLL = 0.5, 0.005
 _ACCEPTED_POLL = 0.02
 _DONE = "done"
+_PLANNING = ("getBatch", "queryPlanning")
+"""The parts of a batch in which its changes are taken from the reader's buffer."""
 _QUERY = "query-"
 
 
@@ -63,6 +70,7 @@ class DocumentsQuery:
 
     Attributes:
         signals: between this process and the source.
+        stages: what the stages have done since the query began; a thread replaces it after each batch.
     """
 
     def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
@@ -88,8 +96,10 @@ class DocumentsQuery:
         spark.sparkContext.setLocalProperty(POOL, STREAM)  # the query's thread takes it over
         checkpoint = folder / "checkpoint"
         self._counted = -1
+        self.stages = NO_STAGES
+        sums = (f.sum(name).alias(name) for name in (*COUNTS, *STAGES))
         self._query: StreamingQuery = (
-            counts_of_batches.observe(_DONE, *(f.sum(name).alias(name) for name in COUNTS))
+            counts_of_batches.observe(_DONE, *sums, f.max(TABLES).alias(TABLES))
             .writeStream.format("noop")
             .option("checkpointLocation", checkpoint.as_uri())
             .queryName("headrace")
@@ -140,6 +150,8 @@ class DocumentsQuery:
             time.sleep(_PROGRESS_POLL)
         new = [report for report in reports if int(report["batchId"]) > self._counted]
         self._counted = max([self._counted, *(int(report["batchId"]) for report in new)])
+        for report in new:
+            self.stages = _with_batch(self.stages, report)
         return sum((_counters(report) for report in new), Counters())
 
     def _recent_progress(self) -> list[Any]:
@@ -203,6 +215,27 @@ class DocumentsQuery:
     def _batch(self) -> int:
         progress = self._query.lastProgress
         return -1 if progress is None else int(progress["batchId"])
+
+
+def _with_batch(stages: Stages, progress: Any) -> Stages:
+    """Add a batch, as Spark reports it; one without changes adds nothing."""
+    done = (progress["observedMetrics"] or {}).get(_DONE)
+    if done is None or not done["changes"]:
+        return stages
+    spent = progress["durationMs"]
+    tables = Counter(stages.tables) + Counter(json.loads(done[TABLES] or "{}"))
+    return Stages(
+        batches=stages.batches + 1,
+        captured=stages.captured + done["changes"],
+        resolved=stages.resolved + done["resolved"],
+        assembled=stages.assembled + done["assembled"],
+        written=stages.written + done["upserts"] + done["deletes"],
+        capture_seconds=stages.capture_seconds + sum(spent.get(part, 0) for part in _PLANNING) / 1000,
+        resolve_seconds=stages.resolve_seconds + done["resolve_micros"] / 1e6,
+        assemble_seconds=stages.assemble_seconds + done["assemble_micros"] / 1e6,
+        write_seconds=stages.write_seconds + done["write_micros"] / 1e6,
+        tables=dict(tables),
+    )
 
 
 def _counters(progress: Any) -> Counters:

@@ -8,6 +8,7 @@ row of counts. So a batch is done when its tasks are, and no data goes from one 
 from __future__ import annotations
 
 import base64
+import json
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,9 +40,13 @@ SETTINGS_OPTION = "settings"
 """The option with the pickled `SourceSettings`."""
 
 COUNTS = ("changes", "upserts", "deletes", "rejected")
+STAGES = ("resolved", "assembled", "resolve_micros", "assemble_micros", "write_micros")
+"""What the stages of a task have done, and their microseconds."""
+TABLES = "tables"
+"""The changes of a batch by table, as JSON; of all tasks but one an empty text."""
 """The columns of a task's row; their sums are the counts of a batch."""
 
-_RESULT = pa.schema([(name, pa.int64()) for name in COUNTS])
+_RESULT = pa.schema([(name, pa.int64()) for name in (*COUNTS, *STAGES)] + [(TABLES, pa.string())])
 _BATCH_BYTES = 32 << 20
 
 
@@ -148,7 +153,7 @@ class DocumentsSource(DataSource):
 
     def schema(self) -> str:
         """Return the schema: one row for each task."""
-        return ", ".join(f"{name} bigint" for name in COUNTS)
+        return ", ".join([*(f"{name} bigint" for name in (*COUNTS, *STAGES)), f"{TABLES} string"])
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader; nothing is opened yet."""
@@ -244,9 +249,14 @@ class DocumentsReader(DataSourceStreamReader):
         work = self._work if partition.plan is None else {**self._work, PLAN_OPTION: partition.plan}
         with short_traceback():
             done = applier_of(work).apply(partition.task())
-        result = done.result
-        counts = (done.changes, result.upserted, result.deleted, len(result.rejected))
-        yield pa.RecordBatch.from_arrays([pa.array([count]) for count in counts], schema=_RESULT)
+        result, times = done.result, done.times
+        seconds = (times.resolve_seconds, times.assemble_seconds, times.write_seconds)
+        counts = (
+            *(done.changes, result.upserted, result.deleted, len(result.rejected)),
+            *(times.resolved, times.assembled, *(round(1e6 * each) for each in seconds)),
+        )
+        tables = json.dumps(times.tables) if times.tables else ""
+        yield pa.RecordBatch.from_arrays([pa.array([value]) for value in (*counts, tables)], schema=_RESULT)
 
     def _reload_plan(self, position: Lsn) -> None:
         """Take a new plan between two batches; every change before `position` had the former one."""

@@ -99,6 +99,19 @@ class Report:
         return self.wrong == self.repaired and not self.left_count and not unknown
 
     @property
+    def summary(self) -> str:
+        """The result in a few words."""
+        compared = f"{self.documents:,} documents"
+        if self.sample is not None:
+            compared += f" ({self.sample.percent:g} %)"
+        if self.right:
+            repaired = f", {self.repaired:,} repaired" if self.repaired else ""
+            return f"{compared}, all right{repaired}"
+        unknown = self.undecided + self.unreadable.count
+        parts = {"wrong": self.wrong - self.repaired, "undecided": unknown}
+        return ", ".join([compared, *(f"{count:,} {what}" for what, count in parts.items() if count)])
+
+    @property
     def rate(self) -> float:
         """Documents compared in a second."""
         return self.documents / max(self.seconds, 1e-9)

@@ -39,6 +39,7 @@ from headrace.resolution.paths import find_paths
 from headrace.sinks.opensearch import Client, Generation, Generations, GenerationState, PipelineState
 from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.sinks.opensearch.routed import open_writer
+from headrace.sinks.opensearch.verifications import Verifications
 
 _RANGE = 1000
 _REQUEST_BYTES = 8 << 20
@@ -257,6 +258,9 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
             repairing=options.repair,
         )
         _compare(inspection, endpoints, applied, report, reporter)
+        if not applied.sink:
+            with contextlib.suppress(HeadraceError):  # a user that may only read; a run then shows none
+                Verifications(applied.client, own.slot, own.state_prefix).note(index, report.summary)
     return report
 
 

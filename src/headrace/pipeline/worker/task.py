@@ -48,6 +48,11 @@ class Task:
     version: Lsn
     share: TaskShare = TaskShare()
 
+    def count_by_table(self) -> dict[str, int]:
+        """Count the changes of each table, `SCHEMA.TABLE`."""
+        counted = self.rows.group_by(["schema", "table"]).aggregate([([], "count_all")])
+        return {f"{row['schema']}.{row['table']}": row["count_all"] for row in counted.to_pylist()}
+
 
 def plan_tasks(
     batches: Sequence[pa.RecordBatch],

@@ -6,6 +6,7 @@ A worker process opens its connections once and keeps them for later tasks.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -32,6 +33,47 @@ BATCHES_AT_ONCE = 10
 """Key batches that a task reads, writes and deletes together, at most."""
 
 
+@dataclass(slots=True)
+class StageTimes:
+    """What a task has done in each stage, and how long it took (s).
+
+    Attributes:
+        resolved: documents that the changes touch, of this task's share.
+        assembled: documents that were read.
+        resolve_seconds: 0 where another task of the batch counts them.
+        assemble_seconds: waiting for documents from the database.
+        write_seconds: waiting for the sink, while no document was read.
+        tables: changes of each table, `SCHEMA.TABLE`; empty where another task of the batch counts them.
+    """
+
+    resolved: int = 0
+    assembled: int = 0
+    resolve_seconds: float = 0.0
+    assemble_seconds: float = 0.0
+    write_seconds: float = 0.0
+    tables: Mapping[str, int] = field(default_factory=dict)
+
+    def assembling(self, operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
+        """Yield the operations; count them and the time that each takes to come."""
+        while True:
+            began = time.perf_counter()
+            operation = next(operations, None)
+            self.assemble_seconds += time.perf_counter() - began
+            if operation is None:
+                return
+            self.assembled += 1
+            yield operation
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Count the time that is not spent on `assembling`."""
+        began, assembled = time.perf_counter(), self.assemble_seconds
+        try:
+            yield
+        finally:
+            self.write_seconds += time.perf_counter() - began - (self.assemble_seconds - assembled)
+
+
 @dataclass(frozen=True, slots=True)
 class WrittenBatch:
     """The result of one task.
@@ -41,12 +83,14 @@ class WrittenBatch:
         changes: the number of changes of the batch; 0 where another task counts them.
         result: the documents that were written.
         deferred: the number of documents that were deferred.
+        times: what was done in each stage.
     """
 
     position: Lsn
     changes: int
     result: WriteResult = field(default_factory=WriteResult)
     deferred: int = 0
+    times: StageTimes = field(default_factory=StageTimes)
 
 
 class Worker:
@@ -65,6 +109,7 @@ class Worker:
         self._sink = SinkConnection(work)
         state = self._sink.state
         self._deferred = DeferredKeys(state, work.plan.slot, work.plan.prefix)
+        self._times = StageTimes()
         self._policy = WaitForSink(self._deferred) if open_policy is None else open_policy(state)
 
     def close(self) -> None:
@@ -96,11 +141,16 @@ class Worker:
         if not task.rows.num_rows:
             self._warm_up()
             return WrittenBatch(task.position, 0)
+        self._times, began, is_first = StageTimes(), time.perf_counter(), task.share.number == 0
         result, deferral = WriteResult(), self._collect_keys(task)
+        if is_first:
+            self._times.resolve_seconds = time.perf_counter() - began
+            self._times.tables = task.count_by_table()
         for portion in deferral.portions(self._work.plan.served):
+            self._times.resolved += sum(len(keys) for keys in portion.values())
             result += self._write(portion, task.version)
-        counted = task.rows.num_rows if task.share.number == 0 else 0
-        return WrittenBatch(task.position, counted, result, deferral.deferred)
+        counted = task.rows.num_rows if is_first else 0
+        return WrittenBatch(task.position, counted, result, deferral.deferred, self._times)
 
     def _warm_up(self) -> None:
         """Open, while there are no changes, the connections that the next change needs."""
@@ -374,7 +424,8 @@ class Worker:
                     keys, version, self._refuse_into(index, unreadable)
                 )
             )
-            return self._sink.delivery.write(operations, version, unreadable)
+            with self._times.writing():
+                return self._sink.delivery.write(self._times.assembling(operations), version, unreadable)
 
     def _refuse_into(self, index: str, unreadable: list[Rejection]) -> Refuse | None:
         """Return what collects an index's unreadable documents; None where the index's policy is to stop."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch.client import Answer, Client, path
+from headrace.sinks.opensearch.client import Answer, Client, join_names, path
 
 _KEEP_ALIVE = "10m"
 _POLL_SECONDS = 0.02
@@ -307,3 +307,26 @@ class RawJson:
         if self._peek() != character:
             raise ValueError(f"{character!r} was expected at {self._at}, not {self._peek()!r}")
         self._at += 1
+
+
+def index_sizes(client: Client, indexes: Sequence[str]) -> dict[str, tuple[int | None, int | None]]:
+    """Return the searchable documents of each index, and its bytes without replicas.
+
+    Nested objects are no documents. None where this user may not ask; an index that is gone is left out.
+    """
+    sizes: dict[str, tuple[int | None, int | None]] = {}
+    search = {"size": 0, "aggs": {"indexes": {"terms": {"field": "_index", "size": len(indexes)}}}}
+    for joined in join_names(indexes):
+        query: dict[str, str | int] = {"ignore_unavailable": "true"}
+        found = client.read(path(joined, "_search", query=query), search, allow=(403, 404))
+        buckets = found.json()["aggregations"]["indexes"]["buckets"] if found.ok else []
+        counts = {bucket["key"]: int(bucket["doc_count"]) for bucket in buckets}
+        answer = client.read(path(joined, "_stats", "store", query=query), allow=(403, 404))
+        stored = answer.json()["indices"] if answer.ok else {}
+        for index in joined.split(","):
+            about = stored.get(index)
+            if about is None and answer.ok:
+                continue
+            bytes_ = None if about is None else int(about["primaries"]["store"]["size_in_bytes"])
+            sizes[index] = (counts.get(index, 0) if found.ok else None, bytes_)
+    return sizes

@@ -21,6 +21,7 @@ from headrace.sinks.opensearch.quarantine import Quarantine
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
 from headrace.sinks.opensearch.system_index import StateDocument, backfill_progress, meta_index
+from headrace.sinks.opensearch.verifications import Verifications
 
 _GENERATIONS = "generations"
 
@@ -157,6 +158,7 @@ class MetaIndex:
         for generation in (self._generations.load() or {}).get(_GENERATIONS, ()):
             backfill_progress(self._client, self._slot, self._prefix, generation["generation"]).delete()
             ControlRequests(self._client, self._slot, self._prefix).forget([generation["index"]])
+            Verifications(self._client, self._slot, self._prefix).forget(generation["index"])
         if not self._sink:
             self._progress.delete()
         self._generations.delete()

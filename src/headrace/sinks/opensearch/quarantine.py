@@ -104,6 +104,12 @@ class Quarantine:
         wanted = (entry for entry in found if index in (None, entry.index) and id_ in (None, entry.id))
         return sorted(wanted, key=lambda entry: (entry.at, entry.index, entry.id))
 
+    def get(self, generation: str, id_: str) -> Quarantined | None:
+        """Read the entry of one document; None where it has none."""
+        key = self._parameters(generation, id_)["_id"]
+        answer = self._client.read(path(self.index, "_doc", key), allow=(404,))
+        return _entry(answer.json()["_source"]) if answer.ok else None
+
     def counts(self) -> dict[str, int]:
         """Count the entries by index."""
         search = {

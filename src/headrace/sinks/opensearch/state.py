@@ -51,6 +51,7 @@ class GenerationState:
         frozen: why it is not followed any more; it then only waits to be dropped.
         request: the number of the last control request that was carried out on it.
         history: of its shards (`headrace.sinks.opensearch.shard_history`); empty where unknown.
+        served_at: when the alias was pointed to it (Unix time); None where that is unknown.
     """
 
     index: str
@@ -65,6 +66,7 @@ class GenerationState:
     frozen: str = ""
     request: str = ""
     history: tuple[str, ...] = ()
+    served_at: float | None = None
 
     @property
     def building(self) -> bool:

@@ -1,0 +1,28 @@
+"""`headrace explain`: say why a document is, or is not, in its index."""
+
+from __future__ import annotations
+
+from headrace.cli import terminal
+from headrace.cli.context import CommandContext
+from headrace.pipeline.explain import Explainer
+
+
+def explain_document(context: CommandContext, index: str, document: str) -> None:
+    """Print what is known of a document.
+
+    Raises:
+        HeadraceError: USAGE for an unknown index; SLOT_UNKNOWN where nothing has run yet; CONFIG; an error of
+            the database or the cluster.
+    """
+    project = context.open_project()
+    answer = Explainer(project, project.resolve()).explain(index, document)
+    if context.as_json:
+        facts = [{"name": name, "value": value} for name, value in answer.facts]
+        terminal.data({"verdict": answer.verdict, "facts": facts, "remedy": answer.remedy or None})
+        return
+    terminal.answer(answer.verdict)
+    width = max(len(name) for name, _ in answer.facts)
+    for name, value in answer.facts:
+        terminal.answer(f"  {name:<{width}}  {value}")
+    if answer.remedy:
+        terminal.answer(f"→ {answer.remedy}")

@@ -1,0 +1,255 @@
+"""Say why a document is, or is not, in its index: its row, the filters, the index, and what waits."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.assembly import plan_document
+from headrace.assembly.statement import casts_statement, conditions_statement
+from headrace.catalog import Catalog, read_catalog
+from headrace.catalog.binding import complete
+from headrace.errors import HeadraceError, Kind
+from headrace.model import Key, Lsn, format_lsn, key_of_id
+from headrace.model.units import size
+from headrace.pipeline.applied_position import AppliedPosition
+from headrace.pipeline.project import Project, find_index
+from headrace.pipeline.verification.sides import DatabaseDocuments, IndexDocuments
+from headrace.pipeline.worker.plan import Endpoints
+from headrace.postgres.session import ReadSession
+from headrace.schema import IndexSpec
+from headrace.schema.tree import Filter
+from headrace.sinks.opensearch import DeferredKeys, GenerationState, PipelineState, Quarantine, Quarantined
+from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
+from headrace.sinks.opensearch.documents import StoredDocument
+from headrace.status.console.explanation import Explanation
+
+_TIMEOUT_SECONDS = 3.0
+_MOST_BATCHES = 500
+"""Batches of deferred keys that are searched; behind so many the answer is that it may be deferred."""
+
+
+@dataclass(frozen=True, slots=True)
+class RootRow:
+    """What the database holds for a document.
+
+    Attributes:
+        exists: whether a root row has the key.
+        excluded: the filters that the row does not meet.
+        deleted: whether the row counts as deleted.
+        body: the document as it should be now; None where there should be none.
+        unreadable: whether the document cannot be read from its rows. Why may quote values, and whoever sees
+            the console may not see rows.
+    """
+
+    exists: bool
+    excluded: tuple[Filter, ...] = ()
+    deleted: bool = False
+    body: bytes | None = None
+    unreadable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentTrace:
+    """Everything that is known about one document.
+
+    Attributes:
+        spec: its index.
+        id: its id.
+        row: what the database holds.
+        generation: the generation that readers see, else the one that is built; None where there is none.
+        stored: what this generation holds; None where it has no such document.
+        quarantined: the entry of the document in quarantine.
+        deferred: whether its new state is noted to be written later; None where there is too much to search.
+        end: the end of the log before the row was read.
+        state: of the pipeline.
+    """
+
+    spec: IndexSpec
+    id: str
+    row: RootRow
+    generation: GenerationState | None
+    stored: StoredDocument | None
+    quarantined: Quarantined | None
+    deferred: bool | None
+    end: Lsn
+    state: PipelineState
+
+
+class Explainer:
+    """Explains documents of one deployment; each question has connections of its own, so threads may ask."""
+
+    def __init__(self, project: Project, endpoints: Endpoints) -> None:
+        sink = dataclasses.replace(endpoints.sink, timeout=_TIMEOUT_SECONDS, connect_timeout=_TIMEOUT_SECONDS)
+        self._project = project
+        self._endpoints = dataclasses.replace(endpoints, sink=sink)
+
+    def explain(self, index: str, id_: str) -> Explanation:
+        """Return why the document is, or is not, in the index.
+
+        Raises:
+            HeadraceError: USAGE for an unknown index; SLOT_UNKNOWN without a state; an error of the database
+                or the cluster.
+        """
+        return answer(self.trace(index, id_))
+
+    def trace(self, index: str, id_: str) -> DocumentTrace:
+        """Collect what is known of the document; errors as for `explain`."""
+        declared, slot, prefix = find_index(self._project, index), self._project.slot, self._project.prefix
+        with AppliedPosition(self._endpoints, slot, prefix) as applied:
+            end = applied.end_of_log()
+            with ReadSession(self._endpoints.database) as session:
+                catalog = read_catalog(session, declared.tables())
+                spec = complete(declared, catalog)
+                row = read_row(session, spec, catalog, id_)
+            state = applied.state()  # not older than the row
+            shown = state.served(index) or next(iter(state.of(index)[::-1]), None)
+            stored = quarantined = None
+            if shown is not None:
+                documents = IndexDocuments(
+                    applied.documents, shown.generation, routed=spec.routing is not None
+                )
+                stored = documents.read([id_]).get(id_)
+                quarantined = Quarantine(applied.client, slot, prefix).get(shown.generation, id_)
+            deferred = self._is_deferred(applied, state, shown, key_of_id(id_, len(spec.primary_key)))
+        return DocumentTrace(spec, id_, row, shown, stored, quarantined, deferred, end, state)
+
+    def _is_deferred(
+        self, applied: AppliedPosition, state: PipelineState, shown: GenerationState | None, key: Key
+    ) -> bool | None:
+        if state.ahead is None or shown is None:
+            return False
+        batches = DeferredKeys(applied.client, self._project.slot, self._project.prefix).oldest(_MOST_BATCHES)
+        for batch in batches:
+            if batch.generation == shown.generation and (key in batch.keys or ALL_KEYS in batch.keys):
+                return True
+        return None if len(batches) == _MOST_BATCHES else False
+
+
+def read_row(session: ReadSession, spec: IndexSpec, catalog: Catalog, id_: str) -> RootRow:
+    """Read what the database holds for a document, as of now.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE; TRANSFORM, where the user's own function fails.
+    """
+    plan, key = plan_document(spec, catalog), key_of_id(id_, len(spec.primary_key))
+    if len(key) != len(plan.key):
+        return RootRow(exists=False)
+    parameters = [[part] for part in key]
+    try:
+        session.query(casts_statement(plan), parameters)
+    except HeadraceError as error:
+        if error.kind is not Kind.DATABASE:
+            raise
+        return RootRow(exists=False)  # no value of the key's type reads like that
+    rows = session.query(conditions_statement(plan), parameters)
+    if not rows:
+        return RootRow(exists=False)
+    *met, deleted = rows[0]
+    excluded = tuple(
+        condition.filter for condition, holds in zip(plan.conditions, met, strict=True) if not holds
+    )
+    look = DatabaseDocuments(session, spec, catalog).look([id_])
+    return RootRow(
+        exists=True,
+        excluded=excluded,
+        deleted=bool(deleted),
+        body=look.documents.get(id_),
+        unreadable=id_ in look.unreadable,
+    )
+
+
+def answer(trace: DocumentTrace) -> Explanation:
+    """Put what is known of a document into words."""
+    name, id_, row, stored = trace.spec.name, trace.id, trace.row, trace.stored
+    facts = tuple(_facts(trace))
+    if trace.quarantined is not None:
+        verdict = f"the cluster refused {name}/{id_}: it is in quarantine"
+        remedy = f"headrace quarantine list {name} shows why; once that is mended: … retry {name}"
+        return Explanation(verdict, facts, remedy, "bad")
+    if row.unreadable:
+        verdict = f"{name}/{id_} cannot be read from its rows"
+        return Explanation(verdict, facts, f"headrace preview {name} --id {id_} shows why", "bad")
+    if row.body is None and stored is None:
+        return Explanation(f"{name}/{id_} is not in the index: {_why_none(trace)}", facts)
+    if stored is not None and stored.source == row.body:
+        return Explanation(f"{name}/{id_} is in the index as the database has it now", facts, tone="good")
+    what = (
+        f"{name}/{id_} is not in the index yet"
+        if stored is None
+        else f"{name}/{id_} is still in the index, but should not be: {_why_none(trace)}"
+        if row.body is None
+        else f"{name}/{id_} is in the index in an earlier state"
+    )
+    return _late(trace, what, facts)
+
+
+def _late(trace: DocumentTrace, what: str, facts: tuple[tuple[str, str], ...]) -> Explanation:
+    """Say what keeps a document from its state in the database."""
+    shown, name = trace.generation, trace.spec.name
+    if trace.deferred:
+        return Explanation(
+            f"{what}: it is noted to be written later, because a change touches very many", facts
+        )
+    if shown is None or shown.building:
+        return Explanation(f"{what}: {name} is being backfilled", facts)
+    if shown.frozen:
+        return Explanation(f"{what}: what readers see is frozen: {shown.frozen}", facts, tone="bad")
+    if trace.state.applied < trace.end:
+        behind = size(trace.end - trace.state.applied)
+        return Explanation(f"{what}: its change waits in the log, the documents are {behind} behind", facts)
+    remedy = f"ask again; if it stays so: headrace verify {name} --repair"
+    return Explanation(f"{what}, although every change is applied", facts, remedy, "bad")
+
+
+def _why_none(trace: DocumentTrace) -> str:
+    """Return why the database has no such document."""
+    row, spec = trace.row, trace.spec
+    if not row.exists:
+        return f"{spec.table} has no row with this key"
+    if row.deleted and spec.soft_delete is not None:
+        return f"its row in {spec.table} is soft-deleted ({spec.soft_delete.column})"
+    if row.excluded:
+        return f"its row in {spec.table} is filtered out by {_filter(row.excluded[0])}"
+    if spec.transform is not None:
+        return f"{spec.transform} leaves it out"
+    return f"its row in {spec.table} makes no document of this id"
+
+
+def _facts(trace: DocumentTrace) -> Iterator[tuple[str, str]]:
+    row, state, stored = trace.row, trace.state, trace.stored
+    yield "row", f"in {trace.spec.table}" if row.exists else f"none in {trace.spec.table}"
+    if row.deleted and trace.spec.soft_delete is not None:
+        yield "left out by", f"soft_delete: {trace.spec.soft_delete.column}"
+    for condition in row.excluded:
+        yield "left out by", _filter(condition)
+    if trace.generation is not None:
+        yield "generation", trace.generation.generation
+    if stored is None:
+        yield "document", "none"
+    else:
+        kept = "" if stored.version <= state.reached else ", ahead of the applied position"
+        yield "document", f"written with every change up to {format_lsn(stored.version)}{kept}"
+    behind = max(0, trace.end - state.applied)
+    yield "applied", f"{format_lsn(state.applied)}, {size(behind)} behind the log"
+    if trace.deferred is None:
+        yield "deferred", f"maybe: more than {_MOST_BATCHES} batches of documents are"
+    else:
+        yield "deferred", "yes" if trace.deferred else "no"
+    if trace.quarantined is None:
+        yield "in quarantine", "no"
+    else:
+        entry = trace.quarantined
+        yield "in quarantine", f"since {entry.at}, at {format_lsn(entry.position)}"
+
+
+def _filter(condition: Filter) -> str:
+    """Write a filter as a person would, with its place in the schema file."""
+    if condition.raw is not None:
+        text = condition.raw
+    else:
+        values = ", ".join(str(value) for value in condition.values)
+        text = " ".join(filter(None, (condition.column, condition.op, values)))
+    return f"{text} ({Path(condition.place.file).name}:{condition.place.line})"

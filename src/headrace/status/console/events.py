@@ -1,0 +1,118 @@
+"""Say in words what happened between two looks at the board. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.model.units import size
+from headrace.status.board import IndexPhase, IndexStatus, View
+from headrace.status.phases import Phase
+
+Tone = Literal["good", "plain", "bad"]
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """One event; `time` is Unix time in seconds."""
+
+    time: float
+    text: str
+    tone: Tone = "plain"
+
+
+def happenings(before: View | None, view: View, now: float) -> list[Happening]:
+    """Return what happened between two looks at the board; nothing had happened before the first."""
+    if before is None:
+        return [Happening(view.started, "the run began")]
+    return [Happening(now, text, tone) for text, tone in _between(before, view)]
+
+
+def _between(before: View, view: View) -> Iterator[tuple[str, Tone]]:
+    yield from _phase(before, view)
+    yield from _slot(before, view)
+    was = {index.name: index for index in before.indexes}
+    for index in view.indexes:
+        yield from _index(index.name, was.get(index.name, IndexStatus(index.name)), index)
+    for name, sink in view.secondary.items():
+        former = before.secondary.get(name)
+        if former is not None and former.phase != sink.phase:
+            reason = f": {sink.away}" if sink.away is not None else ""
+            tone: Tone = "good" if sink.phase == "live" else "bad" if sink.phase == "away" else "plain"
+            yield f"sink {name}: {sink.phase}{reason}", tone
+        if former is not None:
+            for index_name, index in sink.indexes.items():
+                known = former.indexes.get(index_name, IndexStatus(index_name))
+                yield from _index(f"sink {name}: {index_name}", known, index)
+    for warning in view.warnings:
+        if warning not in before.warnings:
+            yield warning, "bad"
+    if view.counts.rejected > before.counts.rejected > 0:
+        count = view.counts.rejected - before.counts.rejected
+        yield f"{_documents(count)} refused by the sink", "bad"
+
+
+def is_stalled(view: View) -> bool:
+    """Whether the stream makes no progress although nothing fails."""
+    return view.unready is not None and view.unready.startswith("stalled")
+
+
+def _phase(before: View, view: View) -> Iterator[tuple[str, Tone]]:
+    stalled, was_stalled = is_stalled(view), is_stalled(before)
+    last, was_last = view.last_error, before.last_error
+    if last is not None and (was_last is None or (last.time, last.text) != (was_last.time, was_last.text)):
+        yield last.text, "bad"
+    if view.phase is not before.phase:
+        yield _PHASES[view.phase, before.phase is Phase.DEGRADED]
+    if stalled and not was_stalled and view.unready is not None:
+        yield view.unready, "bad"
+    elif was_stalled and not stalled:
+        yield "the stream advances again", "good"
+
+
+_PHASES: dict[tuple[Phase, bool], tuple[str, Tone]] = {
+    (Phase.STARTING, False): ("starting", "plain"),
+    (Phase.STARTING, True): ("works again; still starting", "good"),
+    (Phase.BACKFILLING, False): ("indexes are being backfilled", "plain"),
+    (Phase.BACKFILLING, True): ("works again; indexes are being backfilled", "good"),
+    (Phase.LIVE, False): ("live: every index is backfilled, and the stream follows", "good"),
+    (Phase.LIVE, True): ("works again; live", "good"),
+    (Phase.DEGRADED, False): ("degraded", "bad"),
+    (Phase.DEGRADED, True): ("degraded", "bad"),
+    (Phase.STOPPED, False): ("the run has ended", "plain"),
+    (Phase.STOPPED, True): ("the run has ended", "plain"),
+}
+"""What is said of a phase that was entered; by phase, and by whether the run was degraded before."""
+
+
+def _slot(before: View, view: View) -> Iterator[tuple[str, Tone]]:
+    slot, was = view.slot, before.slot
+    if slot is None or was is None:
+        return
+    if slot.lost and not was.lost:
+        yield f"the slot {slot.name} is lost: {slot.why_lost}", "bad"
+    elif slot.wal_status != was.wal_status:
+        tone: Tone = "good" if slot.wal_status == "reserved" else "bad"
+        yield (
+            f"slot {slot.name}: wal_status is {slot.wal_status}, {size(slot.retained)} of log retained",
+            tone,
+        )
+
+
+def _index(name: str, before: IndexStatus, index: IndexStatus) -> Iterator[tuple[str, Tone]]:
+    if index.building is not None and index.building != before.building:
+        yield f"{name}: {index.building} is being backfilled", "plain"
+    served = index.generation if index.phase is IndexPhase.LIVE else None
+    if served is not None and (before.phase is not IndexPhase.LIVE or served != before.generation):
+        yield f"{name}: readers see {served}", "good"
+    if index.error is not None and index.error != before.error:
+        yield f"{name}: {index.error}", "bad"
+    if index.quarantined > before.quarantined:
+        yield f"{name}: {_documents(index.quarantined)} in quarantine, {before.quarantined:,} before", "bad"
+    elif index.quarantined < before.quarantined:
+        yield f"{name}: {_documents(index.quarantined)} in quarantine, {before.quarantined:,} before", "good"
+
+
+def _documents(count: int) -> str:
+    return f"{count:,} document{'' if count == 1 else 's'}"

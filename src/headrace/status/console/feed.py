@@ -1,0 +1,209 @@
+"""Look at the board once a second, and send what has changed to everybody who watches.
+
+One look and one rendering serve all. A client is never waited for: one that is slow misses looks, and gets
+the newest state when it has taken the last. While nobody watches nothing is rendered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import Receive, Scope, Send
+
+from headrace.status.board import StatusBoard
+from headrace.status.console.explanation import Explanation
+from headrace.status.console.history import History, LagPoint
+from headrace.status.console.page import Page, make_page
+from headrace.status.console.render import Renderer
+
+_LOG = logging.getLogger(__name__)
+LOOK_SECONDS = 1.0
+MOST_WATCHERS = 64
+_BACK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    html: str
+    version: int
+    """The look at which it was new."""
+
+
+class Feed:
+    """The page as it is now, for any number of readers; used in one event loop.
+
+    Args:
+        board: the board to show.
+        renderer: renders it.
+        clock: Unix time in seconds.
+        most: how many may watch at once; of more, the oldest leaves and comes back after ten seconds.
+    """
+
+    def __init__(
+        self,
+        board: StatusBoard,
+        renderer: Renderer,
+        *,
+        clock: Callable[[], float] = time.time,
+        most: int = MOST_WATCHERS,
+    ) -> None:
+        self._board = board
+        self._renderer = renderer
+        self._clock = clock
+        self._most = most
+        self._watchers: OrderedDict[object, None] = OrderedDict()
+        self._version = 0
+        self._parts: dict[str, _Part] = {}
+        self._page: Page | None = None
+        self._whole: str | None = None
+        self._rendered_at = float("-inf")
+        self._messages: dict[tuple[int, float], bytes] = {}
+        self._looked = asyncio.Event()
+        self._ended = False
+        self.history = History()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run has ended."""
+        return self._ended
+
+    async def run(self) -> None:
+        """Look at the board once a second, until `end`."""
+        failed = False
+        while not self._ended:
+            try:
+                self.look()
+            except Exception:  # noqa: BLE001 - a bug of the page must end neither it nor the run
+                if not failed:
+                    _LOG.exception("the console cannot show the run; it tries again every second")
+                failed = True
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def look(self) -> None:
+        """Look at the board, and let watchers know."""
+        self.history.observe(self._board.view(), self._clock())
+        if self._watchers:
+            self._render()
+        self._wake()
+
+    def end(self) -> None:
+        """Show the last state of the run; watchers are told that it is the last."""
+        if not self._ended:
+            self._ended = True
+            self.look()
+
+    def page(self, asked: str = "", answer: Explanation | None = None) -> str:
+        """Return the whole page, not older than a second."""
+        if self._page is None or self._clock() - self._rendered_at >= LOOK_SECONDS:
+            self.history.observe(self._board.view(), self._clock())
+            self._render()
+        if asked:
+            return self._whole_page(asked, answer)
+        if self._whole is None:
+            self._whole = self._whole_page()
+        return self._whole
+
+    def _whole_page(self, asked: str = "", answer: Explanation | None = None) -> str:
+        assert self._page is not None
+        parts = {name: part.html for name, part in self._parts.items()}
+        return self._renderer.page(self._page, parts, asked, answer)
+
+    def curve(self) -> Mapping[str, list[float | int | None]]:
+        """Return the lag of the last hour as columns."""
+        points = list(self.history.points)
+        return {
+            "time": [point.time for point in points],
+            "seconds": [point.seconds for point in points],
+            "bytes": [point.size for point in points],
+        }
+
+    async def watch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request with server-sent events, until the client or the run ends. An ASGI application."""
+        del scope
+        me = object()
+        if len(self._watchers) >= self._most:
+            self._watchers.popitem(last=False)
+        self._watchers[me] = None
+        gone = asyncio.create_task(_until_disconnected(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            if not self._parts or len(self._watchers) == 1:
+                self._render()
+            await self._send_looks(me, send, gone)
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._watchers.pop(me, None)
+            gone.cancel()
+
+    async def _send_looks(self, me: object, send: Send, gone: asyncio.Task[None]) -> None:
+        """Send what has changed at each look; one that has to leave is told to come back later."""
+        seen = -1
+        while not gone.done():
+            looked, ended, leaves = self._looked, self._ended, me not in self._watchers
+            message, seen = self._message(seen, _BACK_SECONDS if leaves else LOOK_SECONDS)
+            body = b"retry: %d\n%b" % (1000 * (_BACK_SECONDS if leaves else LOOK_SECONDS), message)
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+            if ended or leaves:
+                return
+            waiting = asyncio.ensure_future(looked.wait())
+            await asyncio.wait({gone, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+
+    def _message(self, seen: int, next_: float) -> tuple[bytes, int]:
+        """Return the event with what is newer than the look `seen`, and the look that it shows."""
+        known = self._messages.get((seen, next_))
+        if known is None:
+            known = self._messages[seen, next_] = self._event(seen, next_)
+        return known, self._version
+
+    def _event(self, seen: int, next_: float) -> bytes:
+        assert self._page is not None
+        body: dict[str, Any] = {
+            "parts": {name: part.html for name, part in self._parts.items() if part.version > seen},
+            "now": self._page.now,
+            "slot": self._page.slot_name,
+            "word": self._page.headline.word,
+            "point": _columns(self.history.points[-1]) if self.history.points else None,
+            "next": next_,
+            "ended": self._ended,
+        }
+        return b"data: " + json.dumps(body, separators=(",", ":")).encode() + b"\n\n"
+
+    def _render(self) -> None:
+        now = self._clock()
+        self._page = make_page(self._board.view(), self.history, now)
+        self._rendered_at = now
+        self._version += 1
+        for name, html in self._renderer.parts(self._page).items():
+            if name not in self._parts or self._parts[name].html != html:
+                self._parts[name] = _Part(html, self._version)
+        self._messages.clear()
+        self._whole = None
+
+    def _wake(self) -> None:
+        looked, self._looked = self._looked, asyncio.Event()
+        looked.set()
+
+
+_HEADERS = [
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-accel-buffering", b"no"),  # a proxy in between passes each event on at once
+]
+
+
+async def _until_disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _columns(point: LagPoint) -> list[float | int | None]:
+    return [point.time, point.seconds, point.size]
