@@ -80,10 +80,10 @@ def live(board: StatusBoard) -> None:
                 None,
             ][number],
         )
-    board.followed()
-    board.happened(Event.FOLLOWING)
-    board.counted(Counts(changes=48_112_907, upserts=21_440_812, deletes=310_554, batches=902_114))
-    board.positioned(Positions(CURRENT - 240_000, CURRENT - 240_000, CURRENT))
+    board.mark_following()
+    board.apply_event(Event.FOLLOWING)
+    board.set_counts(Counts(changes=48_112_907, upserts=21_440_812, deletes=310_554, batches=902_114))
+    board.set_positions(Positions(CURRENT - 240_000, CURRENT - 240_000, CURRENT))
     board.slot_seen(SLOT)
     board.tables_seen(TABLES)
     board.staged(busy_stages(1))
@@ -115,19 +115,19 @@ def backfilling(board: StatusBoard) -> None:
         documents_per_second=8_740.0,
         seconds_left=652.0,
     )
-    board.happened(Event.BACKFILLING)
+    board.apply_event(Event.BACKFILLING)
 
 
 def cluster_away(board: StatusBoard) -> None:
     live(board)
     behind = CURRENT - int(1.6 * GB)
-    board.positioned(Positions(behind, behind, behind))  # the newest position, twelve minutes ago
+    board.set_positions(Positions(behind, behind, behind))  # the newest position, twelve minutes ago
     board._clock, clock = (lambda: clock() + 720), board._clock
-    board.positioned(Positions(behind, behind, CURRENT))
+    board.set_positions(Positions(behind, behind, CURRENT))
     board.slot_seen(
         replace(SLOT, confirmed_flush=behind, restart=behind, wal_status="extended", safe_wal_size=2 * GB)
     )
-    board.failed(UNREACHABLE)
+    board.record_error(UNREACHABLE)
     report(board, error=UNREACHABLE)
 
 
@@ -169,8 +169,8 @@ def hostile(board: StatusBoard) -> None:
     board.index(attack, phase=IndexPhase.LIVE, generation=long, error=f"{attack} {long}", quarantined=1)
     board.index(long, phase=IndexPhase.BACKFILLING, building=attack)
     board.index("\u202eright to left", phase=IndexPhase.LIVE)
-    board.followed()
-    board.happened(Event.FOLLOWING)
+    board.mark_following()
+    board.apply_event(Event.FOLLOWING)
     place = TableName(attack, long)
     board.tables_seen(
         [TableCoverage(place, place, (attack,), (), (long,), attack, published=False, remedy=(attack,))]
@@ -178,9 +178,9 @@ def hostile(board: StatusBoard) -> None:
     board.slot_seen(replace(SLOT, reader=f"pid 1, {attack}", wal_status=attack))
     board.secondary_index(attack, attack, phase=IndexPhase.LIVE)
     board.secondary(attack, away=long)
-    board.warned([attack, long])
+    board.set_warnings([attack, long])
     report(board, long)
-    board.failed(HeadraceError(Kind.CONNECTION, f"{attack} {long}", attack))
+    board.record_error(HeadraceError(Kind.CONNECTION, f"{attack} {long}", attack))
 
 
 STATES: dict[str, Callable[[StatusBoard], None]] = {

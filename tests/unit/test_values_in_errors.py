@@ -134,7 +134,7 @@ def test_the_whole_cause_goes_along_with_the_error_and_not_with_its_text() -> No
     again = pickle.loads(pickle.dumps(error))
     assert (again.full_cause, str(again)) == ("a cause with s3cret", "[HEADRACE_DATABASE] a cause. A remedy.")
     board = StatusBoard(["users"])
-    board.failed(again)
+    board.record_error(again)
     assert "s3cret" not in json.dumps(board.snapshot())
 
 

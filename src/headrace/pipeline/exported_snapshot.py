@@ -35,9 +35,9 @@ def wait_for_slot(
         except HeadraceError as error:
             if error.kind is not Kind.SLOT_WAIT:
                 raise
-            board.failed(error)
+            board.record_error(error)
         else:
-            board.happened(Event.RECOVERED)
+            board.apply_event(Event.RECOVERED)
             return slot
         seconds = _WAIT_SECONDS
 

@@ -116,7 +116,7 @@ class HealthMonitor:
         server = self._try(self._look_at_server)
         cluster = self._try(self._look_at_cluster)
         if server is None or self._slot is None:  # else the last ones stay, so that the lag in seconds grows
-            self._board.positioned(Positions(self._confirmed, self._applied, self._current))
+            self._board.set_positions(Positions(self._confirmed, self._applied, self._current))
         if (error := server or cluster) is not None:
             self._show_failure(error)
         else:
@@ -147,7 +147,7 @@ class HealthMonitor:
         forgotten = error.retry is Retry.BACK_OFF and self._board.phase is not Phase.DEGRADED
         if forgotten or (error.kind, error.cause) != self._shown:
             self._shown = (error.kind, error.cause)
-            self._board.failed(error)
+            self._board.record_error(error)
 
     def _show_reader_status(self) -> None:
         """Show what the source waits for; without that the run has recovered."""
@@ -160,7 +160,7 @@ class HealthMonitor:
             self._show_failure(waiting)
             return
         self._shown = None
-        self._board.happened(Event.RECOVERED)
+        self._board.apply_event(Event.RECOVERED)
 
     def _held_back(self, now: float) -> HeadraceError | None:
         """Return an error where the server sends nothing because a standby must have the changes first."""
@@ -213,7 +213,7 @@ class HealthMonitor:
             raise _deleted("state")
         self._applied, self._state = state.applied, state
         counters = state.counters
-        self._board.counted(
+        self._board.set_counts(
             Counts(counters.changes, counters.upserts, counters.deletes, counters.batches, counters.rejected)
         )
         self._count_quarantine()

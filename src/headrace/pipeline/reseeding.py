@@ -71,12 +71,12 @@ class Reseeding:
         self._board.report.warning(
             f"{gap.cause}; on_gap = reseed: what is served stays as it is until it is backfilled again"
         )
-        self._board.failed(gap)
+        self._board.record_error(gap)
         self._exported.close()
         self._secondary_sinks.freeze(gap.cause)
         state = without_log(state, gap.cause)
         self._meta.save(state)
-        self._board.gap_found(f"what is served is not followed, and is backfilled again: {gap.cause}")
+        self._board.record_gap(f"what is served is not followed, and is backfilled again: {gap.cause}")
         reach("forgotten")
         return state
 

@@ -331,7 +331,7 @@ class PipelineRun:
         )
         to_fill = self._generation_log.building
         if to_fill:
-            self._board.happened(Event.BACKFILLING)
+            self._board.apply_event(Event.BACKFILLING)
 
         def backfill(work: Work, generations: Sequence[GenerationState]) -> Backfill:
             return Backfill(
@@ -428,7 +428,7 @@ class PipelineRun:
             HeadraceError: the failure does not pass.
         """
         failure = self._failure
-        self._board.failed(failure)
+        self._board.record_error(failure)
         is_calm = time.monotonic() - self._query_began > _CALM_SECONDS
         self._failures = 1 if is_calm else self._failures + 1
         if failure is self._ending.failure and failure.kind in ALTERED:
@@ -491,7 +491,7 @@ class PipelineRun:
                     raise failure from error
                 if error.retry is Retry.NEVER:
                     raise error
-                self._board.failed(error)
+                self._board.record_error(error)
                 self._board.report.warning(f"{error}; trying again")
                 self._stopping.wait(next(pauses))
 
@@ -510,7 +510,7 @@ class PipelineRun:
         raise taken
 
     def _stop(self) -> PhaseOutcome:
-        self._board.happened(Event.STOPPED)
+        self._board.apply_event(Event.STOPPED)
         is_same_server = not self._lock.was_lost()
         settle(self._project, self._endpoints, self._board.report, is_same_server=is_same_server)
         return PhaseOutcome.DONE
@@ -531,10 +531,10 @@ class PipelineRun:
         )
 
     def _live(self, building: bool) -> None:
-        self._board.followed()
+        self._board.mark_following()
         if building:
             return
-        self._board.happened(Event.FOLLOWING)
+        self._board.apply_event(Event.FOLLOWING)
         if not self._announced:
             self._announced = True
             self._board.report.done("live: following the log")

@@ -210,7 +210,7 @@ class Start:
         warnings = (*inspection.setup.warnings, *connection_warnings(sinks))
         for warning in warnings:
             self._board.report.warning(warning)
-        self._board.warned(warnings)
+        self._board.set_warnings(warnings)
         execute_plan(
             inspection.setup, connection, lambda step: self._board.report.info(f"set-up: {step.why}")
         )

@@ -187,7 +187,7 @@ class Supervisor:
         live = not self._generation_log.building
         self._context.live(not live)
         if live and self._generation_log.serves_all:
-            self._context.board.gap_closed()
+            self._context.board.close_gap()
         return live
 
     def _handle_requests(self) -> QueryEnd | None:
@@ -233,7 +233,7 @@ class Supervisor:
         if new := [
             generation for generation in generation_log.building if generation.generation not in before
         ]:
-            self._context.board.happened(Event.BACKFILLING)
+            self._context.board.apply_event(Event.BACKFILLING)
             running.backfills.begin(work, new)
         with stopping.interrupting():
             generation_log.forget(done)
@@ -277,7 +277,7 @@ class Supervisor:
         """Go on where readers have a generation of the index; else end the run."""
         if self._generation_log.state.served(failed.generation.index) is None:
             return QueryEnd(failed.error)
-        self._context.board.failed(failed.error)
+        self._context.board.record_error(failed.error)
         return QueryEnd(again=True, failed=failed)
 
     def _read_requests(self) -> list[ControlRequest]:

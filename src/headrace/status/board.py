@@ -234,17 +234,17 @@ class StatusBoard:
 
     # Methods that the pipeline calls.
 
-    def happened(self, event: Event) -> None:
+    def apply_event(self, event: Event) -> None:
         """Move the phase to the one that `event` leads to."""
         with self._lock:
             self._content.state = self._content.state.after(event)
 
-    def followed(self) -> None:
+    def mark_following(self) -> None:
         """Note that the stream is up to date; from now on indexes are served while others are backfilled."""
         with self._lock:
             self._content.follows = True
 
-    def failed(self, error: HeadraceError) -> None:
+    def record_error(self, error: HeadraceError) -> None:
         """Note `error`; a retryable one makes the run degraded until `Event.RECOVERED`."""
         with self._lock:
             content = self._content
@@ -255,7 +255,7 @@ class StatusBoard:
 
     def ended(self, error: HeadraceError) -> None:
         """Note that `error` has ended the run."""
-        self.failed(error)
+        self.record_error(error)
         with self._lock:
             self._content.ended_by = self._content.last_error
             self._content.state = self._content.state.after(Event.STOPPED)
@@ -279,19 +279,19 @@ class StatusBoard:
             index = replace(known.indexes.get(name, IndexStatus(name)), **changes)
             self._content.secondary[sink] = replace(known, indexes={**known.indexes, name: index})
 
-    def counted(self, counts: Counts) -> None:
+    def set_counts(self, counts: Counts) -> None:
         """Set the totals; a smaller number than before is ignored."""
         with self._lock:
             before, now = asdict(self._content.counts), asdict(counts)
             self._content.counts = Counts(**{name: max(before[name], now[name]) for name in now})
 
-    def added(self, counts: Counts) -> None:
+    def add_counts(self, counts: Counts) -> None:
         """Add to the totals."""
         with self._lock:
             before, more = asdict(self._content.counts), asdict(counts)
             self._content.counts = Counts(**{name: before[name] + more[name] for name in more})
 
-    def positioned(self, positions: Positions) -> None:
+    def set_positions(self, positions: Positions) -> None:
         """Set the positions of slot, documents and server; called about once a second, for the lag."""
         with self._lock:
             self._content.positions = positions
@@ -313,13 +313,13 @@ class StatusBoard:
         with self._lock:
             self._content.tables = tuple(tables)
 
-    def gap_found(self, text: str) -> None:
-        """Note a gap in the log; it is a warning until `gap_closed`."""
+    def record_gap(self, text: str) -> None:
+        """Note a gap in the log; it is a warning until `close_gap`."""
         with self._lock:
             self._content.gaps += 1
             self._content.gap = text
 
-    def gap_closed(self) -> None:
+    def close_gap(self) -> None:
         """Note that every index is built again after a gap."""
         with self._lock:
             self._content.gap = None
@@ -329,7 +329,7 @@ class StatusBoard:
         with self._lock:
             self._content.budget_warning = text
 
-    def warned(self, warnings: Iterable[str]) -> None:
+    def set_warnings(self, warnings: Iterable[str]) -> None:
         """Replace the warnings: accepted risks, one sentence each."""
         with self._lock:
             self._content.warnings = tuple(warnings)

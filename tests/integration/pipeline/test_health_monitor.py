@@ -254,7 +254,7 @@ def test_a_stranger_who_reads_the_slot_is_shown_with_his_name(
     """Also before the source has begun, which waits for him."""
     _, deployment = own
     board = watched.board
-    board.happened(Event.FOLLOWING)
+    board.apply_event(Event.FOLLOWING)
     with watched.watch() as watch:
         for application, phase in {
             "nightly export": Phase.DEGRADED,

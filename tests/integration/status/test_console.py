@@ -129,7 +129,7 @@ def test_events_bring_what_has_changed_and_only_that(board: StatusBoard, server:
     watcher = Watcher(server)
     first = watcher.message()
     assert set(first["parts"]) == {"state", "notices", "way", "lag", "slot", "indexes", "tables", "events"}  # type: ignore[call-overload]
-    board.failed(HeadraceError(Kind.CONNECTION, "no connection"))
+    board.record_error(HeadraceError(Kind.CONNECTION, "no connection"))
     while "events" not in (parts := watcher.message()["parts"]):  # type: ignore[operator]
         pass
     assert "degraded" in parts["state"]  # type: ignore[index]
@@ -195,7 +195,7 @@ def test_a_thousand_slow_clients_hold_up_nobody(
         assert psutil.Process().num_fds() - before - 1000 <= connections.MOST_CONNECTIONS + 20
         began = time.monotonic()
         for _ in range(1000):  # what the pipeline does
-            board.added(Counts(changes=board.view().counts.batches))
+            board.add_counts(Counts(changes=board.view().counts.batches))
         assert time.monotonic() - began < 1
         watcher = Watcher(server)
         held.callback(watcher.close)
@@ -286,7 +286,7 @@ def test_the_page_shows_a_new_run_too(pool: urllib3.PoolManager) -> None:
     board = StatusBoard(["users"])
     with StatusServer(board, "127.0.0.1:0") as server:
         assert b"starting" in get(pool, server).data
-        board.happened(Event.BACKFILLING)
+        board.apply_event(Event.BACKFILLING)
         time.sleep(1.1)
         assert b"0 of 1" in (page := get(pool, server).data) or b"1 of 1" in page
 

@@ -80,8 +80,8 @@ def work(board: StatusBoard, state: str, ending: threading.Event) -> None:
         if flows and confirmed is not None:
             confirmed += number * 140_000
             board.staged(busy_stages(number))
-            board.added(Counts(changes=62))
-        board.positioned(Positions(confirmed, confirmed, current))
+            board.add_counts(Counts(changes=62))
+        board.set_positions(Positions(confirmed, confirmed, current))
         keep_reporting(board, state)
 
 
@@ -160,7 +160,7 @@ def test_every_state_is_told_and_fits_the_screen(
 def test_the_page_follows_the_run_without_being_loaded_again(browser: Browser) -> None:
     with served("backfilling") as (board, server), opened(browser, server.address) as page:
         page.evaluate("window.marked = true")
-        board.failed(HeadraceError(Kind.SINK_UNREACHABLE, "the cluster is away"))
+        board.record_error(HeadraceError(Kind.SINK_UNREACHABLE, "the cluster is away"))
         expect(page.locator(".word")).to_have_text("degraded", timeout=3000)
         expect(page.locator("#events")).to_contain_text("the cluster is away")
         assert page.title().startswith("degraded")

@@ -18,8 +18,8 @@ def said(narration: Narration, board: StatusBoard, now: float) -> list[tuple[str
 
 def live(**about: Any) -> StatusBoard:
     board = StatusBoard(["users"])
-    board.happened(Event.FOLLOWING)
-    board.followed()
+    board.apply_event(Event.FOLLOWING)
+    board.mark_following()
     board.index("users", **about)
     return board
 
@@ -27,13 +27,13 @@ def live(**about: Any) -> StatusBoard:
 def test_an_outage_has_a_line_at_its_beginning_and_one_at_its_end() -> None:
     board, narration = live(), Narration(progress=True)
     assert said(narration, board, 0) == []
-    board.failed(AWAY)
+    board.record_error(AWAY)
     [(kind, text)] = said(narration, board, 10)
     assert (kind, "does not answer" in text) == ("trouble", True)
     assert said(narration, board, 60) == [], "it is the same one"
-    board.failed(HeadraceError(Kind.CONNECTION, "no connection to the database"))
+    board.record_error(HeadraceError(Kind.CONNECTION, "no connection to the database"))
     assert [kind for kind, _ in said(narration, board, 70)] == ["trouble"]
-    board.happened(Event.RECOVERED)
+    board.apply_event(Event.RECOVERED)
     assert said(narration, board, 133) == [("recovery", "works again, after 2 min 3 s")]
     assert said(narration, board, 140) == []
 

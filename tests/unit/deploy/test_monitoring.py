@@ -29,8 +29,8 @@ def exposed() -> str:
     """Return what `/metrics` answers when every value is known."""
     board = StatusBoard(["users"], secondary=["copy"])
     board.index("users", phase=IndexPhase.BACKFILLING, documents_per_second=1.0, seconds_left=1.0)
-    board.positioned(Positions(confirmed=1, applied=2, current=3))
-    board.failed(HeadraceError(Kind.INTERNAL, "no"))
+    board.set_positions(Positions(confirmed=1, applied=2, current=3))
+    board.record_error(HeadraceError(Kind.INTERNAL, "no"))
     board.secondary("copy", deferred=1)
     board.sinks.take(
         ActivityReport(run="r", sink="primary", writer="w", bulk_bytes=1, in_flight=1, retries=1, lasts=60.0)

@@ -39,10 +39,10 @@ def test_a_new_run_is_starting_knows_its_indexes_and_is_not_ready() -> None:
 
 def test_ready_needs_every_index_and_the_stream() -> None:
     one = board("users", "orders")
-    one.happened(Event.BACKFILLING)
+    one.apply_event(Event.BACKFILLING)
     one.index("users", phase=IndexPhase.LIVE)
     assert not ready(one)
-    one.happened(Event.FOLLOWING)
+    one.apply_event(Event.FOLLOWING)
     assert one.snapshot()["reason"] == "not backfilled: orders"
     one.index("orders", phase=IndexPhase.LIVE)
     assert one.ready
@@ -52,7 +52,7 @@ def test_ready_needs_every_index_and_the_stream() -> None:
 def test_a_secondary_sink_is_told_of_and_keeps_nobody_waiting() -> None:
     one = StatusBoard(["users"], secondary=["other"], clock=Clock(), wall=Clock())
     one.index("users", phase=IndexPhase.LIVE)
-    one.happened(Event.FOLLOWING)
+    one.apply_event(Event.FOLLOWING)
     assert one.ready
     assert one.snapshot()["sinks"]["other"]["phase"] == "backfilling"
     one.secondary_index("other", "users", phase=IndexPhase.LIVE, generation="o_users_1")
@@ -94,7 +94,7 @@ def test_progress_of_a_backfill_is_shown() -> None:
 
 def test_an_error_that_ends_the_run_is_its_last_state() -> None:
     one = board()
-    one.happened(Event.FOLLOWING)
+    one.apply_event(Event.FOLLOWING)
     one.ended(HeadraceError(Kind.SLOT_LOST, "the slot is lost", "Begin anew."))
     view = one.view()
     assert view.phase is Phase.STOPPED
@@ -104,19 +104,19 @@ def test_an_error_that_ends_the_run_is_its_last_state() -> None:
 
 def test_a_run_that_was_stopped_on_request_has_no_failure_whatever_happened_before() -> None:
     one = board()
-    one.happened(Event.FOLLOWING)
-    one.failed(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
+    one.apply_event(Event.FOLLOWING)
+    one.record_error(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
     failure = one.view().failure
     assert failure is not None
     assert failure.cause == "the cluster is overloaded"
-    one.happened(Event.STOPPED)
+    one.apply_event(Event.STOPPED)
     assert one.view().failure is None
 
 
 def test_an_error_that_waiting_cures_degrades_until_it_is_cured() -> None:
     one = board()
-    one.happened(Event.FOLLOWING)
-    one.failed(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
+    one.apply_event(Event.FOLLOWING)
+    one.record_error(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
     assert one.phase is Phase.DEGRADED
     assert not ready(one)
     shown = one.snapshot()
@@ -126,27 +126,27 @@ def test_an_error_that_waiting_cures_degrades_until_it_is_cured() -> None:
         "text": "[HEADRACE_SINK_BUSY] the cluster is overloaded",
         "time": "2023-11-14T22:13:20.250Z",
     }
-    one.happened(Event.RECOVERED)
+    one.apply_event(Event.RECOVERED)
     assert one.ready
     assert one.snapshot()["counters"]["errors"] == 1
 
 
 def test_an_error_that_nothing_cures_changes_no_phase_by_itself() -> None:
     one = board()
-    one.happened(Event.FOLLOWING)
-    one.failed(HeadraceError(Kind.SLOT_LOST, "the slot is gone"))
+    one.apply_event(Event.FOLLOWING)
+    one.record_error(HeadraceError(Kind.SLOT_LOST, "the slot is gone"))
     assert one.phase is Phase.LIVE
-    one.happened(Event.STOPPED)
+    one.apply_event(Event.STOPPED)
     assert one.snapshot()["reason"] == "stopped"
 
 
 def test_positions_are_shown_as_postgres_writes_them_and_give_the_lag() -> None:
     clock = Clock(10.0)
     one = board(clock=clock)
-    one.positioned(Positions(confirmed=0x16_00000010, applied=0x16_00000010, current=0x16_00000010))
+    one.set_positions(Positions(confirmed=0x16_00000010, applied=0x16_00000010, current=0x16_00000010))
     assert one.snapshot()["lag"] == {"bytes": 0, "seconds": 0.0}
     clock.now = 12.0
-    one.positioned(Positions(confirmed=0x16_00000010, applied=None, current=0x16_00000110))
+    one.set_positions(Positions(confirmed=0x16_00000010, applied=None, current=0x16_00000110))
     clock.now = 13.0
     shown = one.snapshot()
     assert shown["positions"]["confirmed"] == {"lsn": "16/10", "bytes": 0x16_00000010}
@@ -156,9 +156,9 @@ def test_positions_are_shown_as_postgres_writes_them_and_give_the_lag() -> None:
 
 def test_counts_never_shrink() -> None:
     one = board()
-    one.counted(Counts(changes=5, upserts=4, batches=1))
-    one.counted(Counts(changes=3, upserts=6, batches=2))
-    one.added(Counts(deletes=2, rejected=1))
+    one.set_counts(Counts(changes=5, upserts=4, batches=1))
+    one.set_counts(Counts(changes=3, upserts=6, batches=2))
+    one.add_counts(Counts(deletes=2, rejected=1))
     assert one.snapshot()["counters"] == {
         "changes": 5,
         "upserts": 6,
@@ -172,16 +172,16 @@ def test_counts_never_shrink() -> None:
 
 def test_warnings_are_shown_until_they_are_replaced() -> None:
     one = board()
-    one.warned(["orders can go stale"])
+    one.set_warnings(["orders can go stale"])
     assert one.snapshot()["warnings"] == ["orders can go stale"]
-    one.warned([])
+    one.set_warnings([])
     assert one.snapshot()["warnings"] == []
 
 
 def test_a_snapshot_is_json() -> None:
     one = board("users")
-    one.failed(HeadraceError(Kind.CONNECTION, "gone"))
-    one.positioned(Positions(1, 2, 3))
+    one.record_error(HeadraceError(Kind.CONNECTION, "gone"))
+    one.set_positions(Positions(1, 2, 3))
     assert json.loads(json.dumps(one.snapshot())) == one.snapshot()
 
 
@@ -190,8 +190,8 @@ def test_writers_on_many_threads_lose_no_count() -> None:
 
     def work() -> None:
         for _ in range(500):
-            one.added(Counts(changes=1))
-            one.failed(HeadraceError(Kind.CONNECTION, "gone"))
+            one.add_counts(Counts(changes=1))
+            one.record_error(HeadraceError(Kind.CONNECTION, "gone"))
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -204,10 +204,10 @@ def test_writers_on_many_threads_lose_no_count() -> None:
 
 def test_a_served_index_is_ready_while_its_next_generation_is_built() -> None:
     one = board("users")
-    one.happened(Event.BACKFILLING)
+    one.apply_event(Event.BACKFILLING)
     one.index("users", phase=IndexPhase.LIVE, generation="users_1", building="users_2")
     assert not one.ready, "nothing follows yet"
-    one.followed()
+    one.mark_following()
     assert (one.phase, one.ready) == (Phase.BACKFILLING, True)
     one.index("users", phase=IndexPhase.BACKFILLING)
     assert one.snapshot()["reason"] == "not backfilled: users"
@@ -215,10 +215,10 @@ def test_a_served_index_is_ready_while_its_next_generation_is_built() -> None:
 
 def test_a_gap_is_a_warning_until_everything_is_rebuilt() -> None:
     board = StatusBoard(["users"])
-    board.warned(["ignored"])
-    board.gap_found("the slot is gone")
+    board.set_warnings(["ignored"])
+    board.record_gap("the slot is gone")
     assert board.snapshot()["warnings"] == ["the slot is gone", "ignored"]
-    board.gap_closed()
+    board.close_gap()
     assert (board.snapshot()["warnings"], board.view().gaps) == (["ignored"], 1)
 
 
@@ -226,7 +226,7 @@ def test_a_stream_without_a_sign_of_life_is_not_ready_and_any_sign_is_one() -> N
     clock = Clock(1000.0)
     one = board("users", clock=clock)
     one.index("users", phase=IndexPhase.LIVE)
-    one.happened(Event.FOLLOWING)
+    one.apply_event(Event.FOLLOWING)
     beaten = clock.now
     one.stall.watch(lambda: clock.now - beaten)
     clock.now += 44

@@ -11,11 +11,11 @@ def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
     numbers = registry(board)
     assert numbers.get_sample_value("headrace_changes_total") == 0
     assert numbers.get_sample_value("headrace_ready") == 0
-    board.happened(Event.FOLLOWING)
+    board.apply_event(Event.FOLLOWING)
     board.index("users", phase=IndexPhase.LIVE, ranges_total=3, ranges_done=3, rows=10, documents=9)
     board.index("orders", phase=IndexPhase.LIVE)
-    board.counted(Counts(changes=7, upserts=5, deletes=1, batches=2, rejected=1))
-    board.positioned(Positions(confirmed=100, applied=150, current=400))
+    board.set_counts(Counts(changes=7, upserts=5, deletes=1, batches=2, rejected=1))
+    board.set_positions(Positions(confirmed=100, applied=150, current=400))
     expected = {
         "headrace_changes_total": 7,
         "headrace_upserts_total": 5,
@@ -33,7 +33,7 @@ def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
 
 def test_exactly_one_phase_is_current() -> None:
     board = StatusBoard()
-    board.happened(Event.BACKFILLING)
+    board.apply_event(Event.BACKFILLING)
     shown = {
         phase: registry(board).get_sample_value("headrace_phase", {"phase": phase.value}) for phase in Phase
     }
@@ -51,7 +51,7 @@ def test_what_is_unknown_has_no_sample() -> None:
 def test_errors_are_counted_by_code() -> None:
     board = StatusBoard()
     for kind in (Kind.SINK_BUSY, Kind.SINK_BUSY, Kind.CONNECTION):
-        board.failed(HeadraceError(kind, "no"))
+        board.record_error(HeadraceError(kind, "no"))
     numbers = registry(board)
     assert numbers.get_sample_value("headrace_errors_total", {"code": "HEADRACE_SINK_BUSY"}) == 2
     assert numbers.get_sample_value("headrace_errors_total", {"code": "HEADRACE_CONNECTION"}) == 1

@@ -54,7 +54,7 @@ def test_of_a_writer_that_is_silent_only_its_count_stays() -> None:
 def test_a_writer_that_waits_makes_the_run_degraded_with_its_reason() -> None:
     clock = Clock()
     board = StatusBoard(["users"], clock=clock)
-    board.happened(Event.FOLLOWING)
+    board.apply_event(Event.FOLLOWING)
     board.index("users", phase=IndexPhase.LIVE)
     board.sinks.take(report(failure=BUSY))
     assert board.ready, "what passes at once is no failure"
@@ -73,7 +73,7 @@ def test_a_run_that_has_stopped_is_not_degraded() -> None:
     clock = Clock()
     board = StatusBoard(clock=clock)
     board.sinks.take(report(failure=BUSY))
-    board.happened(Event.STOPPED)
+    board.apply_event(Event.STOPPED)
     clock.now = 5.0
     assert board.snapshot()["phase"] == "stopped"
 

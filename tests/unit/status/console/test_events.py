@@ -28,12 +28,12 @@ def test_where_nothing_changed_nothing_happened() -> None:
 
 def test_an_error_and_its_end_are_told() -> None:
     one = board()
-    one.happened(Event.FOLLOWING)
+    one.apply_event(Event.FOLLOWING)
     before = one.view()
-    one.failed(HeadraceError(Kind.CONNECTION, "the server is away", "Start it."))
+    one.record_error(HeadraceError(Kind.CONNECTION, "the server is away", "Start it."))
     assert said(before, one) == ["[HEADRACE_CONNECTION] the server is away. Start it.", "degraded"]
     before = one.view()
-    one.happened(Event.RECOVERED)
+    one.apply_event(Event.RECOVERED)
     assert said(before, one) == ["works again; live"]
 
 
@@ -73,8 +73,8 @@ def test_the_slot_and_the_sinks_are_told() -> None:
 def test_a_warning_is_told_once() -> None:
     one = board()
     before = one.view()
-    one.warned(["no limit of the log"])
+    one.set_warnings(["no limit of the log"])
     assert said(before, one) == ["no limit of the log"]
     before = one.view()
-    one.warned(["no limit of the log"])
+    one.set_warnings(["no limit of the log"])
     assert said(before, one) == []

@@ -29,7 +29,7 @@ class Run:
         for _ in range(seconds):
             self.clock.now += 1
             before = self.board.view().positions
-            self.board.positioned(
+            self.board.set_positions(
                 Positions((before.confirmed or 0) + confirmed, before.applied, (before.current or 0) + log)
             )
             self.history.observe(self.board.view(), self.clock.now)
@@ -51,7 +51,7 @@ def test_since_is_when_the_phase_began() -> None:
     run = begin()
     run.on(3)
     assert run.history.since == 50_000.0
-    run.board.happened(Event.FOLLOWING)
+    run.board.apply_event(Event.FOLLOWING)
     run.on(10)
     assert run.history.since == 50_004.0
 
@@ -69,10 +69,10 @@ def test_rates_are_of_the_last_half_minute() -> None:
 def test_the_rate_of_changes_ignores_what_earlier_runs_counted() -> None:
     run = begin()
     run.on(5)
-    run.board.counted(Counts(changes=1_000_000))
+    run.board.set_counts(Counts(changes=1_000_000))
     run.on(5)
     assert run.history.rates().changes == 0
-    run.board.added(Counts(changes=50))
+    run.board.add_counts(Counts(changes=50))
     run.on(5)
     changes = run.history.rates().changes
     assert changes is not None
@@ -106,6 +106,6 @@ def test_events_of_more_than_a_day_ago_are_forgotten() -> None:
     run.on(1)
     assert [event.text for event in run.history.events] == ["the run began"]
     run.clock.now += 90_000
-    run.board.happened(Event.FOLLOWING)
+    run.board.apply_event(Event.FOLLOWING)
     run.on(1)
     assert [event.text[:4] for event in run.history.events] == ["live"]

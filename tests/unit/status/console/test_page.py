@@ -17,7 +17,7 @@ def page(board: StatusBoard, *, log_rate: int = 0, confirmed_rate: int = 0, lag:
     for second in range(31):
         current = 10 * GB + second * log_rate
         behind = lag + (30 - second) * (confirmed_rate - log_rate)
-        board.positioned(Positions(current - behind, None, current))
+        board.set_positions(Positions(current - behind, None, current))
         history.observe(board.view(), NOW - 30 + second)
     return make_page(board.view(), history, NOW)
 
@@ -42,7 +42,7 @@ def test_a_position_that_does_not_move_while_the_log_grows_is_not_advancing() ->
     board = board_in("cluster-away")
     history = History()
     for second in range(60):
-        board.positioned(Positions(GB, None, GB + second * MB))
+        board.set_positions(Positions(GB, None, GB + second * MB))
         history.observe(board.view(), NOW - 60 + second)
     history.moved_at = NOW - 300
     advancing = figure(make_page(board.view(), history, NOW).lag, "advancing")
