@@ -84,6 +84,7 @@ class LogReader:
         self._backlog_publication: int | None = None
         self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)
         self._closing = threading.Event()
+        self._renewing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace capture", daemon=True)
 
     def open(self) -> None:
@@ -95,6 +96,13 @@ class LogReader:
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
+
+    def renew_connection(self) -> None:
+        """Connect again even while the buffer is full: reads have found another server than the log's.
+
+        A server that was restarted counts as another one until the continuity of its log has been checked.
+        """
+        self._renewing.set()
 
     @property
     def absences(self) -> tuple[Absence, ...]:
@@ -145,8 +153,10 @@ class LogReader:
             signals.clear_error()
 
     def _await_room(self) -> None:
+        """Wait without a connection until there is room, or until a connection is needed anyway."""
         while not self._closing.is_set() and not self._buffer.wait_for_room(_FULL_SECONDS):
-            pass
+            if self._renewing.is_set():
+                return
 
     def _read_one_connection(self) -> None:
         settings = self._settings
@@ -177,6 +187,7 @@ class LogReader:
         slot = self._settings.slot
         positions = read_positions(connection, slot, self._settings.publication)
         self.server_mark = connection.server_mark
+        self._renewing.clear()
         reached = max(self._feed.position.lsn, self.confirmed)
         before, known = self.origin, 0 if self._settings.read is None else self._settings.read.lsn
         check_continuity(positions, slot, reached, self.origin, known=known)
@@ -288,6 +299,7 @@ class LogReader:
         """Wait for room in the buffer; report to the server meanwhile."""
         since = time.monotonic()
         while not self._buffer.wait_for_room(_FULL_SECONDS) and not self._closing.is_set():
+            self._check_renewal()
             self._report(connection, force=True)
             idle = time.monotonic() - since
             if self._settings.holder is None and idle > give_back_after(
@@ -405,6 +417,11 @@ class LogReader:
                 self._advance(connection)
             if self._buffer.wait_for_room(_FULL_SECONDS) or self._closing.is_set():
                 return
+            self._check_renewal()
+
+    def _check_renewal(self) -> None:
+        if self._renewing.is_set():
+            raise HeadraceError(Kind.CONNECTION, "the database server was restarted or replaced")
 
     def _advance(self, connection: ReplicationConnection) -> None:
         reported = self._reported[0]

@@ -128,6 +128,7 @@ class ChangeStream:
             self._session = ReadSession(self._settings.url)
         if self._session.server_mark != self._reader.server_mark:
             self._session.close()
+            self._reader.renew_connection()
             check_same_server(self._session.server_mark, self._reader.server_mark, self._settings.url)
         return self._session
 

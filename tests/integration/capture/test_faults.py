@@ -287,6 +287,26 @@ def test_a_server_stops_although_nobody_takes_what_was_read(make_server: Make, r
     source.close()
 
 
+def test_a_server_restarts_while_nobody_takes_what_was_read_of_a_backlog(make_server: Make) -> None:
+    """No changes are given until reads and the log come from one server, so the full buffer must not wait."""
+    server = make_server()
+    source = Source(server.create_database("full"))
+    source.sql("CREATE TABLE t (id int PRIMARY KEY, n text)")
+    start = source.publish()
+    for first in range(1, 20_001, 1000):
+        source.sql(f"INSERT INTO t SELECT g, 'n' FROM generate_series({first}, {first + 999}) g")
+    stream = source.stream(
+        start, buffer_bytes=100_000, chunk_bytes=30_000, backlog_bytes=1, backlog_window=300_000
+    )
+    eventually(lambda: not stream._buffer.wait_for_room(0))
+    server.stop("fast")
+    server.start()
+    with following(stream, start) as seen:
+        eventually(lambda: len(seen) >= 20_000)
+    assert seen == list(range(1, 20_001))
+    source.close()
+
+
 def test_a_slot_that_the_server_gave_up_is_lost(make_server: Make) -> None:
     """Flusso's hole 6: a lost slot silently serves stale data."""
     server = make_server(max_slot_wal_keep_size="16MB", min_wal_size="32MB", max_wal_size="32MB")
