@@ -8,7 +8,6 @@ goes on with the ranges that are left.
 from __future__ import annotations
 
 import contextlib
-import enum
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import Project
+from headrace.pipeline.run_phases import TRANSITIONS, PhaseOutcome, RunPhase
 from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.start import SavedState, Start, check_cluster
@@ -62,63 +62,6 @@ _FROM_ONE_GENERATION = ALTERED | {
 """Errors that may come from one generation alone."""
 _LOG_ERRORS = frozenset({Kind.CONTINUITY, Kind.OTHER_LOG, Kind.SLOT_LOST, Kind.SLOT_UNKNOWN})
 """Errors that say that the log cannot be followed from here on."""
-
-
-class RunPhase(enum.Enum):
-    """What a run does; the board shows the phase `FOLLOWING` as backfilling, live or degraded."""
-
-    STARTING = "starting"
-    """Take the slot's lock, inspect both servers, take the lease."""
-    SETTING_UP = "setting up"
-    """Start Spark; create publication, slot and generations, or go on from those that exist."""
-    FOLLOWING = "following"
-    """One query runs, with the backfill of incomplete generations beside it."""
-    CHANGING_PLAN = "changing the plan"
-    """No query runs: carry out control requests, note partitions, give up what failed."""
-    DROPPING_UNREAD = "dropping what nobody reads"
-    """No query runs: give up generations without readers, because one of them may have failed the query."""
-    RETRYING = "retrying"
-    """The query has failed: wait, check that the log can still be followed."""
-    RESTARTING = "restarting"
-    """A table was altered: set up again, with the same Spark session."""
-    RESEEDING = "reseeding"
-    """Changes are lost: set up again, with a new slot and new generations."""
-    STOPPING = "stopping"
-    """Confirm the last position."""
-    STOPPED = "stopped"
-
-
-class PhaseOutcome(enum.Enum):
-    """How a phase can end; an error without a place in the table ends the run."""
-
-    DONE = "done"
-    STOP = "stop was requested"
-    CHANGE = "something must be done that a running query excludes"
-    FAILED = "the query failed"
-    UNREAD_FAILED = "the query failed, perhaps by a generation that nobody reads"
-    ALTERED = "a table was altered"
-    GAP = "changes are lost"
-
-
-_SET_UP_AGAIN = {PhaseOutcome.ALTERED: RunPhase.RESTARTING, PhaseOutcome.GAP: RunPhase.RESEEDING}
-
-TRANSITIONS: Mapping[RunPhase, Mapping[PhaseOutcome, RunPhase]] = {
-    RunPhase.STARTING: {PhaseOutcome.DONE: RunPhase.SETTING_UP},
-    RunPhase.SETTING_UP: {PhaseOutcome.DONE: RunPhase.FOLLOWING},
-    RunPhase.FOLLOWING: {
-        PhaseOutcome.STOP: RunPhase.STOPPING,
-        PhaseOutcome.CHANGE: RunPhase.CHANGING_PLAN,
-        PhaseOutcome.FAILED: RunPhase.RETRYING,
-        PhaseOutcome.UNREAD_FAILED: RunPhase.DROPPING_UNREAD,
-        **_SET_UP_AGAIN,
-    },
-    RunPhase.CHANGING_PLAN: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
-    RunPhase.DROPPING_UNREAD: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
-    RunPhase.RETRYING: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
-    RunPhase.RESTARTING: {PhaseOutcome.DONE: RunPhase.FOLLOWING},
-    RunPhase.RESEEDING: {PhaseOutcome.DONE: RunPhase.FOLLOWING},
-    RunPhase.STOPPING: {PhaseOutcome.DONE: RunPhase.STOPPED},
-}
 
 
 @dataclass(frozen=True, slots=True)

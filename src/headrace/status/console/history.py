@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from headrace.model import Lsn
+from headrace.postgres.slot import SlotFacts
 from headrace.status.board import View
 from headrace.status.console.events import Happening, happenings, is_stalled
 from headrace.status.phases import Phase
@@ -126,6 +127,13 @@ class History:
         points = [point for point in points if point.time >= points[-1].time - _LOG_RATE_SECONDS]
         seconds = points[-1].time - points[0].time
         return _grown(points[0].current, points[-1].current, seconds) if seconds > 0 else None
+
+    def room_seconds(self, slot: SlotFacts) -> float | None:
+        """Return how long the log may grow at the present rate until the slot is lost; None: unlimited."""
+        rate = self.log_rate()
+        if slot.safe_wal_size is None or not rate:
+            return None
+        return max(0, slot.safe_wal_size) / rate
 
     def _changes_per_second(self) -> float | None:
         """Return the rate since the totals are known: they are those of earlier runs too."""

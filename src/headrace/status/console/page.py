@@ -1,50 +1,40 @@
-"""Turn the board and its history into the sentences and figures that the page shows. Pure."""
+"""Turn the board and its history into the figures and tables that the page shows. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from headrace.model import format_lsn
 from headrace.model.units import duration, size
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
-from headrace.status.board import IndexPhase, IndexStatus, LastError, SecondaryStatus, View
-from headrace.status.console.events import Tone, is_stalled
+from headrace.status.board import IndexPhase, IndexStatus, SecondaryStatus, View
+from headrace.status.console.formats import (
+    UNKNOWN,
+    age_text,
+    clock_text,
+    documents_text,
+    long_text,
+    moment_text,
+    rate_text,
+    short_text,
+)
+from headrace.status.console.headline import (
+    LITTLE_ROOM_SECONDS,
+    Headline,
+    Notice,
+    make_headline,
+    make_notices,
+)
 from headrace.status.console.history import History, Rates
-from headrace.status.phases import Phase
 from headrace.status.sinks import SinkActivity
 
 SHOWN = 200
 """Rows of a table that the page shows at most."""
 SHOWN_EVENTS = 100
-_LITTLE_ROOM_SECONDS = 6 * 3600.0
 _STILL_SECONDS = 30.0
 _HARDLY_BEHIND = 1_000_000  # bytes: an estimate for less would only flicker
-_UNKNOWN = "\N{EN DASH}"
-
-
-@dataclass(frozen=True, slots=True)
-class Notice:
-    """Something that a person should know or do, beside the state."""
-
-    text: str
-    remedy: str = ""
-    tone: Tone = "bad"
-
-
-@dataclass(frozen=True, slots=True)
-class Headline:
-    """The state of the run: what, since when, why, and what to do."""
-
-    word: str
-    tone: str
-    since: str
-    lasts: str
-    why: str
-    remedy: str
-    code: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +131,10 @@ def make_page(view: View, history: History, now: float) -> Page:
     indexes, tables = [*_index_rows(view, now)], [_table_row(table, rates) for table in view.tables]
     tables.sort(key=lambda row: row.tone != "bad")
     return Page(
-        now=_clock(now),
+        now=clock_text(now),
         slot_name="" if view.slot is None else view.slot.name,
-        headline=_headline(view, history, now),
-        notices=tuple(_notices(view, history)),
+        headline=make_headline(view, history, now),
+        notices=tuple(make_notices(view, history)),
         way=tuple(_way(view, rates)),
         sinks=tuple(_sinks(view, rates)),
         lag=tuple(_lag(view, history, rates, now)),
@@ -154,119 +144,10 @@ def make_page(view: View, history: History, now: float) -> Page:
         tables=tuple(tables[:SHOWN]),
         more_tables=max(0, len(tables) - SHOWN),
         events=tuple(
-            EventRow(_moment(event.time, now), event.text, event.tone)
+            EventRow(moment_text(event.time, now), event.text, event.tone)
             for event in [*history.events][:SHOWN_EVENTS]
         ),
     )
-
-
-# The state.
-
-
-def _headline(view: View, history: History, now: float) -> Headline:
-    since = view.started if history.since is None else history.since
-    word, tone, why, remedy, code = _state(view)
-    return Headline(word, tone, _moment(since, now), _age(now - since), why, remedy, code)
-
-
-_State = tuple[str, str, str, str, str]
-"""The word for the state, its tone, why, what to do, and an error's code."""
-
-
-def _state(view: View) -> _State:
-    trouble = _trouble(view)
-    if trouble is not None:
-        return trouble
-    if view.phase is Phase.LIVE:
-        if view.unready is None:
-            return "live", "good", "every index is backfilled, and the stream follows", "nothing", ""
-        return "live", "good", view.unready, "nothing: the rest is being built", ""
-    if view.phase is Phase.BACKFILLING:
-        return "backfilling", "busy", _filling(view), "nothing: what is served already stays live", ""
-    why = "files, database and cluster are checked, then Spark starts"
-    return "starting", "busy", why, "wait some seconds", ""
-
-
-def _trouble(view: View) -> _State | None:
-    """Return the state of a run that does not work; None where it does."""
-    failure = view.failure
-    if view.phase is Phase.STOPPED and failure is None:
-        return "stopped", "plain", "it was stopped on request", _START_AGAIN, ""
-    if view.phase is Phase.STOPPED and failure is not None:
-        return "stopped", "bad", failure.cause or failure.text, failure.remedy or _START_AGAIN, failure.code
-    if view.phase is Phase.DEGRADED:
-        return "degraded", "bad", *_of_failure(failure)
-    if is_stalled(view) and view.unready is not None:
-        why, _, remedy = view.unready.removeprefix("stalled: ").partition("; ")
-        return "stalled", "bad", why, remedy, ""
-    return None
-
-
-_START_AGAIN = "start it again: it goes on from where the slot stands"
-
-
-def _of_failure(failure: LastError | None) -> tuple[str, str, str]:
-    if failure is None:
-        return "the last attempt failed", _TRIED_AGAIN, ""
-    return failure.cause or failure.text, failure.remedy or _TRIED_AGAIN, failure.code
-
-
-_TRIED_AGAIN = "nothing: it is tried again, with growing pauses, until it works"
-
-
-def _filling(view: View) -> str:
-    filled = [
-        index for index in view.indexes if index.building is not None or index.phase is not IndexPhase.LIVE
-    ]
-    names = ", ".join(index.name for index in filled[:3])
-    more = f" and {len(filled) - 3} more" if len(filled) > 3 else ""  # noqa: PLR2004 - as many as are named
-    left = [index.seconds_left for index in filled if index.seconds_left is not None]
-    about = f", about {duration(max(left))} left" if left and len(left) == len(filled) else ""
-    verb = "is" if len(filled) == 1 else "are"
-    return f"{len(filled)} of {len(view.indexes)} indexes {verb} being filled: {names}{more}{about}"
-
-
-def _notices(view: View, history: History) -> Iterator[Notice]:
-    if view.slot is not None:
-        yield from _slot_notices(view.slot, history)
-    for name, sink in view.secondary.items():
-        if sink.away is not None:
-            yield Notice(
-                f"the sink {name} is not written to: {sink.away}", "the other sinks go on; it catches up"
-            )
-        elif sink.deferred:
-            text = f"the sink {name} is behind: it lacks {_documents(sink.deferred)}"
-            yield Notice(text, "nothing: they are written as fast as it takes them", "plain")
-    for index in view.indexes:
-        if index.error is not None:
-            yield Notice(f"{index.name}: {index.error}")
-        if index.quarantined:
-            yield Notice(
-                f"{index.name}: {_documents(index.quarantined)} in quarantine: the cluster refused them",
-                f"see why with: headrace quarantine list {index.name}",
-            )
-    for warning in view.warnings:
-        yield Notice(warning, tone="plain")
-
-
-def _slot_notices(slot: SlotFacts, history: History) -> Iterator[Notice]:
-    if slot.lost:
-        yield Notice(
-            f"the slot {slot.name} is lost: {slot.why_lost}",
-            "headrace teardown, then headrace run; with on_gap = reseed a run does so itself",
-        )
-        return
-    room = _room_seconds(slot, history)
-    if slot.wal_status == "unreserved":
-        yield Notice(
-            f"the slot {slot.name} may be lost at the server's next checkpoint",
-            "raise max_slot_wal_keep_size now (SELECT pg_reload_conf()), and let the run catch up",
-        )
-    elif room is not None and room < _LITTLE_ROOM_SECONDS:
-        yield Notice(
-            f"at the present rate the slot {slot.name} is lost in {duration(room)}",
-            "raise max_slot_wal_keep_size, or find out what holds the stream up",
-        )
 
 
 # The way of a change.
@@ -281,9 +162,9 @@ def _way(view: View, rates: Rates) -> Iterator[Stage]:
         yield Stage(
             name,
             says,
-            _rate(rate),
+            rate_text(rate),
             unit,
-            "" if spent is None else f"{_short(spent)} a batch",
+            "" if spent is None else f"{short_text(spent)} a batch",
             notes=(f"{view.counts.changes:,} in all",) if key == "captured" else (),
         )
 
@@ -302,7 +183,9 @@ def _sinks(view: View, rates: Rates) -> Iterator[Stage]:
         tone = "bad" if activity.error is not None else "good"
         says = "waits" if activity.error is not None else "takes documents"
         written = rates.stages.get("written") if view.stages.batches else None
-        yield Stage(activity.name, says, _rate(written), "documents/s", "", tone, tuple(_activity(activity)))
+        yield Stage(
+            activity.name, says, rate_text(written), "documents/s", "", tone, tuple(_activity(activity))
+        )
     reported = {activity.name: activity for activity in view.sinks}
     for name, sink in view.secondary.items():
         yield _secondary(name, sink, reported.get(name))
@@ -310,7 +193,7 @@ def _sinks(view: View, rates: Rates) -> Iterator[Stage]:
 
 def _secondary(name: str, sink: SecondaryStatus, activity: SinkActivity | None) -> Stage:
     tone = {"away": "bad", "live": "good"}.get(sink.phase, "busy")
-    notes = [f"lacks {_documents(sink.deferred)}"] if sink.deferred else []
+    notes = [f"lacks {documents_text(sink.deferred)}"] if sink.deferred else []
     return Stage(
         name, sink.phase, "", "", "", tone, (*notes, *(() if activity is None else _activity(activity)))
     )
@@ -329,28 +212,28 @@ def _activity(activity: SinkActivity) -> Iterator[str]:
 
 
 def _lag(view: View, history: History, rates: Rates, now: float) -> Iterator[Figure]:
-    yield Figure("time behind", _UNKNOWN if view.lag_seconds is None else duration(view.lag_seconds))
-    yield Figure("log behind", _UNKNOWN if view.lag_bytes is None else size(view.lag_bytes))
+    yield Figure("time behind", UNKNOWN if view.lag_seconds is None else duration(view.lag_seconds))
+    yield Figure("log behind", UNKNOWN if view.lag_bytes is None else size(view.lag_bytes))
     yield _advancing(view, history, rates, now)
     yield _drain(view, rates)
 
 
 def _advancing(view: View, history: History, rates: Rates, now: float) -> Figure:
     if view.positions.confirmed is None:
-        return Figure("advancing", _UNKNOWN, "no position yet")
+        return Figure("advancing", UNKNOWN, "no position yet")
     position = f"confirmed {format_lsn(view.positions.confirmed)}"
     if not view.lag_bytes:
         return Figure("advancing", "up to date", position, "good")
     still = now - (history.moved_at or view.started)
     if still > _STILL_SECONDS:
-        return Figure("advancing", "no", f"{position}, not moved for {_age(still)}", "bad")
+        return Figure("advancing", "no", f"{position}, not moved for {age_text(still)}", "bad")
     speed = "" if rates.confirmed is None else f", {size(int(rates.confirmed))}/s"
     return Figure("advancing", "yes", f"{position}{speed}", "good")
 
 
 def _drain(view: View, rates: Rates) -> Figure:
     if view.lag_bytes is None or rates.confirmed is None or rates.log is None:
-        return Figure("caught up in", _UNKNOWN, "at the present rate")
+        return Figure("caught up in", UNKNOWN, "at the present rate")
     if view.lag_bytes < _HARDLY_BEHIND:
         return Figure("caught up in", "now", "nothing to speak of is left", "good")
     gained = rates.confirmed - rates.log
@@ -366,7 +249,7 @@ def _slot(slot: SlotFacts, history: History) -> Iterator[Figure]:
     tone = "bad" if lost or slot.wal_status in {"unreserved", "lost"} else "plain"
     yield Figure(
         "wal_status",
-        slot.wal_status or _UNKNOWN,
+        slot.wal_status or UNKNOWN,
         slot.why_lost if lost else _STATUS.get(slot.wal_status or "", ""),
         tone,
     )
@@ -376,12 +259,12 @@ def _slot(slot: SlotFacts, history: History) -> Iterator[Figure]:
         )
     else:
         yield Figure("safe_wal_size", size(max(0, slot.safe_wal_size)), "until the slot may be lost")
-    room = _room_seconds(slot, history)
+    room = history.room_seconds(slot)
     rate = history.log_rate()
-    little = room is not None and room < _LITTLE_ROOM_SECONDS
+    little = room is not None and room < LITTLE_ROOM_SECONDS
     yield Figure(
         "room",
-        "no limit" if slot.safe_wal_size is None else _UNKNOWN if room is None else _long(room),
+        "no limit" if slot.safe_wal_size is None else UNKNOWN if room is None else long_text(room),
         "" if rate is None else f"the server writes {size(int(rate))}/s",
         "bad" if little else "plain",
     )
@@ -394,14 +277,6 @@ _STATUS = {
     "unreserved": "may be removed at the next checkpoint",
     "lost": "log that it needs is removed",
 }
-
-
-def _room_seconds(slot: SlotFacts, history: History) -> float | None:
-    """Return how long the log may grow at the present rate until the slot is lost; None without a limit."""
-    rate = history.log_rate()
-    if slot.safe_wal_size is None or not rate:
-        return None
-    return max(0, slot.safe_wal_size) / rate
 
 
 # Indexes and tables.
@@ -426,8 +301,8 @@ def _index_row(index: IndexStatus, sink: str, now: float) -> IndexRow:
         state="served" if index.phase is IndexPhase.LIVE else index.phase.value,
         tone="bad" if index.error is not None else tones[index.phase],
         generation=index.generation or "",
-        served_since="" if since is None else f"since {_moment(since, now)}",
-        documents=_UNKNOWN if held is None else f"{held:,}",
+        served_since="" if since is None else f"since {moment_text(since, now)}",
+        documents=UNKNOWN if held is None else f"{held:,}",
         size="" if index.stored_bytes is None else size(index.stored_bytes),
         building=index.building or "",
         done=index.ranges_done if filling else 0,
@@ -440,7 +315,7 @@ def _index_row(index: IndexStatus, sink: str, now: float) -> IndexRow:
 
 
 def _progress(index: IndexStatus) -> str:
-    parts = [_documents(index.documents)]
+    parts = [documents_text(index.documents)]
     if index.ranges_total:
         parts.append(f"{index.ranges_done:,} of {index.ranges_total:,} ranges")
     if index.documents_per_second:
@@ -456,7 +331,7 @@ def _table_row(table: TableCoverage, rates: Rates) -> TableRow:
     return TableRow(
         name=str(table.table),
         root="" if table.root == table.table else str(table.root),
-        rate=_UNKNOWN if known is None else f"{_rate(known.get(root, 0.0))}/s",
+        rate=UNKNOWN if known is None else f"{rate_text(known.get(root, 0.0))}/s",
         identity=table.identity,
         needed=", ".join(table.required),
         missing=", ".join(table.missing),
@@ -469,42 +344,3 @@ def _table_row(table: TableCoverage, rates: Rates) -> TableRow:
 
 def _remedy(table: TableCoverage) -> tuple[str, ...]:
     return (*table.remedy, *((f"-- {table.why_not}",) if table.why_not else ()))
-
-
-# Words and figures.
-
-
-def _documents(count: int) -> str:
-    return f"{count:,} document{'' if count == 1 else 's'}"
-
-
-def _rate(rate: float | None) -> str:
-    if rate is None:
-        return _UNKNOWN
-    return f"{rate:,.1f}" if 0 < rate < 10 else f"{rate:,.0f}"  # noqa: PLR2004 - where a digit more tells
-
-
-def _short(seconds: float) -> str:
-    return f"{seconds * 1000:.0f} ms" if seconds < 1 else duration(seconds)
-
-
-def _long(seconds: float) -> str:
-    hours = seconds / 3600
-    return f"{hours / 24:,.0f} days" if hours >= 72 else duration(seconds)  # noqa: PLR2004 - three days
-
-
-def _age(seconds: float) -> str:
-    """Format a time that grows while it is looked at: no finer than its reader needs."""
-    if seconds < 60:  # noqa: PLR2004 - a minute
-        return f"{max(0, seconds):.0f} s"
-    return f"{seconds // 60:.0f} min" if seconds < 3600 else duration(seconds)  # noqa: PLR2004 - an hour
-
-
-def _clock(time: float) -> str:
-    return datetime.fromtimestamp(time, UTC).strftime("%H:%M:%S UTC")
-
-
-def _moment(time: float, now: float) -> str:
-    """Return a time of day, with the date where it is not that of `now`."""
-    then, today = datetime.fromtimestamp(time, UTC), datetime.fromtimestamp(now, UTC)
-    return then.strftime("%H:%M:%S" if then.date() == today.date() else "%Y-%m-%d %H:%M")

@@ -1,0 +1,147 @@
+"""Say what state a run is in, why, and what a person should do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.model.units import duration
+from headrace.postgres.slot import SlotFacts
+from headrace.status.board import IndexPhase, LastError, View
+from headrace.status.console.events import Tone, is_stalled
+from headrace.status.console.formats import age_text, documents_text, moment_text
+from headrace.status.console.history import History
+from headrace.status.phases import Phase
+
+LITTLE_ROOM_SECONDS = 6 * 3600.0
+"""A slot that may be lost sooner is warned of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something that a person should know or do, beside the state."""
+
+    text: str
+    remedy: str = ""
+    tone: Tone = "bad"
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """The state of the run: what, since when, why, and what to do."""
+
+    word: str
+    tone: str
+    since: str
+    lasts: str
+    why: str
+    remedy: str
+    code: str = ""
+
+
+def make_headline(view: View, history: History, now: float) -> Headline:
+    """Return the state of the run at `now` (Unix time)."""
+    since = view.started if history.since is None else history.since
+    word, tone, why, remedy, code = _state(view)
+    return Headline(word, tone, moment_text(since, now), age_text(now - since), why, remedy, code)
+
+
+_State = tuple[str, str, str, str, str]
+"""The word for the state, its tone, why, what to do, and an error's code."""
+
+
+def _state(view: View) -> _State:
+    trouble = _trouble(view)
+    if trouble is not None:
+        return trouble
+    if view.phase is Phase.LIVE:
+        if view.unready is None:
+            return "live", "good", "every index is backfilled, and the stream follows", "nothing", ""
+        return "live", "good", view.unready, "nothing: the rest is being built", ""
+    if view.phase is Phase.BACKFILLING:
+        return "backfilling", "busy", _filling(view), "nothing: what is served already stays live", ""
+    why = "files, database and cluster are checked, then Spark starts"
+    return "starting", "busy", why, "wait some seconds", ""
+
+
+def _trouble(view: View) -> _State | None:
+    """Return the state of a run that does not work; None where it does."""
+    failure = view.failure
+    if view.phase is Phase.STOPPED and failure is None:
+        return "stopped", "plain", "it was stopped on request", _START_AGAIN, ""
+    if view.phase is Phase.STOPPED and failure is not None:
+        return "stopped", "bad", failure.cause or failure.text, failure.remedy or _START_AGAIN, failure.code
+    if view.phase is Phase.DEGRADED:
+        return "degraded", "bad", *_of_failure(failure)
+    if is_stalled(view) and view.unready is not None:
+        why, _, remedy = view.unready.removeprefix("stalled: ").partition("; ")
+        return "stalled", "bad", why, remedy, ""
+    return None
+
+
+_START_AGAIN = "start it again: it goes on from where the slot stands"
+
+
+def _of_failure(failure: LastError | None) -> tuple[str, str, str]:
+    if failure is None:
+        return "the last attempt failed", _TRIED_AGAIN, ""
+    return failure.cause or failure.text, failure.remedy or _TRIED_AGAIN, failure.code
+
+
+_TRIED_AGAIN = "nothing: it is tried again, with growing pauses, until it works"
+
+
+def _filling(view: View) -> str:
+    filled = [
+        index for index in view.indexes if index.building is not None or index.phase is not IndexPhase.LIVE
+    ]
+    names = ", ".join(index.name for index in filled[:3])
+    more = f" and {len(filled) - 3} more" if len(filled) > 3 else ""  # noqa: PLR2004 - as many as are named
+    left = [index.seconds_left for index in filled if index.seconds_left is not None]
+    about = f", about {duration(max(left))} left" if left and len(left) == len(filled) else ""
+    verb = "is" if len(filled) == 1 else "are"
+    return f"{len(filled)} of {len(view.indexes)} indexes {verb} being filled: {names}{more}{about}"
+
+
+def make_notices(view: View, history: History) -> Iterator[Notice]:
+    """Yield what a person should know or do, the slot first."""
+    if view.slot is not None:
+        yield from _slot_notices(view.slot, history)
+    for name, sink in view.secondary.items():
+        if sink.away is not None:
+            yield Notice(
+                f"the sink {name} is not written to: {sink.away}", "the other sinks go on; it catches up"
+            )
+        elif sink.deferred:
+            text = f"the sink {name} is behind: it lacks {documents_text(sink.deferred)}"
+            yield Notice(text, "nothing: they are written as fast as it takes them", "plain")
+    for index in view.indexes:
+        if index.error is not None:
+            yield Notice(f"{index.name}: {index.error}")
+        if index.quarantined:
+            yield Notice(
+                f"{index.name}: {documents_text(index.quarantined)} in quarantine: the cluster refused them",
+                f"see why with: headrace quarantine list {index.name}",
+            )
+    for warning in view.warnings:
+        yield Notice(warning, tone="plain")
+
+
+def _slot_notices(slot: SlotFacts, history: History) -> Iterator[Notice]:
+    if slot.lost:
+        yield Notice(
+            f"the slot {slot.name} is lost: {slot.why_lost}",
+            "headrace teardown, then headrace run; with on_gap = reseed a run does so itself",
+        )
+        return
+    room = history.room_seconds(slot)
+    if slot.wal_status == "unreserved":
+        yield Notice(
+            f"the slot {slot.name} may be lost at the server's next checkpoint",
+            "raise max_slot_wal_keep_size now (SELECT pg_reload_conf()), and let the run catch up",
+        )
+    elif room is not None and room < LITTLE_ROOM_SECONDS:
+        yield Notice(
+            f"at the present rate the slot {slot.name} is lost in {duration(room)}",
+            "raise max_slot_wal_keep_size, or find out what holds the stream up",
+        )
