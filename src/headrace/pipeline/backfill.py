@@ -32,7 +32,7 @@ from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, places_beside
-from headrace.status.board import IndexBoard
+from headrace.status.index_board import IndexBoard
 from headrace.status.progress import Rate
 
 _LOG = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from headrace.errors import HeadraceError, Retry, retrying
 from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
+from headrace.pipeline.generation_messages import GenerationMessages
 from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded, why_built
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.inspection import Inspection
@@ -26,7 +27,7 @@ from headrace.sinks.opensearch import (
     MetaIndex,
     PipelineState,
 )
-from headrace.status.board import IndexBoard, IndexPhase
+from headrace.status.index_board import IndexBoard
 
 _DROP_SECONDS = 60.0
 _LOOK_SECONDS = 30.0
@@ -60,14 +61,13 @@ class GenerationLog:
         self.as_of = as_of
         self._meta = meta
         self._requests = requests
-        self._board = board
+        self._messages = GenerationMessages(board, inspection.project)
         self._inspection = inspection
         self._indexes = tuple(inspection.project.specs)
         self._keep = keep
         self._to_drop: list[GenerationState] = []
         self._to_drop_since = 0.0
         self._finished: set[str] = set()
-        self._faults: Mapping[str, str] = {}
         self._watch = GenerationMonitor(manager, _LOOK_SECONDS)
 
     @property
@@ -129,10 +129,10 @@ class GenerationLog:
         for index in self._indexes:
             state = state.changed(self.manager.make(index, self.as_of, joined))
             self.state = state
-            self._board.report.info(f"{index}: builds {state.of(index)[-1].generation}: none is complete yet")
+            self._messages.report_building(state.of(index)[-1], "none is complete yet")
         self._save(state)
         for index in self._indexes:
-            self.show(index)
+            self._messages.show(index, self.state)
 
     def take_up(
         self,
@@ -157,7 +157,7 @@ class GenerationLog:
             generation for generation in state.generations if generation.index in self._indexes
         )
         seen = self.manager.look(existing)
-        self._report_altered(seen.altered)
+        self._messages.report_altered(seen.altered)
         marked = self._freeze_broken(existing, published, drift, seen.lost)
         state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
         self.manager.renew(
@@ -174,7 +174,7 @@ class GenerationLog:
             if served is not None:
                 self.manager.serve(served)  # an operator may have removed the alias
             self.manager.drop_unknown(index, self.state.of(index))
-            self.show(index)
+            self._messages.show(index, self.state)
         self._forget(done)
 
     def take_up_offline(self, published: Mapping[str, int], drift: SchemaDrift) -> None:
@@ -289,20 +289,9 @@ class GenerationLog:
         if is_first:  # other indexes are of a deployment that was torn down
             self.manager.drop_unknown(generation.index, (*self.state.of(generation.index), *self._to_drop))
         self.manager.forget_progress(generation)
-        self._board.index(
-            generation.index,
-            documents=documents,
-            building=None,
-            documents_per_second=None,
-            seconds_left=None,
-            error=None,
-        )
-        self.show(generation.index)
-        project = self._inspection.project
-        self._board.report.done(f"{project.label}{project.prefix}{generation.index}: {documents:,} documents")
-        if before is not None and before.frozen:
-            name = f"{project.label}{generation.index}"
-            self._board.report.done(f"{name}: readers see {generation.generation}, which is followed again")
+        self._messages.clear_backfill(generation.index, documents)
+        self._messages.show(generation.index, self.state)
+        self._messages.report_complete(generation, documents, before)
 
     def freeze(self, generations: Collection[GenerationState], reason: str) -> None:
         """Freeze generations, so that the others can go on; no query runs."""
@@ -310,10 +299,7 @@ class GenerationLog:
         marked = [dataclasses.replace(generation, frozen=reason) for generation in generations]
         self._save(self.state.changed(*marked))
         for generation in marked:
-            what = "is not built" if generation.building else "is frozen, not kept"
-            label = self._inspection.project.label
-            self._board.report.warning(f"{label}{generation.index}: {generation.generation} {what}: {reason}")
-            self._board.index(generation.index, building=None, error=reason)
+            self._messages.warn_of_frozen(generation, reason)
 
     def freeze_replaced(self) -> list[GenerationState]:
         """Return, frozen, the generations whose index was replaced; checked twice a minute.
@@ -322,24 +308,10 @@ class GenerationLog:
         that does not answer.
         """
         self._watch.look(self.state.generations)
-        self._report_altered(self._watch.altered())
-        self._report_faults(self._watch.faults)
+        self._messages.report_altered(self._watch.altered())
+        self._messages.report_faults(self._watch.faults)
         lost = self._watch.lost(self.written)
         return [dataclasses.replace(generation, frozen=why) for generation, why in lost]
-
-    def _report_altered(self, altered: Collection[str]) -> None:
-        for what in altered:
-            self._board.report.warning(f"{self._inspection.project.label}{what}; set right")
-
-    def _report_faults(self, faults: Mapping[str, str]) -> None:
-        """Report aliases that an operator has altered; the next start sets them right."""
-        for index in self._faults.keys() - faults.keys():
-            self._board.index(index, error=None)
-        for index, fault in faults.items():
-            if self._faults.get(index) != fault:
-                self._board.report.warning(f"{self._inspection.project.label}{index}: {fault}")
-                self._board.index(index, error=fault)
-        self._faults = faults
 
     def rebuild(self, frozen: Collection[GenerationState]) -> None:
         """Freeze generations and build their indexes again; no query runs.
@@ -349,10 +321,10 @@ class GenerationLog:
         """
         self._reload()
         self.state = self.state.changed(*frozen)
-        self._warn_of(frozen)
+        self._messages.warn_of_rebuilding(frozen)
         for index in {generation.index for generation in frozen}:
             self._carry_out(index, plan_from_files(self.state.of(index), self.manager.hashes[index]))
-            self.show(index)
+            self._messages.show(index, self.state)
         self._save(self.state)
         self.drop_unneeded()
 
@@ -365,29 +337,6 @@ class GenerationLog:
         while self._to_drop:
             self.manager.drop(self._to_drop[0])
             del self._to_drop[0]
-
-    def show(self, index: str) -> None:
-        """Show the state of an index on the board."""
-        served, generations = self.state.served(index), self.state.of(index)
-        building = next(
-            (
-                generation.generation
-                for generation in generations
-                if generation.building and generation.followed
-            ),
-            None,
-        )
-        if served is not None:
-            phase = IndexPhase.LIVE if served.followed else IndexPhase.BACKFILLING
-            error = f"what readers see is frozen: {served.frozen}" if served.frozen else None
-            self._board.index(
-                index, phase=phase, generation=served.generation, building=building, error=error
-            )
-        elif generations:
-            backfilling = IndexPhase.BACKFILLING
-            self._board.index(
-                index, phase=backfilling, generation=generations[-1].generation, building=building
-            )
 
     def _freeze_broken(
         self,
@@ -412,7 +361,7 @@ class GenerationLog:
             dataclasses.replace(generation, frozen=reasons.get(generation.generation) or generation.frozen)
             for generation in existing
         )
-        self._warn_of(
+        self._messages.warn_of_rebuilding(
             [
                 generation
                 for generation in marked
@@ -429,21 +378,12 @@ class GenerationLog:
             return "a table had left the publication, its changes are lost"
         return "; ".join(dict.fromkeys(change.what for change in drift.wrong if change.concerns(usage)))
 
-    def _warn_of(self, frozen: Collection[GenerationState]) -> None:
-        """Warn why an index that readers see is built again."""
-        for generation in frozen:
-            if generation.published:
-                self._board.report.warning(
-                    f"{self._inspection.project.label}{generation.index}: {generation.frozen}; "
-                    "backfilling again"
-                )
-
     def _forget(self, done: Sequence[ControlRequest]) -> None:
         for request in done:
             for attempt in retrying():
                 with attempt:
                     self._requests.done(request)
-            self.show(request.index)
+            self._messages.show(request.index, self.state)
 
     def _carry_out_request(self, request: ControlRequest) -> bool:
         """Carry out a request; return whether to remove it, because it is done or can never be."""
@@ -451,8 +391,7 @@ class GenerationLog:
             step = apply_request(self.state.of(request.index), self.manager.hashes[request.index], request)
             self._carry_out(request.index, step)
         except HeadraceError as error:
-            self._board.report.warning(f"{request.kind} {request.index}: {error}")
-            self._board.index(request.index, error=error.cause)
+            self._messages.report_failed(request, error)
             return error.retry is not Retry.BACK_OFF
         return True
 
@@ -460,14 +399,12 @@ class GenerationLog:
         self._mark_to_drop(step.drop)
         if step.serve is not None:
             self._serve(step.serve)
-            self._board.report.done(f"{index}: readers see {step.serve.generation}")
+            self._messages.report_served(step.serve)
         if step.make:
             why = why_built(self.state.of(index), step.request)
             made = self.manager.make(index, self.as_of, self.state.reached, step.request)
             self.state = self.state.changed(made)
-            self._board.report.info(
-                f"{self._inspection.project.label}{index}: builds {made.generation}: {why}"
-            )
+            self._messages.report_building(made, why)
 
     def _serve(self, generation: GenerationState) -> None:
         """Swap the alias and note that; superseded generations wait to be dropped."""

@@ -34,7 +34,7 @@ from headrace.sinks.opensearch.generations import FoundIndex
 from headrace.sinks.opensearch.settings import adjust, required_settings
 from headrace.sinks.opensearch.shard_history import Identity, completed, is_another
 from headrace.sinks.plain import PlainGenerations
-from headrace.status.board import IndexBoard
+from headrace.status.index_board import IndexBoard
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ import dataclasses
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.model import Lsn, TableName
@@ -22,10 +21,10 @@ from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import OPENSEARCH, Project
 from headrace.pipeline.retained_generations import inspect_retained
 from headrace.pipeline.schema_drift import SchemaDrift
+from headrace.pipeline.sink_probe import SinkProbe
 from headrace.pipeline.stream.deferred_work import CatchUp
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection
-from headrace.reporter import Reporter
 from headrace.sinks.opensearch import (
     Client,
     ControlRequests,
@@ -41,29 +40,12 @@ from headrace.sinks.plain import PlainGenerations
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
 from headrace.status.board import StatusBoard
+from headrace.status.index_board import SecondaryIndexBoard
 
 _REQUEST_SECONDS = 10.0
 _PROBE_SECONDS = 5.0
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 5.0, 600.0
 _PUBLISH_SECONDS = 30.0
 """Pause before complete generations are served again, where the sink did not answer."""
-
-
-class _Board:
-    """The part of the status board that shows the indexes of one sink."""
-
-    def __init__(self, board: StatusBoard, sink: str) -> None:
-        self._board = board
-        self._sink = sink
-
-    @property
-    def report(self) -> Reporter:
-        """The reporter of the board."""
-        return self._board.report
-
-    def index(self, name: str, **changes: Any) -> None:
-        """Change fields of an index's `IndexStatus`."""
-        self._board.secondary_index(self._sink, name, **changes)
 
 
 class SecondarySink:
@@ -91,10 +73,12 @@ class SecondarySink:
         self._project = project
         self._endpoints = endpoints
         self._board = board
+        self._indexes = SecondaryIndexBoard(board, self.name)
         self._max_deferred = max_deferred
         self._state_client = state
         self._client = Client(_with_timeout(endpoints, _REQUEST_SECONDS), read_attempts=2)
-        self._probe = Client(_with_timeout(endpoints, _PROBE_SECONDS), read_attempts=1)
+        self._quick_client = Client(_with_timeout(endpoints, _PROBE_SECONDS), read_attempts=1)
+        self._probe = SinkProbe(self._quick_client)
         self._meta = MetaIndex(state, project.slot, project.state_prefix)
         self._lease: Lease | None = None
         self._state: PipelineState | None = None
@@ -102,10 +86,8 @@ class SecondarySink:
         self._complete: list[tuple[GenerationState, int]] = []
         self._notes = SecondarySinkNotes(state, project.slot, project.state_prefix)
         self._overflowed, self._keys_lost = threading.Event(), threading.Event()
-        self._pause, self._next = _SHORTEST_PAUSE, 0.0
+        self._publish_from = 0.0
         self._warned = ""
-        self._answered = threading.Event()
-        self._prober_thread = self._new_prober()
         self._watch: GenerationMonitor | None = None
 
     @property
@@ -128,7 +110,7 @@ class SecondarySink:
         """Release the leases and close the connections."""
         self._release()
         self._client.close()
-        self._probe.close()
+        self._quick_client.close()
 
     def inspect(self, connection: Connection, inspection: Inspection) -> Inspection:
         """Add the retained generations of this sink to an inspection, where the sink answers."""
@@ -137,7 +119,7 @@ class SecondarySink:
             return inspection
         own = inspection.project.of_sink(self.name)
         try:
-            self._probe.product()
+            self._quick_client.product()
             generations = Generations(self._client, own.prefix)
             variant = dataclasses.replace(inspection, project=own)
             inspected, self._state = inspect_retained(
@@ -185,20 +167,19 @@ class SecondarySink:
         if self._state is None:
             self._state = self._load_state()
         own = dataclasses.replace(inspection, project=inspection.project.of_sink(self.name))
-        board = _Board(self._board, self.name)
         plain = PlainGenerations(self._state.generations) if self.is_plain else None
         manager = GenerationManager(
-            own, self._endpoints, self._client, board, state=self._state_client, generations=plain
+            own, self._endpoints, self._client, self._indexes, state=self._state_client, generations=plain
         )
         requests = ControlRequests(self._state_client, self._project.slot, self._project.state_prefix)
         self.generation_log = GenerationLog(
-            self._state, manager, self._meta, requests, board, inspection=own, as_of=as_of, keep=0
+            self._state, manager, self._meta, requests, self._indexes, inspection=own, as_of=as_of, keep=0
         )
         self._watch = None if self.is_plain else GenerationMonitor(manager)
         self.generation_log.freeze_unknown()
         self._state = None
         for index in own.project.specs:
-            board.index(index)
+            self._indexes.index(index)
         if self.is_plain:  # it cannot list the documents that would have to be renewed
             self.generation_log.take_up_offline(published, drift)
             drift = SchemaDrift()
@@ -211,7 +192,8 @@ class SecondarySink:
             self._leave_alone(error)
             self.generation_log.take_up_offline(published, drift)
         else:
-            self.ready, self._pause, self._next, self._warned = True, _SHORTEST_PAUSE, 0.0, ""
+            self.ready, self._publish_from, self._warned = True, 0.0, ""
+            self._probe.reset()
             self._board.secondary(self.name, away=None)
 
     def work(self, primary: PipelineState) -> Work | None:
@@ -231,13 +213,9 @@ class SecondarySink:
     def beside(self, spark: LocalSpark, work: Work, job_gate: JobGate, rate: BackfillRate) -> Iterator[None]:
         """Run the sink's backfill and write its deferred documents, while this is entered."""
         assert self.generation_log is not None
-        building = (
-            [generation for generation in self.generation_log.building if generation in self.written]
-            if self.ready
-            else []
-        )
-        board = _Board(self._board, self.name)
-        backfill = Backfill(spark, work, building, board, snapshot=None, rate=rate, job_gate=job_gate)
+        written = self.written if self.ready else []
+        building = [generation for generation in self.generation_log.building if generation in written]
+        backfill = Backfill(spark, work, building, self._indexes, snapshot=None, rate=rate, job_gate=job_gate)
         self._complete = []
         with CatchUp(work, self._show_deferred, self._keys_lost.set), backfill:
             self._backfill = backfill
@@ -260,14 +238,7 @@ class SecondarySink:
             return failed or self.generation_log.must_drop
         if self.is_plain:
             return self._is_served(primary)
-        if self._answered.is_set():
-            self._answered.clear()
-            return True
-        if time.monotonic() >= self._next and not self._prober_thread.is_alive():
-            self._next = time.monotonic() + self._pause
-            self._prober_thread = self._new_prober()
-            self._prober_thread.start()
-        return False
+        return self._probe.look()
 
     def apply(
         self, inspection: Inspection, as_of: Lsn, primary: PipelineState, failed: BackfillFailure | None
@@ -369,7 +340,7 @@ class SecondarySink:
                 self._board.report.warning(
                     f"{self._project.label}{generation.index}: its alias led elsewhere and is set right"
                 )
-            _Board(self._board, self.name).index(generation.index, error=error)
+            self._indexes.index(generation.index, error=error)
         self._watch.look(self.written)
 
     def _load_state(self) -> PipelineState:
@@ -386,9 +357,11 @@ class SecondarySink:
         """Wait until the sink answers, and take its leases."""
         if self.is_plain:
             return
-        self._probe.wait_until_ready(_PROBE_SECONDS)
+        self._quick_client.wait_until_ready(_PROBE_SECONDS)
         if self._lease is None:
-            lease = Lease(self._probe, self._project.slot, self._project.prefix, [*self._project.specs])
+            lease = Lease(
+                self._quick_client, self._project.slot, self._project.prefix, [*self._project.specs]
+            )
             lease.__enter__()
             self._lease = lease
 
@@ -404,30 +377,21 @@ class SecondarySink:
         """Whether the primary serves every index; a plain sink is compared with it."""
         return all(primary.served(index) is not None for index in self._project.specs)
 
-    def _wait_until_it_answers(self) -> None:
-        """Note that the sink answers; runs in a thread, because a cluster may hang."""
-        with contextlib.suppress(HeadraceError):
-            self._probe.wait_until_ready(0.0)
-            self._answered.set()
-
-    def _new_prober(self) -> threading.Thread:
-        return threading.Thread(target=self._wait_until_it_answers, name="headrace probing", daemon=True)
-
     def _publish(self) -> None:
         """Serve complete generations; after a failure only once a pause is over."""
         assert self.generation_log is not None
         if self._backfill is not None:
             self._complete += self._backfill.completed()
-        if time.monotonic() >= self._next:
+        if time.monotonic() >= self._publish_from:
             self.generation_log.prepare([generation for generation, _ in self._complete])
-        while self._complete and time.monotonic() >= self._next:
+        while self._complete and time.monotonic() >= self._publish_from:
             try:
                 self.generation_log.complete(*self._complete[0])
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
                     self._leave_alone(error)
                 else:
-                    self._next = time.monotonic() + _PUBLISH_SECONDS
+                    self._publish_from = time.monotonic() + _PUBLISH_SECONDS
                 return
             del self._complete[0]
 
@@ -439,8 +403,7 @@ class SecondarySink:
     def _leave_alone(self, error: HeadraceError) -> None:
         """Do not ask the sink for a while, and warn once."""
         self.ready = False
-        self._next = time.monotonic() + self._pause
-        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        self._probe.wait_longer()
         self._board.secondary(self.name, away=str(error))
         if str(error) != self._warned:
             self._warned = str(error)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
@@ -72,19 +72,6 @@ class IndexStatus:
     stored_bytes: int | None = None
     served_since: float | None = None
     verified: str | None = None
-
-
-class IndexBoard(Protocol):
-    """Takes the status of indexes."""
-
-    @property
-    def report(self) -> Reporter:
-        """The reporter that gets messages about what happens."""
-        ...
-
-    def index(self, name: str, **changes: Any) -> None:
-        """Change fields of one index's `IndexStatus`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
