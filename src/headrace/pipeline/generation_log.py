@@ -203,6 +203,10 @@ class GenerationLog:
         )
         self.state = dataclasses.replace(self.state, generations=tuple(generations))
 
+    def read_requests(self) -> list[ControlRequest]:
+        """Read the control requests that are not carried out yet."""
+        return self._requests.read(self._indexes)
+
     def carry_out(self, requests: Sequence[ControlRequest]) -> None:
         """Carry out control requests while no query runs.
 

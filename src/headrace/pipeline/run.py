@@ -8,18 +8,20 @@ goes on with the ranges that are left.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from headrace.capture.signals import SignalFiles
 from headrace.config.deployment import OnGap
-from headrace.errors import BACKFILL_AGAIN, ErrorGroup, HeadraceError, Kind, Retry, retrying
+from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry, retrying
 from headrace.model.failpoints import reach
-from headrace.pipeline.backfill import Backfill, BackfillRate, Backfills
-from headrace.pipeline.continuity import GapError, check_continuity, check_promoted
+from headrace.pipeline.continuity import GapError
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.generation_log import GenerationLog
+from headrace.pipeline.health_monitor import HealthMonitor
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import Project
 from headrace.pipeline.run_phases import TRANSITIONS, PhaseOutcome, RunPhase
@@ -27,19 +29,14 @@ from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDrift
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.start import SavedState, Start, check_cluster
 from headrace.pipeline.stopping import Stopping
-from headrace.pipeline.stream.deferred_work import DeferredWork
-from headrace.pipeline.stream.documents_query import DocumentsQuery
-from headrace.pipeline.stream.documents_source import Following
-from headrace.pipeline.supervisor import QueryEnd, RunContext, RunningQuery, Supervisor, needs_of, settle
+from headrace.pipeline.supervisor import QueryEnd, Supervisor, settle
 from headrace.pipeline.wal_budget import SlotReleased, WalBudget
-from headrace.pipeline.worker.plan import Endpoints, Work
+from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
-from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import drop_slot, read_slot
-from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, MetaIndex, PipelineState
+from headrace.sinks.opensearch import Client, PipelineState
 from headrace.sinks.opensearch.lease import Lease, holder_of
-from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_spark, master_of
 from headrace.spark.settings import is_local
 from headrace.status.board import StatusBoard
@@ -114,7 +111,7 @@ class PipelineRun:
         options: RunOptions,
         on_live: Callable[[], None] = lambda: None,
     ) -> None:
-        self._project = project
+        self._project = project = _with_on_gap(project, options.on_gap)
         self._endpoints = endpoints
         self._board = board
         self._stopping = stopping
@@ -122,22 +119,17 @@ class PipelineRun:
         self._on_live = on_live
         self._held = contextlib.ExitStack()
         self._client = Client(endpoints.sink)
-        self._meta = MetaIndex(self._client, project.slot, project.prefix)
-        self._requests = ControlRequests(self._client, project.slot, project.prefix)
         self._secondary_sinks = SecondarySinks(project, endpoints, self._client, board)
         self._exported = HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes)
-        self._reseeds = (options.on_gap or project.deployment.source.on_gap) == "reseed"
+        self._reseeds = project.deployment.source.on_gap == "reseed"
         self._budget = WalBudget(project.deployment.source, board, releases=self._reseeds)
         self._starter = Start(
             project,
             endpoints,
             self._client,
-            self._meta,
-            requests=self._requests,
+            board,
             secondary_sinks=self._secondary_sinks,
-            board=board,
             exported=self._exported,
-            reseeds=self._reseeds,
         )
         self._lease: Lease | None = None
         self._announced = False
@@ -249,75 +241,15 @@ class PipelineRun:
         if self._stopping.is_set():
             return PhaseOutcome.STOP
         self._query_began = time.monotonic()
-        self._ending = ending = self._run_query()
+        supervisor = self._supervisor()
+        self._drift = supervisor.drift
+        self._ending = ending = supervisor.run(self._spark)
         if ending.failure is None:
             return PhaseOutcome.CHANGE if ending.again else PhaseOutcome.STOP
         self._failure = self._drift.explain(ending.failure)
-        if self._failure.kind in _FROM_ONE_GENERATION and self._has_unread():
+        if self._failure.kind in _FROM_ONE_GENERATION and supervisor.has_unread():
             return PhaseOutcome.UNREAD_FAILED
         return PhaseOutcome.FAILED
-
-    def _run_query(self) -> QueryEnd:
-        """Run one query with the work beside it, until something must be done without it."""
-        written, state = self._generation_log.written, self._generation_log.state
-        works = self._secondary_sinks.works(state)
-        work = self._generation_log.manager.work(written)
-        if works:
-            work = Work(work.plan, work.endpoints, works)
-        following = Following(
-            self._project.slot,
-            self._project.publication,
-            needs_of(self._catalog, self._generation_log, self._secondary_sinks),
-            state.place(),
-            state.applied,
-            deferred=state.ahead is not None,
-        )
-        to_fill = self._generation_log.building
-        if to_fill:
-            self._board.apply_event(Event.BACKFILLING)
-
-        def backfill(work: Work, generations: Sequence[GenerationState]) -> Backfill:
-            return Backfill(
-                self._spark,
-                work,
-                generations,
-                self._board,
-                snapshot=self._exported,
-                rate=self._rate(),
-                job_gate=job_gate,
-            )
-
-        query = DocumentsQuery(self._spark.session, work, following, self._spark.scratch)
-        job_gate = JobGate(lambda: self._generation_log.is_read, query.batch_seconds)
-        self._drift = self._catalog.watch()
-        try:
-            with (
-                DeferredWork(self._spark.session, work, job_gate) as beside,
-                Backfills(backfill) as backfills,
-                self._secondary_sinks.beside(self._spark, works, job_gate, self._rate()),
-            ):
-                backfills.begin(work, to_fill)
-                running = RunningQuery(
-                    query,
-                    self._generation_log,
-                    self._catalog,
-                    self._drift,
-                    following.needs,
-                    beside=beside,
-                    backfills=backfills,
-                    job_gate=job_gate,
-                )
-                return Supervisor(self._context(), running).run()
-        except HeadraceError as error:
-            if error.kind not in ALTERED or not self._has_unread():
-                raise
-            return QueryEnd(error)  # it may concern only generations that nobody reads
-        finally:
-            query.stop()
-
-    def _rate(self) -> BackfillRate:
-        limits = self._project.deployment.backfill
-        return BackfillRate(limits.rows_per_second, limits.connections)
 
     def _change_plan(self) -> PhaseOutcome:
         """Do what is not possible beside a query; every batch is applied."""
@@ -347,9 +279,6 @@ class PipelineRun:
         for attempt in retrying():
             with attempt:
                 self._generation_log.note_partitions(drift.emptied, drift.baseline.to_text())
-
-    def _has_unread(self) -> bool:
-        return bool(self._generation_log.unread or self._secondary_sinks.unread())
 
     def _drop_unread(self) -> PhaseOutcome:
         with contextlib.suppress(HeadraceError):  # what fails is left to the next start
@@ -458,51 +387,52 @@ class PipelineRun:
         settle(self._project, self._endpoints, self._board.report, is_same_server=is_same_server)
         return PhaseOutcome.DONE
 
-    def _context(self) -> RunContext:
-        return RunContext(
+    def _supervisor(self) -> Supervisor:
+        return Supervisor(
             self._project,
-            self._endpoints,
             self._board,
             self._stopping,
-            self._requests,
-            self._secondary_sinks,
-            self._exported,
-            self._lock,
-            self._lease,
-            self._budget,
-            self._live,
+            self._catalog,
+            self._generation_log,
+            secondary_sinks=self._secondary_sinks,
+            exported=self._exported,
+            lease=self._lease,
+            monitor_health=self._monitor_health,
+            on_live=self._announce,
         )
 
-    def _live(self, building: bool) -> None:
-        self._board.mark_following()
-        if building:
-            return
-        self._board.apply_event(Event.FOLLOWING)
+    def _monitor_health(self, drift: SchemaDriftMonitor, signals: SignalFiles) -> HealthMonitor:
+        return HealthMonitor(
+            self._endpoints,
+            self._project,
+            self._board,
+            self._lock,
+            catalog=drift,
+            budget=self._budget,
+            signals=signals,
+        )
+
+    def _announce(self) -> None:
+        """Report once that the run is live."""
         if not self._announced:
             self._announced = True
             self._board.report.done("live: following the log")
             self._on_live()
 
     def _check_still_continuous(self) -> PipelineState:
-        """Check that lock, server, slot and state belong together before the slot is read again."""
-        for attempt in retrying():
-            with attempt, self._stopping.interrupting(), connect(self._endpoints.database) as connection:
-                taken = self._lock.lost_to()
-                server = inspect_server(connection, self._endpoints.database)
-                slot = read_slot(connection, self._project.slot)
-                state = self._meta.load()
-                if state is not None:
-                    check_promoted(state, server)
-        if taken is not None:
-            raise taken
-        if state is None:
-            raise HeadraceError(
-                Kind.CONTINUITY, "the state of this deployment was deleted from the cluster", BACKFILL_AGAIN
-            )
-        check_continuity(state, server, slot)
-        return state
+        with self._stopping.interrupting():
+            return self._starter.check_still_continuous(self._lock)
 
 
 def _may_pass(error: HeadraceError, failures: int) -> bool:
     """Whether starting again can help: always where the error is retryable, else a few times."""
     return error.retry is Retry.BACK_OFF or (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS)
+
+
+def _with_on_gap(project: Project, on_gap: OnGap | None) -> Project:
+    """Return the project with the policy that a run was given."""
+    if on_gap is None:
+        return project
+    source = project.deployment.source.model_copy(update={"on_gap": on_gap})
+    deployment = project.deployment.model_copy(update={"source": source})
+    return dataclasses.replace(project, deployment=deployment)

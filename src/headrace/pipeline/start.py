@@ -12,10 +12,18 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, ErrorGroup, HeadraceError, Kind, retrying
 from headrace.model import format_lsn
 from headrace.model.failpoints import reach
-from headrace.pipeline.continuity import GapError, check_begun, check_origin, is_made_by, new_state
+from headrace.pipeline.continuity import (
+    GapError,
+    check_begun,
+    check_continuity,
+    check_origin,
+    check_promoted,
+    is_made_by,
+    new_state,
+)
 from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager
@@ -30,7 +38,9 @@ from headrace.postgres.connection import Connection, connect
 from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.identity import read_identities
+from headrace.postgres.locks import SlotLock
 from headrace.postgres.publication import read_memberships, read_publication
+from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import ExportedSlot, drop_slot, read_slot
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import (
@@ -68,9 +78,7 @@ class Start:
 
     Args:
         client: client of the cluster that keeps the state.
-        meta: the index that keeps the state.
         exported: holds the slot's snapshot, which the backfill reads.
-        reseeds: whether a gap in the log leads to a reseed instead of ending the run.
 
     Attributes:
         gap: a gap that only reading the log has shown; the next `load` reseeds behind it.
@@ -81,25 +89,22 @@ class Start:
         project: Project,
         endpoints: Endpoints,
         client: Client,
-        meta: MetaIndex,
-        *,
-        requests: ControlRequests,
-        secondary_sinks: SecondarySinks,
         board: StatusBoard,
+        *,
+        secondary_sinks: SecondarySinks,
         exported: HeldSnapshot,
-        reseeds: bool,
     ) -> None:
         self.gap: GapError | None = None
         self._project = project
         self._endpoints = endpoints
         self._client = client
-        self._meta = meta
-        self._requests = requests
+        self._meta = MetaIndex(client, project.slot, project.prefix)
+        self._requests = ControlRequests(client, project.slot, project.prefix)
         self._secondary_sinks = secondary_sinks
         self._board = board
         self._exported = exported
-        self._reseeds = reseeds
-        self._reseeding = Reseeding(endpoints, meta, board, secondary_sinks, exported)
+        self._reseeds = project.deployment.source.on_gap == "reseed"
+        self._reseeding = Reseeding(endpoints, self._meta, board, secondary_sinks, exported)
 
     def inspect(self, connection: Connection) -> Inspection:
         """Inspect both servers.
@@ -127,6 +132,31 @@ class Start:
         requests = self._requests.read(self._project.specs)
         inspection, state = self._with_retained(connection, inspection, state)
         return SavedState(inspection, state, requests)
+
+    def check_still_continuous(self, lock: SlotLock) -> PipelineState:
+        """Check that lock, server, slot and state belong together before the slot is read again.
+
+        Returns the saved state.
+
+        Raises:
+            HeadraceError: SLOT_IN_USE: another Headrace has the lock. CONTINUITY or SLOT_LOST.
+        """
+        for attempt in retrying():
+            with attempt, connect(self._endpoints.database) as connection:
+                taken = lock.lost_to()
+                server = inspect_server(connection, self._endpoints.database)
+                slot = read_slot(connection, self._project.slot)
+                state = self._meta.load()
+                if state is not None:
+                    check_promoted(state, server)
+        if taken is not None:
+            raise taken
+        if state is None:
+            raise HeadraceError(
+                Kind.CONTINUITY, "the state of this deployment was deleted from the cluster", BACKFILL_AGAIN
+            )
+        check_continuity(state, server, slot)
+        return state
 
     def take_up(
         self, connection: Connection, saved: SavedState, running: contextlib.ExitStack

@@ -1,4 +1,4 @@
-"""Supervise a running query until it must end.
+"""Run a query with the work beside it, and supervise it until it must end.
 
 The supervisor serves complete generations to readers, carries out control requests and keeps the board up to
 date. It notices what ends the query: a failure, another process that took the slot, an altered table.
@@ -12,32 +12,31 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from headrace.capture.signals import SignalFiles
 from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
-from headrace.pipeline.backfill import BackfillFailure, Backfills
+from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate, Backfills
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
 from headrace.pipeline.project import Project
-from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDriftMonitor
+from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery
-from headrace.pipeline.wal_budget import WalBudget
-from headrace.pipeline.worker.plan import Endpoints
+from headrace.pipeline.stream.documents_source import Following
+from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection, connect
-from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import advance_slot
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import (
     ControlRequest,
-    ControlRequests,
     Counters,
     DeferredKeys,
     GenerationState,
@@ -45,6 +44,7 @@ from headrace.sinks.opensearch import (
 )
 from headrace.sinks.opensearch.lease import Lease
 from headrace.spark.jobs import JobGate
+from headrace.spark.session import LocalSpark
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 
@@ -77,45 +77,27 @@ class QueryEnd:
 
 @dataclass(frozen=True, slots=True)
 class RunningQuery:
-    """A query, what it is planned for, and the jobs beside it.
-
-    Attributes:
-        generation_log: holds the generations that the query writes.
-        known: the catalog that the plan was made for.
-        altered: watches what changed in the catalog since.
-        needs: what the plan needs of the log, as the query was started with.
-    """
+    """A query and the work beside it, which all have the same plan."""
 
     query: DocumentsQuery
-    generation_log: GenerationLog
-    known: CatalogBaseline
-    altered: SchemaDriftMonitor
-    needs: Needs
-    _: KW_ONLY
     beside: DeferredWork
     backfills: Backfills
     job_gate: JobGate
 
+    def failure(self) -> HeadraceError | None:
+        """Return why the query or the writing of deferred documents has ended; None while both go on."""
+        if not self.query.active:
+            return self.query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
+        return self.beside.failure()
 
-@dataclass(frozen=True, slots=True)
-class RunContext:
-    """What stays the same from one query of a run to the next.
+    def change(self, work: Work, stopping: Stopping) -> Lsn | None:
+        """Give everything a new plan; return the first position that the query reads with it.
 
-    Attributes:
-        live: called once the query has begun; its argument is whether any generation is still backfilled.
-    """
-
-    project: Project
-    endpoints: Endpoints
-    board: StatusBoard
-    stopping: Stopping
-    requests: ControlRequests
-    secondary_sinks: SecondarySinks
-    exported: HeldSnapshot
-    lock: SlotLock
-    lease: Lease | None
-    budget: WalBudget
-    live: Callable[[bool], None]
+        Returns None where the query ended before it took the plan.
+        """
+        self.beside.change(work)
+        self.backfills.change(work)
+        return self.query.change(work, stopping)
 
 
 def needs_of(known: CatalogBaseline, generation_log: GenerationLog, secondary_sinks: SecondarySinks) -> Needs:
@@ -128,112 +110,186 @@ def needs_of(known: CatalogBaseline, generation_log: GenerationLog, secondary_si
 
 
 class Supervisor:
-    """Supervises one running query; used from the main thread."""
+    """Supervises one query; used from the main thread.
 
-    def __init__(self, context: RunContext, running: RunningQuery) -> None:
-        self._context = context
-        self._running = running
-        self._generation_log = running.generation_log
+    Args:
+        catalog: the catalog that the query is planned for.
+        generation_log: holds the generations that the query writes.
+        exported: holds the slot's snapshot, which the backfill reads.
+        lease: the lease of the cluster that keeps the state.
+        monitor_health: makes the monitor that looks at both servers while the query runs.
+        on_live: called when the stream follows and every index is complete; perhaps more than once.
+
+    Attributes:
+        drift: what changed in the catalog since the query began.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        board: StatusBoard,
+        stopping: Stopping,
+        catalog: CatalogBaseline,
+        generation_log: GenerationLog,
+        *,
+        secondary_sinks: SecondarySinks,
+        exported: HeldSnapshot,
+        lease: Lease | None,
+        monitor_health: Callable[[SchemaDriftMonitor, SignalFiles], HealthMonitor],
+        on_live: Callable[[], None],
+    ) -> None:
+        self.drift = catalog.watch()
+        self._project = project
+        self._board = board
+        self._stopping = stopping
+        self._catalog = catalog
+        self._generation_log = generation_log
+        self._secondary_sinks = secondary_sinks
+        self._exported = exported
+        self._lease = lease
+        self._monitor_health = monitor_health
+        self._on_live = on_live
+        self._needs = needs_of(catalog, generation_log, secondary_sinks)
         self._complete: list[tuple[GenerationState, int]] = []
         self._next_read = 0.0
 
-    def run(self) -> QueryEnd:
-        """Supervise the query while it runs; return why it must end.
+    def run(self, spark: LocalSpark) -> QueryEnd:
+        """Run the query with the work beside it, until something must be done without it.
+
+        Raises:
+            HeadraceError: as for `supervise`; a table was altered that generations with readers need.
+        """
+        generation_log, state = self._generation_log, self._generation_log.state
+        limits = self._project.deployment.backfill
+        rate = BackfillRate(limits.rows_per_second, limits.connections)
+        works = self._secondary_sinks.works(state)
+        work = generation_log.manager.work(generation_log.written)
+        if works:
+            work = Work(work.plan, work.endpoints, works)
+        following = Following(
+            self._project.slot,
+            self._project.publication,
+            self._needs,
+            state.place(),
+            state.applied,
+            deferred=state.ahead is not None,
+        )
+        to_fill = generation_log.building
+        if to_fill:
+            self._board.apply_event(Event.BACKFILLING)
+
+        def backfill(work: Work, generations: Sequence[GenerationState]) -> Backfill:
+            return Backfill(
+                spark, work, generations, self._board, snapshot=self._exported, rate=rate, job_gate=job_gate
+            )
+
+        query = DocumentsQuery(spark.session, work, following, spark.scratch)
+        job_gate = JobGate(lambda: generation_log.is_read, query.batch_seconds)
+        try:
+            with (
+                DeferredWork(spark.session, work, job_gate) as beside,
+                Backfills(backfill) as backfills,
+                self._secondary_sinks.beside(spark, works, job_gate, rate),
+            ):
+                backfills.begin(work, to_fill)
+                return self.supervise(RunningQuery(query, beside, backfills, job_gate))
+        except HeadraceError as error:
+            if error.kind not in ALTERED or not self.has_unread():
+                raise
+            return QueryEnd(error)  # it may concern only generations that nobody reads
+        finally:
+            query.stop()
+
+    def has_unread(self) -> bool:
+        """Whether the query writes generations that nobody reads, which it can go on without."""
+        return bool(self._generation_log.unread or self._secondary_sinks.unread())
+
+    def supervise(self, running: RunningQuery) -> QueryEnd:
+        """Look after a query while it runs; return why it must end.
 
         Raises:
             HeadraceError: SLOT_IN_USE: another Headrace took the slot while the server was away.
                 SCHEMA_CHANGED or REPLICA_IDENTITY: a table was altered. Any other error that keeps an index
                 without a served generation from being backfilled.
         """
-        context, running, generation_log = self._context, self._running, self._generation_log
-        query, backfills, stopping = running.query, running.backfills, context.stopping
+        query = running.query
         began, begun, live = time.monotonic(), False, False
-        with HealthMonitor(
-            context.endpoints,
-            context.project,
-            context.board,
-            context.lock,
-            catalog=running.altered,
-            budget=context.budget,
-            signals=query.signals,
-        ) as watch:
-            while not stopping.is_set():
-                if not query.active:
-                    unknown = HeadraceError(Kind.SPARK, "the query ended without a reason")
-                    return QueryEnd(query.failure() or unknown)
-                if (failure := running.beside.failure()) is not None:
+        with self._monitor_health(self.drift, query.signals) as watch:
+            while not self._stopping.is_set():
+                if (failure := running.failure()) is not None:
                     return QueryEnd(failure)
-                if context.lease is not None and (lost := context.lease.lost()) is not None:
+                if self._lease is not None and (lost := self._lease.lost()) is not None:
                     raise lost
-                self._publish()
-                context.board.staged(query.stages)
+                self._publish(running.backfills)
+                self._board.staged(query.stages)
                 begun = begun or query.begun() or time.monotonic() - began > _QUIET_SECONDS
                 if begun:
                     running.job_gate.begin()
                 if begun and not live:
                     live = self._report_live()
-                if (failed := backfills.failure()) is not None:
+                if (failed := running.backfills.failure()) is not None:
                     return self._handle_failed_backfill(failed)
                 if begun:
                     watch.look()
-                    if (ended := self._handle_requests()) is not None:
+                    if (ended := self._handle_requests(running)) is not None:
                         return ended
-                    live = live and not generation_log.building
-                stopping.wait(_LOOK_SECONDS)
+                    live = live and not self._generation_log.building
+                self._stopping.wait(_LOOK_SECONDS)
         return QueryEnd()
 
     def _report_live(self) -> bool:
         """Report whether the backfill is over; once readers see what is followed, a gap is closed."""
-        live = not self._generation_log.building
-        self._context.live(not live)
-        if live and self._generation_log.serves_all:
-            self._context.board.close_gap()
-        return live
+        self._board.mark_following()
+        if self._generation_log.building:
+            return False
+        self._board.apply_event(Event.FOLLOWING)
+        self._on_live()
+        if self._generation_log.serves_all:
+            self._board.close_gap()
+        return True
 
-    def _handle_requests(self) -> QueryEnd | None:
+    def _handle_requests(self, running: RunningQuery) -> QueryEnd | None:
         """Carry out control requests; return an end where that is only possible between two queries."""
         requests = self._read_requests()
         if replaced := self._generation_log.freeze_replaced():
             return QueryEnd(again=True, requests=requests, replaced=replaced)
-        secondary = self._context.secondary_sinks.look(self._generation_log.state)
-        if self._running.altered.moved or secondary:
+        secondary = self._secondary_sinks.look(self._generation_log.state)
+        if self.drift.moved or secondary:
             return QueryEnd(again=True, requests=requests, secondary=secondary)
-        if (requests or self._generation_log.must_drop) and not self.reloaded_plan(requests):
+        if (requests or self._generation_log.must_drop) and not self.reloaded_plan(running, requests):
             return QueryEnd(again=True, requests=requests)
         return None
 
-    def reloaded_plan(self, requests: Sequence[ControlRequest]) -> bool:
+    def reloaded_plan(self, running: RunningQuery, requests: Sequence[ControlRequest]) -> bool:
         """Give the running query a plan with the requested generations and without those to be dropped.
 
         Returns False where a new query is necessary for that. What was done for the requests then stays.
         """
-        if self._context.secondary_sinks or self._context.exported.slot is not None:
+        if self._secondary_sinks or self._exported.slot is not None:
             return False
         try:
-            return self._reload_plan(requests)
+            return self._reload_plan(running, requests)
         except Stopped:  # while waiting for the cluster; the query ends as usual
             return True
 
-    def _reload_plan(self, requests: Sequence[ControlRequest]) -> bool:
-        running, generation_log, stopping = self._running, self._generation_log, self._context.stopping
+    def _reload_plan(self, running: RunningQuery, requests: Sequence[ControlRequest]) -> bool:
+        generation_log, stopping = self._generation_log, self._stopping
         before = {generation.generation for generation in generation_log.building}
         # Only waits for the cluster are interruptible: a call to the JVM would leave half an answer behind.
         with stopping.interrupting():
             # Also without requests: a generation that leaves the plan must not be in the state.
             done = generation_log.apply(requests)
-        needs = needs_of(running.known, generation_log, self._context.secondary_sinks)
-        if generation_log.to_drop & before or needs != running.needs:
+        needs = needs_of(self._catalog, generation_log, self._secondary_sinks)
+        if generation_log.to_drop & before or needs != self._needs:
             return False
         work = generation_log.manager.work(generation_log.written)
-        running.beside.change(work)
-        running.backfills.change(work)
-        position = running.query.change(work, stopping)
+        position = running.change(work, stopping)
         if position is None or not self._is_noted(position):
             return not running.query.active  # the caller finds out why it ended
         if new := [
             generation for generation in generation_log.building if generation.generation not in before
         ]:
-            self._context.board.apply_event(Event.BACKFILLING)
+            self._board.apply_event(Event.BACKFILLING)
             running.backfills.begin(work, new)
         with stopping.interrupting():
             generation_log.forget(done)
@@ -249,13 +305,13 @@ class Supervisor:
         """
         deadline = time.monotonic() + _NOTED_SECONDS
         while not self._generation_log.covers(position):
-            if time.monotonic() > deadline or self._context.stopping.wait(_NOTED_POLL):
+            if time.monotonic() > deadline or self._stopping.wait(_NOTED_POLL):
                 return False
         return True
 
-    def _publish(self) -> None:
+    def _publish(self, backfills: Backfills) -> None:
         """Serve complete generations to readers; where the cluster does not answer, try again later."""
-        self._complete += self._running.backfills.completed()
+        self._complete += backfills.completed()
         if self._complete:
             self._generation_log.prepare([generation for generation, _ in self._complete])
         while self._complete:
@@ -267,9 +323,9 @@ class Supervisor:
                 return
             del self._complete[0]
         if not self._generation_log.building:
-            self._context.exported.close()
-        elif self._context.exported.close_if_due():
-            self._context.board.report.info(
+            self._exported.close()
+        elif self._exported.close_if_due():
+            self._board.report.info(
                 "the slot's snapshot is given up, so that VACUUM can go on; what is left is read as it is"
             )
 
@@ -277,7 +333,7 @@ class Supervisor:
         """Go on where readers have a generation of the index; else end the run."""
         if self._generation_log.state.served(failed.generation.index) is None:
             return QueryEnd(failed.error)
-        self._context.board.record_error(failed.error)
+        self._board.record_error(failed.error)
         return QueryEnd(again=True, failed=failed)
 
     def _read_requests(self) -> list[ControlRequest]:
@@ -286,7 +342,7 @@ class Supervisor:
             return []
         self._next_read = time.monotonic() + _REQUESTS_SECONDS
         with contextlib.suppress(HeadraceError):
-            return self._context.requests.read(self._context.project.specs)
+            return self._generation_log.read_requests()
         return []
 
 

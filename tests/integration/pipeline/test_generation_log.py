@@ -21,7 +21,7 @@ from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift
 from headrace.pipeline.stopping import Stopping
-from headrace.pipeline.supervisor import RunningQuery, Supervisor, needs_of
+from headrace.pipeline.supervisor import RunningQuery
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import connect, execute
 from headrace.reporter import LoggingReporter
@@ -393,20 +393,9 @@ def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(ground: Grou
     ground.orders.submit("stock", "reindex")
     query: Any = Interrupted(stopping)
     beside: Any = Changed()
-    running = RunningQuery(
-        query,
-        ground.generation_log,
-        known,
-        known.watch(),
-        needs_of(known, ground.generation_log, run._secondary_sinks),
-        beside=beside,
-        backfills=beside,
-        job_gate=JobGate(),
-    )
-    unlocked: Any = None
-    run._lock = unlocked
-    supervisor = Supervisor(run._context(), running)
-    assert not supervisor.reloaded_plan(ground.ordered()), "the query is ended"
+    running = RunningQuery(query, beside, beside, JobGate())
+    run._catalog, run._generation_log = known, ground.generation_log
+    assert not run._supervisor().reloaded_plan(running, ground.ordered()), "the query is ended"
     assert query.answered
     assert stopping.is_set()
     assert len(ground.ordered()) == 1, "the next start carries it out"

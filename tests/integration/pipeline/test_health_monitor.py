@@ -25,7 +25,7 @@ from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
 from headrace.pipeline.stopping import Stopping
-from headrace.pipeline.supervisor import RunningQuery, Supervisor
+from headrace.pipeline.supervisor import RunningQuery
 from headrace.pipeline.wal_budget import WalBudget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect, execute
@@ -185,10 +185,23 @@ class NothingParked:
         return None
 
 
+@dataclass
+class PlannedCatalog:
+    """Stands for the catalog of a plan that needs nothing of the log."""
+
+    drift: SchemaDriftMonitor
+
+    def watch(self) -> SchemaDriftMonitor:
+        return self.drift
+
+    def needs(self, _generations: object) -> dict[str, object]:
+        return {}
+
+
 class NothingBuilt:
     """Stands for generations that are all complete, and for the thread that would fill them."""
 
-    building = ()
+    building = written = ()
     must_drop = False
     state = None  # for secondary sinks, of which there are none
 
@@ -199,6 +212,9 @@ class NothingBuilt:
         pass
 
     serves_all = True
+
+    def read_requests(self) -> tuple[()]:
+        return ()
 
     def freeze_replaced(self) -> tuple[()]:
         return ()
@@ -215,15 +231,15 @@ def test_a_run_is_degraded_for_as_long_as_its_server_or_its_slot_is_away(
     board, stopping = watched.board, Stopping()
     run = PipelineRun(watched.project, watched.endpoints, board, stopping, options=RunOptions())
     query: Any = EndlessQuery(watched.signals)
+    catalog: Any = PlannedCatalog(watched.catalog)
     with ThreadPoolExecutor(1) as pool:
         nothing: Any = NothingBuilt()
         beside: Any = NothingParked()
-        unknown: Any = None
-        running = RunningQuery(
-            query, nothing, unknown, watched.catalog, {}, beside=beside, backfills=nothing, job_gate=JobGate()
-        )
+        run._catalog = catalog
+        run._generation_log = nothing
         run._lock = watched.lock
-        ended = pool.submit(Supervisor(run._context(), running).run)
+        running = RunningQuery(query, beside, nothing, JobGate())
+        ended = pool.submit(run._supervisor().supervise, running)
         try:
             assert until(lambda: board.view().lag_bytes is not None, 60)
             assert board.view().phase is Phase.LIVE
