@@ -49,7 +49,7 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
     else:
         found = (problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
         report.problems += sorted(found, key=_place)
-        report.add(error for error in inspection.problems if error.kind is not Kind.SLOT_LOST)
+        report.add(inspection.other_problems)
         report.problems += _server_warnings(inspection)
         report.add(inspection.setup.refused)
         report.add_outstanding(inspection.setup.outstanding)
@@ -58,14 +58,9 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
             report.steps += inspection.setup.steps
             report.proposed += inspection.setup.proposed
             report.coverage += inspection.coverage
-    gap = next(
-        (
-            _gap(error)
-            for error in (inspection.problems if inspection is not None else ())
-            if error.kind is Kind.SLOT_LOST
-        ),
-        None,
-    )
+    lost = None if inspection is None else inspection.slot_lost
+    # A gap has the remedy of a deployment's slot.
+    gap = None if lost is None else GapError(lost.kind, lost.cause)
     try:
         _check_sink(project, endpoints, inspection, report)
     except GapError as error:  # this error knows more about the slot
@@ -77,11 +72,6 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
         _report_gap(gap, report, reseeds=reseeds)
     for name, sink_endpoints in endpoints.secondary.items():
         _check_secondary(project.of_sink(name), sink_endpoints, report)
-
-
-def _gap(error: HeadraceError) -> GapError:
-    """Return the error with the remedy of a deployment's slot."""
-    return GapError(error.kind, error.cause)
 
 
 def _report_gap(gap: GapError, report: CheckReport, *, reseeds: bool) -> None:

@@ -76,18 +76,36 @@ class Inspection:
         """Return what the catalog holds about the columns that an index or retained generation reads."""
         return type_definitions(self.fingerprint, self.usage(name))
 
-    def errors(self) -> tuple[HeadraceError, ...]:
-        """Return all that keeps `run` from starting, the policy on replica identities included."""
-        bound = tuple(finding.error for finding in self.findings if finding.level == "error")
-        return (*bound, *self.problems, *self.setup.refused, *self.setup.outstanding)
+    @property
+    def slot_lost(self) -> HeadraceError | None:
+        """Why the slot is lost; None where it is not."""
+        return next((error for error in self.problems if error.kind is Kind.SLOT_LOST), None)
 
-    def raise_errors(self) -> None:
+    @property
+    def other_problems(self) -> tuple[HeadraceError, ...]:
+        """The problems beside a lost slot, which a run that reseeds starts with."""
+        return tuple(error for error in self.problems if error.kind is not Kind.SLOT_LOST)
+
+    def errors(self, *, reseeds: bool = False) -> tuple[HeadraceError, ...]:
+        """Return all that keeps `run` from starting, the policy on replica identities included.
+
+        Args:
+            reseeds: whether the run starts with a lost slot too.
+        """
+        bound = tuple(finding.error for finding in self.findings if finding.level == "error")
+        problems = self.other_problems if reseeds else self.problems
+        return (*bound, *problems, *self.setup.refused, *self.setup.outstanding)
+
+    def raise_errors(self, *, reseeds: bool = False) -> None:
         """Raise all errors, where there are any.
+
+        Args:
+            reseeds: as in `errors`.
 
         Raises:
             ErrorGroup: all errors.
         """
-        if errors := self.errors():
+        if errors := self.errors(reseeds=reseeds):
             raise ErrorGroup(errors)
 
     def carried(self) -> dict[TableName, frozenset[str]]:

@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import BACKFILL_AGAIN, ErrorGroup, HeadraceError, Kind, retrying
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, retrying
 from headrace.model import format_lsn
 from headrace.model.failpoints import reach
 from headrace.pipeline.continuity import (
@@ -113,11 +113,7 @@ class Start:
             ErrorGroup: what keeps the run from starting. A lost slot does not, where the run reseeds.
         """
         inspection = inspect(self._project, self._endpoints, connection)
-        wrong = [
-            error for error in inspection.errors() if not self._reseeds or error.kind is not Kind.SLOT_LOST
-        ]
-        if wrong:
-            raise ErrorGroup(tuple(wrong))
+        inspection.raise_errors(reseeds=self._reseeds)
         return inspection
 
     def load(self, connection: Connection, inspection: Inspection) -> SavedState:
