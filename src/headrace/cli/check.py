@@ -9,8 +9,7 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError
 from headrace.model.suggestion import some
-from headrace.pipeline.check import check
-from headrace.pipeline.check_report import CheckReport, Level
+from headrace.pipeline.check import CheckReport, Level, check
 from headrace.pipeline.project import error_list, open_loadable
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import render

@@ -9,8 +9,7 @@ from typing import Any, Self
 
 from headrace.config import deployment_of
 from headrace.errors import ErrorGroup
-from headrace.pipeline.check import check
-from headrace.pipeline.check_report import CheckReport
+from headrace.pipeline.check import CheckReport, check
 from headrace.pipeline.project import Project, open_project, project_of
 from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline

@@ -17,9 +17,8 @@ from headrace.model import Lsn, TableName
 from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
-from headrace.pipeline.inspection import Inspection
+from headrace.pipeline.inspection import Inspection, inspect_retained
 from headrace.pipeline.project import OPENSEARCH, Project
-from headrace.pipeline.retained_generations import inspect_retained
 from headrace.pipeline.schema_drift import SchemaDrift
 from headrace.pipeline.sink_probe import SinkProbe
 from headrace.pipeline.stream.deferred_work import CatchUp

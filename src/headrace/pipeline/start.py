@@ -27,10 +27,9 @@ from headrace.pipeline.continuity import (
 from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager
-from headrace.pipeline.inspection import Inspection, inspect
+from headrace.pipeline.inspection import Inspection, inspect, inspect_retained
 from headrace.pipeline.project import OPENSEARCH, Project
 from headrace.pipeline.reseeding import Reseeding, is_reseeding
-from headrace.pipeline.retained_generations import inspect_retained
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift, schema_changed
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.worker.plan import Endpoints

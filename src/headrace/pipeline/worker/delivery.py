@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation, Key, Lsn, key_of_id
@@ -232,3 +234,26 @@ class SinkConnection:
     def _open_plain(self) -> DocumentWriter:
         kind, options = self._plan.kind, self._work.endpoints.options
         return RelayWriter(**options) if kind == "stdout" else open_sink(kind, options)
+
+
+_Item = TypeVar("_Item")
+_LOOK = 50
+"""Items between two looks at the clock."""
+
+
+def limit_rate(
+    items: Iterable[_Item],
+    per_second: float | None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[_Item]:
+    """Yield the same items, no more than `per_second` on average; None: without a limit."""
+    if per_second is None:
+        yield from items
+        return
+    began = clock()
+    for number, item in enumerate(items, start=1):
+        yield item
+        if number % min(_LOOK, max(1, int(per_second))) == 0:
+            sleep(max(0.0, began + number / per_second - clock()))

@@ -16,10 +16,9 @@ from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName
 from headrace.model.failpoints import reach
 from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, halves, portion_of
-from headrace.pipeline.worker.delivery import Delivery, SinkConnection
+from headrace.pipeline.worker.delivery import Delivery, SinkConnection, limit_rate
 from headrace.pipeline.worker.failure_policy import UNAVAILABLE, FailurePolicy, WaitForSink
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.rate_limit import limit_rate
 from headrace.pipeline.worker.task import Task
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession

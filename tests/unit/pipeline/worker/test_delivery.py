@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.pipeline.worker.rate_limit import limit_rate
+from headrace.pipeline.worker.delivery import limit_rate
 
 
 class Clock:

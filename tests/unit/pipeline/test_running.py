@@ -12,7 +12,7 @@ import pytest
 
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.wait_service import WaitService
+from headrace.pipeline.running import WaitService
 from headrace.sinks.opensearch import PipelineState
 
 _STATE = PipelineState("1", 1, 1, "slot", "publication", "following", 0, 0)

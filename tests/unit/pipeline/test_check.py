@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from headrace.errors import Kind, LocatedError, Place
-from headrace.pipeline.check_report import problem
+from headrace.pipeline.check import problem
 
 
 @pytest.mark.parametrize(("kind", "shown"), [(Kind.SCHEMA, True), (Kind.CONFIG, False)])
