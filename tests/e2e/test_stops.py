@@ -120,6 +120,47 @@ def test_faults_of_the_stream_are_survived_and_a_new_slot_is_refused(
     )
 
 
+@pytest.mark.long
+def test_told_to_stop_while_it_waits_to_read_again(pipeline: Headrace) -> None:
+    """What is durable is confirmed, though the query that wrote it has failed."""
+    name, shop = pipeline.prefix.rstrip("_"), pipeline.shop
+    pipeline.start()
+    pipeline.wait_ready()
+    pipeline.converges()
+    with connect(shop.url) as connection:
+        source = psutil.Process(_source_process(connection, name))
+        with connect(shop.url, autocommit=False) as other:
+            execute(other, "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE")
+            execute(connection, "UPDATE users SET name = name || '!'")
+            [(end,)] = execute(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+            pipeline.wait_until(lambda: _waits_for_lock(connection), "did not read", 60)
+            source.suspend()  # it plans nothing more, and confirms nothing
+        pipeline.wait_until(lambda: _applied(pipeline) >= end, "did not note what it wrote", 60)
+        applied = _applied(pipeline)
+        assert pipeline.confirmed() < applied
+        source.kill()
+    pipeline.wait_until(
+        lambda: "starting the stream again" in pipeline.last_output(), "did not try again", 60
+    )
+    pipeline.terminate()
+    assert pipeline.confirmed() == applied
+    shop.run("UPDATE users SET name = name || '?'")
+    pipeline.start()
+    pipeline.wait_ready()
+    pipeline.converges()
+    pipeline.terminate()
+
+
+def _waits_for_lock(connection: Connection) -> bool:
+    return execute(connection, "SELECT count(*) > 0 FROM pg_locks WHERE NOT granted") == [(True,)]
+
+
+def _applied(pipeline: Headrace) -> int:
+    """The applied position that the status shows (bytes)."""
+    position: dict[str, int] | None = pipeline.status()["positions"]["applied"]
+    return 0 if position is None else position["bytes"]
+
+
 def _walsender(connection: Connection, slot: str) -> int | None:
     sql = """
         SELECT client_port FROM pg_replication_slots JOIN pg_stat_replication ON pid = active_pid

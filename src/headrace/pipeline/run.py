@@ -28,7 +28,7 @@ from headrace.pipeline.run_phases import TRANSITIONS, PhaseOutcome, RunPhase
 from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.start import SavedState, Start, check_cluster
-from headrace.pipeline.stopping import Stopping
+from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.supervisor import QueryEnd, Supervisor, settle
 from headrace.pipeline.wal_budget import SlotReleased, WalBudget
 from headrace.pipeline.worker.plan import Endpoints
@@ -165,9 +165,14 @@ class PipelineRun:
 
         Raises:
             HeadraceError: the phase failed, and the table has no phase that follows on that.
+            Stopped: a stop interrupted the phase, and the table has no phase that follows on that.
         """
         try:
             return self._actions[phase]()
+        except Stopped:
+            if PhaseOutcome.STOP not in TRANSITIONS[phase]:
+                raise
+            return PhaseOutcome.STOP
         except HeadraceError as error:
             outcome = self._outcome_of(error)
             if outcome is None or outcome not in TRANSITIONS[phase]:
@@ -314,7 +319,8 @@ class PipelineRun:
         if not _may_pass(failure, self._failures):
             raise failure
         self._board.report.warning(f"{failure}; starting the stream again")
-        self._stopping.wait(min(2.0**self._failures, 30.0))
+        if self._stopping.wait(min(2.0**self._failures, 30.0)):
+            return PhaseOutcome.STOP
         self._generation_log.adopt(self._check_still_continuous())
         return PhaseOutcome.DONE
 

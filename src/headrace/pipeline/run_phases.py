@@ -56,7 +56,11 @@ TRANSITIONS: Mapping[RunPhase, Mapping[PhaseOutcome, RunPhase]] = {
     },
     RunPhase.CHANGING_PLAN: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
     RunPhase.DROPPING_UNREAD: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
-    RunPhase.RETRYING: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
+    RunPhase.RETRYING: {
+        PhaseOutcome.DONE: RunPhase.FOLLOWING,
+        PhaseOutcome.STOP: RunPhase.STOPPING,
+        **_SET_UP_AGAIN,
+    },
     RunPhase.RESTARTING: {PhaseOutcome.DONE: RunPhase.FOLLOWING},
     RunPhase.RESEEDING: {PhaseOutcome.DONE: RunPhase.FOLLOWING},
     RunPhase.STOPPING: {PhaseOutcome.DONE: RunPhase.STOPPED},

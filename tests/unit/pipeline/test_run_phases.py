@@ -26,3 +26,9 @@ def test_only_a_run_that_followed_is_set_up_again() -> None:
         RunPhase.RESEEDING,
         RunPhase.STOPPING,
     }
+
+
+def test_a_stop_is_confirmed_wherever_a_run_waits_for_long() -> None:
+    stoppable = {phase for phase, row in TRANSITIONS.items() if PhaseOutcome.STOP in row}
+    assert stoppable == {RunPhase.FOLLOWING, RunPhase.RETRYING}
+    assert {TRANSITIONS[phase][PhaseOutcome.STOP] for phase in stoppable} == {RunPhase.STOPPING}
