@@ -98,23 +98,23 @@ class BarePath:
         with self._making(self._project.specs, self._create) as made:
             return self._pass(made, lambda one: self._ranges(one, most_ranges), overlapped=True)
 
-    def write(self, portions: Sequence[Mapping[str, Sequence[int]]]) -> list[Pass]:
-        """The same for the documents of some keys of some indexes, one portion after the other."""
-        return self._written(portions, self._create)
+    def write(self, chunks: Sequence[Mapping[str, Sequence[int]]]) -> list[Pass]:
+        """The same for the documents of some keys of some indexes, one chunk after the other."""
+        return self._written(chunks, self._create)
 
-    def rewrite(self, portions: Sequence[Mapping[str, Sequence[int]]]) -> list[Pass]:
+    def rewrite(self, chunks: Sequence[Mapping[str, Sequence[int]]]) -> list[Pass]:
         """The same into copies of the deployment's own indexes, which have these documents already.
 
         That is what changes cost a server: older copies, nested documents and all, have to go. Nothing may
         write to the deployment's indexes meanwhile.
         """
-        return self._written(portions, self._copy)
+        return self._written(chunks, self._copy)
 
     def _written(
-        self, portions: Sequence[Mapping[str, Sequence[int]]], make: Callable[[str], Generation]
+        self, chunks: Sequence[Mapping[str, Sequence[int]]], make: Callable[[str], Generation]
     ) -> list[Pass]:
-        with self._making(portions[0], make) as made:
-            return [self._pass(made, partial(self._chunks, keys=keys)) for keys in portions]
+        with self._making(chunks[0], make) as made:
+            return [self._pass(made, partial(self._chunks, keys=keys)) for keys in chunks]
 
     @contextlib.contextmanager
     def _making(self, names: Iterable[str], make: Callable[[str], Generation]) -> Iterator[list[Generation]]:

@@ -226,9 +226,9 @@ class ProvidedPart(InputPartition):
         with ReadSession(url) as session:
             for table, group in groupby(rows, lambda row: row.table):
                 columns = tuple(self.descriptions.known[table].columns)
-                while portion := list(islice(group, _BATCH_ROWS)):
+                while chunk := list(islice(group, _BATCH_ROWS)):
                     changes = snapshot_changes(
-                        table, self._to_log_texts(session, table, columns, portion), self.place
+                        table, self._to_log_texts(session, table, columns, chunk), self.place
                     )
                     yield changes if shape is None else shape.rows(changes)
 

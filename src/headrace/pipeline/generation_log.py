@@ -134,7 +134,7 @@ class GenerationLog:
         for index in self._indexes:
             self._messages.show(index, self.state)
 
-    def take_up(
+    def resume(
         self,
         published: Mapping[str, int],
         drift: SchemaDrift,
@@ -177,8 +177,8 @@ class GenerationLog:
             self._messages.show(index, self.state)
         self._forget(done)
 
-    def take_up_offline(self, published: Mapping[str, int], drift: SchemaDrift) -> None:
-        """Do what `take_up` does without a request to the sink: nothing is created or served.
+    def resume_offline(self, published: Mapping[str, int], drift: SchemaDrift) -> None:
+        """Do what `resume` does without a request to the sink: nothing is created or served.
 
         A generation that would have to be assembled again as a whole is frozen, and built again later.
         """

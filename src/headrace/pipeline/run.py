@@ -225,7 +225,7 @@ class PipelineRun:
                 self._spark = self._held.enter_context(self._open_spark())
             if not self._options.is_local:
                 check_cluster(self._spark, self._project, self._endpoints, self._board.report)
-            self._take_up(self._connection, saved)
+            self._resume(self._connection, saved)
         return PhaseOutcome.DONE
 
     def _open_spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
@@ -236,8 +236,8 @@ class PipelineRun:
         level = "info" if verbose else "warn"
         return local_spark(master=options.master, log_level=level, terminal=verbose, given=options.conf)
 
-    def _take_up(self, connection: Connection, saved: SavedState) -> None:
-        self._catalog, self._generation_log = self._starter.take_up(connection, saved, self._held)
+    def _resume(self, connection: Connection, saved: SavedState) -> None:
+        self._catalog, self._generation_log = self._starter.resume(connection, saved, self._held)
         self._set_up_at = time.monotonic()
         self._failures = 0
 
@@ -374,14 +374,14 @@ class PipelineRun:
                 self._stopping.wait(next(pauses))
 
     def _try_set_up(self) -> HeadraceError | None:
-        """Take up without the slot's snapshot, which is older than the tables; return what failed."""
+        """Resume without the slot's snapshot, which is older than the tables; return what failed."""
         try:
             taken = self._lock.lost_to()
             if taken is None:
                 with connect(self._endpoints.database, application_name="headrace run") as connection:
                     self._exported.close()
                     inspection = self._starter.inspect(connection)
-                    self._take_up(connection, self._starter.load(connection, inspection))
+                    self._resume(connection, self._starter.load(connection, inspection))
                 return None
         except HeadraceError as error:
             return error

@@ -59,8 +59,8 @@ class SecondarySink:
 
     Attributes:
         name: the sink's name in the deployment file.
-        generation_log: None until the sink is taken up.
-        ready: whether the sink answered when it was taken up last.
+        generation_log: None until the sink is resumed.
+        ready: whether the sink answered when it was resumed last.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class SecondarySink:
                 variant, self._endpoints, connection, generations, self._state
             )
         except HeadraceError as error:
-            self._leave_alone(error)
+            self._pause(error)
             return inspection
         project = dataclasses.replace(
             inspection.project, specs=inspected.project.specs, retained=inspected.project.retained
@@ -140,7 +140,7 @@ class SecondarySink:
         """
         self._meta.save(self._load_state().frozen(reason))
 
-    def take_up(
+    def resume(
         self,
         inspection: Inspection,
         primary: PipelineState,
@@ -180,16 +180,16 @@ class SecondarySink:
         for index in own.project.specs:
             self._indexes.index(index)
         if self.is_plain:  # it cannot list the documents that would have to be renewed
-            self.generation_log.take_up_offline(published, drift)
+            self.generation_log.resume_offline(published, drift)
             drift = SchemaDrift()
             if not self._is_served(primary):
                 return
         try:
             self._connect()
-            self.generation_log.take_up(published, drift, catalog, [])
+            self.generation_log.resume(published, drift, catalog, [])
         except HeadraceError as error:
-            self._leave_alone(error)
-            self.generation_log.take_up_offline(published, drift)
+            self._pause(error)
+            self.generation_log.resume_offline(published, drift)
         else:
             self.ready, self._publish_from, self._warned = True, 0.0, ""
             self._probe.reset()
@@ -270,10 +270,10 @@ class SecondarySink:
             try:
                 generation_log.carry_out([])
             except HeadraceError as error:
-                self._leave_alone(error)
+                self._pause(error)
         if not self.ready:
             self._state = self._load_state()
-            self.take_up(
+            self.resume(
                 inspection,
                 primary,
                 as_of=as_of,
@@ -295,8 +295,8 @@ class SecondarySink:
                 self.generation_log.note_partitions(emptied, catalog)
                 return
         except HeadraceError as error:
-            self._leave_alone(error)
-        self.generation_log.take_up_offline({}, SchemaDrift(emptied=frozenset(emptied)))
+            self._pause(error)
+        self.generation_log.resume_offline({}, SchemaDrift(emptied=frozenset(emptied)))
         self.ready = False
 
     def _why_given_up(self) -> str | None:
@@ -388,7 +388,7 @@ class SecondarySink:
                 self.generation_log.complete(*self._complete[0])
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
-                    self._leave_alone(error)
+                    self._pause(error)
                 else:
                     self._publish_from = time.monotonic() + _PUBLISH_SECONDS
                 return
@@ -399,14 +399,14 @@ class SecondarySink:
         if deferred > self._max_deferred:
             self._overflowed.set()
 
-    def _leave_alone(self, error: HeadraceError) -> None:
+    def _pause(self, error: HeadraceError) -> None:
         """Do not ask the sink for a while, and warn once."""
         self.ready = False
         self._probe.wait_longer()
         self._board.secondary(self.name, away=str(error))
         if str(error) != self._warned:
             self._warned = str(error)
-            self._board.report.warning(f"the sink {self.name!r} is left alone for now: {self._warned}")
+            self._board.report.warning(f"the sink {self.name!r} is not written to for now: {self._warned}")
 
 
 def _with_timeout(endpoints: Endpoints, seconds: float) -> Endpoint:

@@ -96,7 +96,7 @@ class SecondarySinks:
             inspection = sink.inspect(connection, inspection)
         return inspection
 
-    def take_up(
+    def resume(
         self,
         inspection: Inspection,
         catalog: CatalogBaseline,
@@ -111,7 +111,7 @@ class SecondarySinks:
         """
         self._inspection, self._as_of = inspection, catalog.baseline.as_of
         for sink in self._sinks:
-            sink.take_up(
+            sink.resume(
                 inspection,
                 primary,
                 as_of=self._as_of,
@@ -180,7 +180,7 @@ class SecondarySinks:
         return [(generation_log, generations) for generation_log, generations in unread if generations]
 
     def generation_logs(self) -> list[GenerationLog]:
-        """Return the logs of the sinks that are taken up."""
+        """Return the logs of the sinks that are resumed."""
         return [sink.generation_log for sink in self._sinks if sink.generation_log is not None]
 
     def _resolve_endpoints(

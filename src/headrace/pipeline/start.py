@@ -153,7 +153,7 @@ class Start:
         check_continuity(state, server, slot)
         return state
 
-    def take_up(
+    def resume(
         self, connection: Connection, saved: SavedState, running: contextlib.ExitStack
     ) -> tuple[CatalogBaseline, GenerationLog]:
         """Create what is missing and go on from what exists; no query runs."""
@@ -165,7 +165,7 @@ class Start:
         if state is None:
             generation_log = self._create(inspection, published, catalog, running)
             self._secondary_sinks.forget_former()
-            self._secondary_sinks.take_up(inspection, catalog, generation_log.state, published, SchemaDrift())
+            self._secondary_sinks.resume(inspection, catalog, generation_log.state, published, SchemaDrift())
             return catalog, generation_log
         drift = SchemaDrift() if is_reseeding(state) else catalog.since(state.catalog)
         if is_reseeding(state):
@@ -176,9 +176,9 @@ class Start:
                 state = self._reseeding.begin(slot, state, inspection.server, published, text)
                 running.push(slot_held.pop_all())
         generation_log = self._generation_log(inspection, state, catalog)
-        # Secondary sinks first: taking up the primary sink replaces the catalog that they are compared with.
-        self._secondary_sinks.take_up(inspection, catalog, state, published, drift)
-        generation_log.take_up(published, drift, catalog.baseline.to_text(), saved.requests)
+        # Secondary sinks first: resuming the primary sink replaces the catalog that they are compared with.
+        self._secondary_sinks.resume(inspection, catalog, state, published, drift)
+        generation_log.resume(published, drift, catalog.baseline.to_text(), saved.requests)
         return catalog, generation_log
 
     def follow_read(self, state: PipelineState) -> tuple[CatalogBaseline, GenerationLog]:
@@ -195,7 +195,7 @@ class Start:
         if wrong := [change for change in drift.wrong if change.concerns(usage)]:
             raise schema_changed(wrong)
         if self._secondary_sinks:
-            self._secondary_sinks.take_up(inspection, catalog, state, state.published, drift)
+            self._secondary_sinks.resume(inspection, catalog, state, state.published, drift)
         return catalog, self._generation_log(inspection, state, catalog)
 
     def _known_state(self, connection: Connection, inspection: Inspection) -> PipelineState | None:

@@ -19,7 +19,7 @@ from headrace.postgres.server_errors import is_refused_value
 from headrace.postgres.session import ReadSession
 from headrace.resolution.plan import ResolutionPlan, Route
 
-_KEYS_PER_PORTION = 5_000
+_KEYS_PER_CHUNK = 5_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ class Resolver:
             yield values
             return
         columns = [list(column) for column in zip(*values, strict=True)]
-        found = self._session.stream(route.statement, columns, size=_KEYS_PER_PORTION)
+        found = self._session.stream(route.statement, columns, size=_KEYS_PER_CHUNK)
         with closing(found):
-            while portion := list(islice(found, _KEYS_PER_PORTION)):
-                yield [key for key in portion if None not in key]
+            while chunk := list(islice(found, _KEYS_PER_CHUNK)):
+                yield [key for key in chunk if None not in key]
 
 
 _RouteColumns = tuple[tuple[str, ...], Lsn, frozenset[str] | None]

@@ -143,7 +143,7 @@ def test_a_start_recreates_what_its_changes_do_not_reach(ground: Ground, taken: 
         about = {"is_hidden": True, "is_write_index": True}
         ground.client.call("PUT", f"/{other}", {"aliases": {alias: about}})
     state = ground.generation_log.state
-    ground.generation_log.take_up(state.published, SchemaDrift(), state.catalog, [])
+    ground.generation_log.resume(state.published, SchemaDrift(), state.catalog, [])
     [before, made] = ground.known().of("stock")
     assert before.generation == served.generation
     assert "alias that it is written by" in before.frozen
@@ -223,7 +223,7 @@ def test_a_start_lets_every_index_remember_deletes_long_enough(ground: Ground) -
     assert served is not None
     for one in (served, new):
         ground.client.call("PUT", f"/{one.generation}/_settings", {"index": {"gc_deletes": None}})
-    ground.generation_log.take_up({}, SchemaDrift(), ground.generation_log.state.catalog, [])
+    ground.generation_log.resume({}, SchemaDrift(), ground.generation_log.state.catalog, [])
     assert [setting(ground, one, "gc_deletes") for one in (served, new)] == ["2h", "24h"]
 
 
@@ -326,10 +326,10 @@ def test_a_start_rebuilds_what_was_restored_in_place(ground: Ground, opensearch:
     unknown = dataclasses.replace(served, history=())  # an earlier version noted none
     ground.generation_log.adopt(state.changed(unknown))
     for history in (served.history, served.history):
-        ground.generation_log.take_up({}, SchemaDrift(), state.catalog, [])
+        ground.generation_log.resume({}, SchemaDrift(), state.catalog, [])
         assert [one.history for one in ground.known().generations] == [history]
     restore(ground, opensearch, served.generation)
-    ground.generation_log.take_up({}, SchemaDrift(), state.catalog, [])
+    ground.generation_log.resume({}, SchemaDrift(), state.catalog, [])
     [old, new] = ground.known().generations
     assert (old.followed, new.building) == (False, True)
     assert "restored" in old.frozen
@@ -353,7 +353,7 @@ def test_an_alias_that_somebody_has_altered_is_told_and_set_right_by_a_start(
     ground.client.call("POST", "/_aliases", {"actions": [altered]})
     assert replaced(ground) == []
     assert said in (ground.board.view().indexes[0].error or "")
-    generation_log.take_up({}, SchemaDrift(), generation_log.state.catalog, [])
+    generation_log.resume({}, SchemaDrift(), generation_log.state.catalog, [])
     assert replaced(ground) == []
     assert ground.board.view().indexes[0].error is None
 

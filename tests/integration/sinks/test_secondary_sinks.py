@@ -185,9 +185,9 @@ def test_an_index_that_the_cluster_refuses_to_make_is_told_of(opensearch: Embedd
     with HttpProxy(opensearch.url, spoil=refuse) as front, closing(Client(Endpoint((front.url,)))) as client:
         one = SystemIndex(client, f"{PREFIX}refused_{uuid.uuid4().hex[:8]}", {})
         with pytest.raises(HeadraceError, match="maximum shards open") as caught:
-            one.make()
+            one.ensure()
         assert caught.value.kind is Kind.SINK_BUSY
         assert sum(request.method == "PUT" for request in front.requests) == 1
         front.heal()
-        assert one.make() == one.make()
+        assert one.ensure() == one.ensure()
         client.call("DELETE", f"/{one.name}")

@@ -75,8 +75,8 @@ class Comparison:
             HeadraceError: an error of either server.
         """
         for digests in _read_ahead(ranges):
-            for portion in _portions(digests):
-                self._compare(portion)
+            for chunk in _chunks(digests):
+                self._compare(chunk)
             self._report.documents += sum(digest.digest is not None for digest in digests)
             advance(self._report.documents)
         self._recheck_suspects()
@@ -100,9 +100,9 @@ class Comparison:
             advance(seen)
         self._recheck_suspects()
 
-    def _compare(self, portion: list[Digest]) -> None:
-        indexed = self._index.read([digest.id for digest in portion])
-        for digest in portion:
+    def _compare(self, chunk: list[Digest]) -> None:
+        indexed = self._index.read([digest.id for digest in chunk])
+        for digest in chunk:
             stored = indexed.get(digest.id)
             if not digest.readable:
                 same = False
@@ -185,18 +185,18 @@ def _read_ahead(ranges: DigestRanges) -> Iterator[list[Digest]]:
             yield digests
 
 
-def _portions(digests: list[Digest]) -> Iterator[list[Digest]]:
+def _chunks(digests: list[Digest]) -> Iterator[list[Digest]]:
     """Group digests into requests; a larger document has a request of its own."""
-    portion: list[Digest] = []
+    chunk: list[Digest] = []
     size = 0
     for digest in digests:
-        if portion and (size + digest.size > _REQUEST_BYTES or len(portion) >= _REQUEST_DOCUMENTS):
-            yield portion
-            portion, size = [], 0
-        portion.append(digest)
+        if chunk and (size + digest.size > _REQUEST_BYTES or len(chunk) >= _REQUEST_DOCUMENTS):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(digest)
         size += digest.size
-    if portion:
-        yield portion
+    if chunk:
+        yield chunk
 
 
 def _pages(ids_: Iterable[str], size: int) -> Iterator[list[str]]:

@@ -11,11 +11,11 @@ from headrace.pipeline.worker.task import TaskShare
 KEYS_AT_ONCE = 10_000
 """Keys of one write: enough for assembly and bulk requests to run in parallel."""
 
-Portion = Mapping[str, Sequence[Key]]
+IndexKeys = Mapping[str, Sequence[Key]]
 """Keys by index, for one write."""
 
 _UNDIVIDED_KEYS = 500
-"""A portion with no more keys is not divided: one bulk request holds its documents."""
+"""A write of no more keys is not divided: one bulk request holds its documents."""
 
 _DOCUMENTS_FOR_A_CHANGE = 10
 """With no more documents for each change, a batch is large but has no fan-out."""
@@ -61,7 +61,7 @@ class Deferral:
         if index in self._overflowed:
             self._defer_chunks(index, least=self._chunk)
 
-    def portions(self, first: Collection[str] = frozenset()) -> list[Portion]:
+    def keys_to_write(self, first: Collection[str] = frozenset()) -> list[IndexKeys]:
         """Return the keys to write now; the others are deferred on return.
 
         Args:
@@ -72,7 +72,7 @@ class Deferral:
         items = [(index, key) for index, keys in self._keys.items() for key in keys]
         parts = ([item for item in items if (item[0] in first) is is_first] for is_first in (True, False))
         return [
-            portion_of(part[at : at + KEYS_AT_ONCE])
+            group_keys(part[at : at + KEYS_AT_ONCE])
             for part in parts
             for at in range(0, len(part), KEYS_AT_ONCE)
         ]
@@ -91,18 +91,18 @@ class Deferral:
         self._keys[index] = dict.fromkeys(left)
 
 
-def portion_of(items: Iterable[tuple[str, Key]]) -> Portion:
+def group_keys(items: Iterable[tuple[str, Key]]) -> IndexKeys:
     """Group keys by index."""
-    portion: dict[str, list[Key]] = {}
+    grouped: dict[str, list[Key]] = {}
     for index, key in items:
-        portion.setdefault(index, []).append(key)
-    return portion
+        grouped.setdefault(index, []).append(key)
+    return grouped
 
 
-def halves(whole: Portion) -> list[Portion]:
-    """Divide a portion into two; a small one stays whole."""
+def halves(whole: IndexKeys) -> list[IndexKeys]:
+    """Divide the keys of a write into two parts; few keys stay together."""
     items = [(index, key) for index, keys in whole.items() for key in keys]
     if len(items) <= _UNDIVIDED_KEYS:
         return [whole]
     middle = len(items) // 2
-    return [portion_of(items[:middle]), portion_of(items[middle:])]
+    return [group_keys(items[:middle]), group_keys(items[middle:])]

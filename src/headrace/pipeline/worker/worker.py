@@ -15,7 +15,7 @@ from headrace.assembly import Assembler, Refuse
 from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName
 from headrace.model.failpoints import reach
-from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, Portion, halves, portion_of
+from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, IndexKeys, group_keys, halves
 from headrace.pipeline.worker.delivery import Delivery, SinkConnection, limit_rate
 from headrace.pipeline.worker.failure_policy import UNAVAILABLE, FailurePolicy, WaitForSink
 from headrace.pipeline.worker.plan import Work
@@ -145,9 +145,9 @@ class Worker:
         if is_first:
             self._times.resolve_seconds = time.perf_counter() - began
             self._times.tables = task.count_by_table()
-        for portion in deferral.portions(self._work.plan.served):
-            self._times.resolved += sum(len(keys) for keys in portion.values())
-            result += self._write(portion, task.version)
+        for index_keys in deferral.keys_to_write(self._work.plan.served):
+            self._times.resolved += sum(len(keys) for keys in index_keys.values())
+            result += self._write(index_keys, task.version)
         counted = task.rows.num_rows if is_first else 0
         return WrittenBatch(task.position, counted, result, deferral.deferred, self._times)
 
@@ -263,7 +263,7 @@ class Worker:
                 session.await_replay(version)
         result = WriteResult()
         for first in range(0, len(items), KEYS_AT_ONCE):
-            result += self._write_unchanged(portion_of(items[first : first + KEYS_AT_ONCE]), version)
+            result += self._write_unchanged(group_keys(items[first : first + KEYS_AT_ONCE]), version)
         return result
 
     def rewrite_all(self, index: str, version: Lsn) -> WriteResult:
@@ -347,28 +347,30 @@ class Worker:
                 return
         self._policy.defer(index, [[ALL_KEYS]], version)
 
-    def _write_unchanged(self, portion: Portion, version: Lsn) -> WriteResult:
+    def _write_unchanged(self, index_keys: IndexKeys, version: Lsn) -> WriteResult:
         """Write beside the stream, and repeat where a table was emptied meanwhile, as in `_backfill`.
 
         Rows that were deleted between reading and writing are deleted again. The cluster may have forgotten
         the stream's delete, after `gc_deletes` or because a node was restarted.
         """
         plan = self._work.plan
-        tables = files_of({table for index in portion for table in plan.specs[index].tables()}, plan.catalog)
+        tables = files_of(
+            {table for index in index_keys for table in plan.specs[index].tables()}, plan.catalog
+        )
         while True:
             before = self._files(tables)
-            result = self._write(portion, version)
+            result = self._write(index_keys, version)
             if self._files(tables) == before:
                 break
-        return result if plan.is_plain else result + self._delete_gone(portion, version)
+        return result if plan.is_plain else result + self._delete_gone(index_keys, version)
 
-    def _delete_gone(self, portion: Portion, version: Lsn) -> WriteResult:
+    def _delete_gone(self, index_keys: IndexKeys, version: Lsn) -> WriteResult:
         """Delete the documents of keys that no live row has; reads only keys."""
         for attempt in self._policy.attempts():
             with attempt, self._open_session() as session:
                 gone = (
                     operation
-                    for index, keys in portion.items()
+                    for index, keys in index_keys.items()
                     for operation in self._assembler(session, index).absent(keys, version)
                 )
                 return self._sink.delivery.write(gone, version)
@@ -380,25 +382,25 @@ class Worker:
                 found = read_filenodes(session, tables)
         return found
 
-    def _write(self, portion: Portion, version: Lsn) -> WriteResult:
+    def _write(self, index_keys: IndexKeys, version: Lsn) -> WriteResult:
         """Assemble and write documents, or defer them."""
         if not self._policy.is_away():
             try:
-                return self._write_now(portion, version)
+                return self._write_now(index_keys, version)
             except HeadraceError as error:
                 self._policy.note_failure(error)
-        for index, keys in portion.items():
+        for index, keys in index_keys.items():
             self._policy.defer(index, [keys], version)
         return WriteResult()
 
-    def _write_now(self, portion: Portion, version: Lsn) -> WriteResult:
+    def _write_now(self, index_keys: IndexKeys, version: Lsn) -> WriteResult:
         """Assemble and write; after a bulk request without an answer do both again (decision 0016).
 
         All indexes share the bulk requests: a small batch costs one. After each failure half as many
         documents are tried: where every second request fails, ten requests in a row hardly ever succeed.
         """
         result = WriteResult()
-        left = [portion]
+        left = [index_keys]
         while left:
             for attempt in self._policy.attempts():
                 with attempt:
@@ -413,12 +415,12 @@ class Worker:
         reach("bulk")
         return result
 
-    def _write_once(self, portion: Portion, version: Lsn) -> WriteResult:
+    def _write_once(self, index_keys: IndexKeys, version: Lsn) -> WriteResult:
         unreadable: list[Rejection] = []
         with self._open_session() as session:
             operations = (
                 operation
-                for index, keys in portion.items()
+                for index, keys in index_keys.items()
                 for operation in self._assembler(session, index).assemble(
                     keys, version, self._refuse_into(index, unreadable)
                 )

@@ -274,7 +274,7 @@ def path(*parts: str, query: Mapping[str, str | int] | None = None) -> str:
 
 
 def join_names(names: Sequence[str]) -> Iterator[str]:
-    """Join index names with commas, in as many portions as fit into requests' paths."""
+    """Join index names with commas, in as many chunks as fit into requests' paths."""
     for first in range(0, len(names), _NAMES_AT_ONCE):
         yield ",".join(names[first : first + _NAMES_AT_ONCE])
 

@@ -87,7 +87,7 @@ class DeferredKeys:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be stored; it may be called again.
         """
-        self._note_index(self._batches.make())
+        self._note_index(self._batches.ensure())
         about = {"slot": self._slot, "generation": generation, "version": version}
         self._batches.write(
             (
@@ -126,7 +126,7 @@ class DeferredKeys:
 
     def forget(self) -> None:
         """Delete all batches of the sink."""
-        if not self._batches.refreshed():
+        if not self._batches.refresh():
             return
         query = {"conflicts": "proceed", "refresh": "true", **self._client.primaries()}
         target = path(self.index, "_delete_by_query", query=query)

@@ -142,7 +142,7 @@ def read_documents(
 ) -> dict[str, StoredDocument]:
     """Read documents by id; ids without a document are left out.
 
-    All of them are held in memory: the caller splits `ids` into portions.
+    All of them are held in memory: the caller splits `ids` into chunks.
 
     Args:
         routings: one value for each shard, where the id does not decide on which shard a document lies.

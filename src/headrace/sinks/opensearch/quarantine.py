@@ -72,7 +72,7 @@ class Quarantine:
         """
         if not entries:
             return
-        self._entries.make()
+        self._entries.ensure()
         self._entries.write(
             ("index", self._parameters(entry.generation, entry.id), self._source(entry)) for entry in entries
         )
@@ -97,7 +97,7 @@ class Quarantine:
 
     def entries(self, index: str | None = None, id_: str | None = None) -> list[Quarantined]:
         """Read all entries, or those of an index or a document, oldest first."""
-        if not self._entries.refreshed():
+        if not self._entries.refresh():
             return []
         held = documents(self._client, self.index)
         found = [_entry(source) for _, source in held if self._is_ours(source)]

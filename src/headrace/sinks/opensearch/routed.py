@@ -97,12 +97,12 @@ class RoutedWriter(DocumentWriter):
                 queried: documents may then exist twice until they are written again.
         """
         total, remaining = WriteResult(), iter(operations)
-        while portion := list(islice(remaining, _BATCH_SIZE)):
+        while chunk := list(islice(remaining, _BATCH_SIZE)):
             extra = sum(
-                len(self._routings(operation)) - 1 for operation in portion if self._is_unknown(operation)
+                len(self._routings(operation)) - 1 for operation in chunk if self._is_unknown(operation)
             )
-            result = self._writer.write(self._to_all_shards(portion))
-            self._delete_older_copies(portion)
+            result = self._writer.write(self._to_all_shards(chunk))
+            self._delete_older_copies(chunk)
             extra_deleted = min(extra, result.deleted)  # a delete counts once, however many shards it went to
             result = dataclasses.replace(
                 result, deleted=result.deleted - extra_deleted, fenced=result.fenced - (extra - extra_deleted)
@@ -121,8 +121,8 @@ class RoutedWriter(DocumentWriter):
         """Tell whether the document may lie on any shard."""
         return operation.body is None and operation.index in self._routed
 
-    def _to_all_shards(self, portion: Iterable[DocumentOperation]) -> Iterator[DocumentOperation]:
-        for operation in portion:
+    def _to_all_shards(self, chunk: Iterable[DocumentOperation]) -> Iterator[DocumentOperation]:
+        for operation in chunk:
             if self._is_unknown(operation):
                 yield from (
                     dataclasses.replace(operation, routing=routing) for routing in self._routings(operation)
@@ -130,14 +130,14 @@ class RoutedWriter(DocumentWriter):
             else:
                 yield operation
 
-    def _delete_older_copies(self, portion: Iterable[DocumentOperation]) -> None:
+    def _delete_older_copies(self, chunk: Iterable[DocumentOperation]) -> None:
         """Delete all but the newest copy of what was written.
 
         Of two processes that write one document at the same time, the later one to read sees both copies.
         Where both copies have the same version either may stay, but every process must choose the same one.
         """
         written: dict[str, list[str]] = {}
-        for operation in portion:
+        for operation in chunk:
             if operation.body is not None and operation.index in self._routed:
                 written.setdefault(operation.index, []).append(operation.id)
         for index, ids in written.items():

@@ -108,7 +108,7 @@ class SystemIndex:
         [found] = answer.json().values()
         return Identity(str(found["settings"]["index"]["uuid"]))
 
-    def make(self) -> Identity:
+    def ensure(self) -> Identity:
         """Create the index if it does not exist; returns its identity.
 
         Raises:
@@ -126,19 +126,19 @@ class SystemIndex:
             )
         return identity
 
-    def refreshed(self) -> bool:
-        """Refresh the index; tells whether it exists."""
+    def refresh(self) -> bool:
+        """Refresh the index; return whether it exists."""
         return self._client.call("POST", path(self.name, "_refresh"), allow=(404,)).ok
 
     def count(self, query: dict[str, Any]) -> int:
         """Count the entries that match a query; 0 without an index."""
-        return counted(self._client, self.name, query) if self.refreshed() else 0
+        return counted(self._client, self.name, query) if self.refresh() else 0
 
     def oldest(
         self, query: Mapping[str, Any], most: int, fields: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
         """Search entries by ascending `version`, with all of their fields or some."""
-        if not self.refreshed():
+        if not self.refresh():
             return []
         search = {"size": most, "query": query, "sort": [{"version": "asc"}]}
         if fields is not None:

@@ -107,9 +107,9 @@ class RelayWriter(DocumentWriter):
             HeadraceError: SINK_UNREACHABLE; SINK_BUSY where they cannot be printed.
         """
         total, remaining = WriteResult(), iter(operations)
-        while portion := list(islice(remaining, _BATCH_SIZE)):
+        while chunk := list(islice(remaining, _BATCH_SIZE)):
             try:
-                answer = self._exchange(portion)
+                answer = self._exchange(chunk)
             except (OSError, ValueError) as error:
                 self.close()
                 raise HeadraceError(
@@ -130,17 +130,17 @@ class RelayWriter(DocumentWriter):
             self._connection.close()
         self._stream = self._connection = None
 
-    def _exchange(self, portion: list[DocumentOperation]) -> dict[str, Any]:
+    def _exchange(self, chunk: list[DocumentOperation]) -> dict[str, Any]:
         if self._stream is None:
             self._connection = socket.create_connection(self._address, _ANSWER_SECONDS)
             self._stream = self._connection.makefile("rwb")
             self._stream.write(self._token.encode() + b"\n")
-        _send(self._stream, portion)
+        _send(self._stream, chunk)
         answer: dict[str, Any] = json.loads(self._stream.readline() or b"")
         return answer
 
 
-def _send(stream: BufferedRWPair, portion: list[DocumentOperation]) -> None:
+def _send(stream: BufferedRWPair, chunk: list[DocumentOperation]) -> None:
     headers = [
         (
             operation.index,
@@ -149,10 +149,10 @@ def _send(stream: BufferedRWPair, portion: list[DocumentOperation]) -> None:
             None if operation.body is None else len(operation.body),
             operation.routing,
         )
-        for operation in portion
+        for operation in chunk
     ]
     stream.write(json.dumps(headers).encode() + b"\n")
-    for operation in portion:
+    for operation in chunk:
         if operation.body is not None:
             stream.write(operation.body)
     stream.flush()

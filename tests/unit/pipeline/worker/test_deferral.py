@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.model import CHANGES_SCHEMA, Key
-from headrace.pipeline.worker.deferral import Deferral, halves, portion_of
+from headrace.pipeline.worker.deferral import Deferral, group_keys, halves
 from headrace.pipeline.worker.task import LEAST_ROWS, TaskShare, plan_tasks
 
 
@@ -40,8 +40,8 @@ def test_what_readers_wait_for_is_written_before_the_rest() -> None:
     wanted = Deferral(TaskShare(), 100_000, 1, Lot().defer)
     for index in ("kept", "served", "building"):
         wanted.add(index, keys(7_000))
-    portions = wanted.portions({"served", "gone"})
-    assert [{index: len(found) for index, found in one.items()} for one in portions] == [
+    writes = wanted.keys_to_write({"served", "gone"})
+    assert [{index: len(found) for index, found in one.items()} for one in writes] == [
         {"served": 7_000},
         {"kept": 7_000, "building": 3_000},
         {"building": 4_000},
@@ -54,9 +54,9 @@ def test_few_documents_are_written_with_the_batch_each_once() -> None:
     wanted.add("a", keys(1_500))
     wanted.add("b", keys(10))
     wanted.add("a", keys(100, first=1_450))
-    portions = wanted.portions()
-    assert [sum(map(len, one.values())) for one in portions] == [1_560]
-    assert [key for one in portions for key in one.get("a", ())] == keys(1_550)
+    writes = wanted.keys_to_write()
+    assert [sum(map(len, one.values())) for one in writes] == [1_560]
+    assert [key for one in writes for key in one.get("a", ())] == keys(1_550)
     assert (lot.chunks, wanted.deferred) == ([], 0)
 
 
@@ -66,7 +66,7 @@ def test_too_many_of_an_index_are_deferred_and_other_indexes_are_not() -> None:
     for first in range(0, 7_500, 500):
         wanted.add("a", keys(500, first))
     wanted.add("b", keys(3))
-    assert [dict(one) for one in wanted.portions()] == [{"b": keys(3)}]
+    assert [dict(one) for one in wanted.keys_to_write()] == [{"b": keys(3)}]
     assert sorted(lot.keys("a")) == sorted(keys(7_500))
     assert max(len(chunk) for _, chunk in lot.chunks) == 100
     assert wanted.deferred == 7_500
@@ -76,7 +76,7 @@ def test_a_batch_of_many_changes_is_no_fan_out() -> None:
     lot = Lot()
     wanted = Deferral(TaskShare(), 5_000, 1_000, lot.defer)
     wanted.add("a", keys(9_000))
-    assert sum(len(one["a"]) for one in wanted.portions()) == 9_000
+    assert sum(len(one["a"]) for one in wanted.keys_to_write()) == 9_000
     assert lot.chunks == []
 
 
@@ -95,8 +95,8 @@ def test_tasks_of_a_batch_know_their_share(count: int, tasks: int) -> None:
     assert {(one.position, one.version, one.rows.num_rows) for one in told} == {(700, 800, count)}
 
 
-def test_a_portion_is_parted_until_it_is_small() -> None:
-    whole = portion_of([("a", key) for key in keys(900)] + [("b", key) for key in keys(101)])
+def test_a_write_is_halved_until_it_is_small() -> None:
+    whole = group_keys([("a", key) for key in keys(900)] + [("b", key) for key in keys(101)])
     one, other = halves(whole)
     assert (len(one["a"]), len(other["a"]), len(other["b"])) == (500, 400, 101)
     assert halves(one) == [one]
