@@ -353,13 +353,13 @@ def inspect_retained(
     Raises:
         HeadraceError: CONNECTION, SINK_UNREACHABLE and other errors of either server.
     """
-    retained, frozen = _read(inspection, generations, state)
+    retained, frozen = _read_retained(inspection, generations, state)
     plain = inspection
     while retained:
         specs = {name: generation.spec for name, generation in retained.items()}
         project = dataclasses.replace(plain.project, retained={**plain.project.retained, **specs})
         inspection = inspect(project, endpoints, connection)
-        wrong = _unfit(inspection, retained)
+        wrong = _unfit_retained(inspection, retained)
         if not wrong and not inspection.errors():
             break
         if not wrong:
@@ -375,7 +375,7 @@ def inspect_retained(
     return inspection, state.changed(*marked)
 
 
-def _read(
+def _read_retained(
     inspection: Inspection, generations: Generations, state: PipelineState
 ) -> tuple[dict[str, _Retained], dict[str, str]]:
     """Read the schemas of retained generations; return also why others cannot be followed."""
@@ -389,7 +389,7 @@ def _read(
             or generation.hash == hashes[generation.index]
         ):
             continue
-        schema = _schema(generations, generation)
+        schema = _saved_schema(generations, generation)
         if schema is None:
             continue
         try:
@@ -407,14 +407,14 @@ def _read(
     return retained, frozen
 
 
-def _schema(generations: Generations, generation: GenerationState) -> str | None:
+def _saved_schema(generations: Generations, generation: GenerationState) -> str | None:
     """Return the schema that was saved with a generation; None where the generation does not exist."""
     existing = {(index.index, index.uuid): index for index in generations.existing(generation.index)}
     index = existing.get((generation.generation, generation.uuid))
     return None if index is None else index.schema
 
 
-def _unfit(inspection: Inspection, retained: Mapping[str, _Retained]) -> dict[str, str]:
+def _unfit_retained(inspection: Inspection, retained: Mapping[str, _Retained]) -> dict[str, str]:
     wrong = dict(inspection.unfit)
     for name, generation in retained.items():
         if name in wrong:
