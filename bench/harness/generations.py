@@ -9,7 +9,7 @@ from time import perf_counter
 
 from harness.deployment import NAME, PREFIX, Deployment
 from headrace.demo.shop import INDEXES
-from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, MetaIndex
+from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, MetaIndex, StateKey
 
 _LOOK_SECONDS = 0.05
 _WITHIN = 3600.0
@@ -21,7 +21,7 @@ def built_anew(deployment: Deployment, indexes: Sequence[str] = INDEXES) -> floa
         before = _served(client)
         begin = perf_counter()
         for index in indexes:
-            ControlRequests(client, NAME, PREFIX).submit(index, "reindex")
+            ControlRequests(client, StateKey(NAME, PREFIX)).submit(index, "reindex")
         while any(before[index] == generation for index, generation in _served(client, indexes).items()):
             deployment.run.assert_running()
             assert perf_counter() - begin < _WITHIN, deployment.run.last_output()
@@ -31,7 +31,7 @@ def built_anew(deployment: Deployment, indexes: Sequence[str] = INDEXES) -> floa
 
 def _served(client: Client, indexes: Sequence[str] = INDEXES) -> dict[str, str]:
     """The concrete index that readers see, by index."""
-    state = MetaIndex(client, NAME, PREFIX).load()
+    state = MetaIndex(client, StateKey(NAME, PREFIX)).load()
     assert state is not None
     served = {index: state.served(index) for index in indexes}
     return {index: one.generation for index, one in served.items() if one is not None}

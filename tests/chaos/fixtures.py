@@ -20,7 +20,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError
-from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, GenerationState, MetaIndex
+from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, GenerationState, MetaIndex, StateKey
 from support.http_proxy import Cut, HttpProxy, Request
 from support.tcp_proxy import TcpProxy
 
@@ -112,7 +112,7 @@ class FaultyDeployment:
     def generations(self) -> tuple[GenerationState, ...]:
         """All that the pipeline's state knows."""
         with closing(Client(Endpoint((self.opensearch.url,)))) as client:
-            state = MetaIndex(client, NAME, self.run.prefix).load()
+            state = MetaIndex(client, StateKey(NAME, self.run.prefix)).load()
         return () if state is None else state.generations
 
     def building(self) -> list[str]:
@@ -128,7 +128,7 @@ class FaultyDeployment:
             AssertionError: it is not.
         """
         with closing(Client(Endpoint((self.opensearch.url,)))) as client:
-            ControlRequests(client, NAME, self.run.prefix).submit(index, "reindex")
+            ControlRequests(client, StateKey(NAME, self.run.prefix)).submit(index, "reindex")
         assert until(lambda: bool(self.building()), _STRIKES_WITHIN), (
             f"nothing is built\n{self.run.last_output()}"
         )

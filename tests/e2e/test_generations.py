@@ -17,7 +17,7 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.postgres.connection import connect, execute
-from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, GenerationState, MetaIndex
+from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, GenerationState, MetaIndex, StateKey
 from headrace.sinks.opensearch.control_requests import RequestKind
 
 
@@ -47,7 +47,7 @@ def listed(pipeline: Headrace, index: str) -> dict[str, dict[str, Any]]:
 def generations(pipeline: Headrace, index: str) -> dict[str, GenerationState]:
     """What the state says, by what it says."""
     with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
-        state = MetaIndex(client, pipeline.name, pipeline.prefix).load()
+        state = MetaIndex(client, StateKey(pipeline.name, pipeline.prefix)).load()
     assert state is not None
     found = {}
     for one in state.of(index):
@@ -60,7 +60,7 @@ def generations(pipeline: Headrace, index: str) -> dict[str, GenerationState]:
 def ask(pipeline: Headrace, index: str, what: RequestKind) -> None:
     """As the commands do."""
     with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
-        ControlRequests(client, pipeline.name, pipeline.prefix).submit(index, what)
+        ControlRequests(client, StateKey(pipeline.name, pipeline.prefix)).submit(index, what)
 
 
 class Searching(threading.Thread):

@@ -21,7 +21,7 @@ from headrace.demo.oracle import Documents, actual_documents, differences
 from headrace.demo.shop import INDEXES
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import format_lsn
-from headrace.sinks.opensearch import Client, Endpoint, Generations, MetaIndex, PipelineState
+from headrace.sinks.opensearch import Client, Endpoint, Generations, MetaIndex, PipelineState, StateKey
 from support.http_proxy import Answer, HttpProxy, Request
 
 _RENAMED = "UPDATE users SET name = name || '!'"
@@ -183,7 +183,7 @@ def test_a_sink_goes_on_at_the_next_start_and_is_forgotten_when_it_goes(
         pipeline.start()
         pipeline.wait_ready()
         until_live(pipeline, "other")
-        first = generations(pipeline, "/other")
+        first = generations(pipeline, "other")
         pipeline.terminate()
 
         pipeline.shop.run("TRUNCATE product_tags")
@@ -191,13 +191,13 @@ def test_a_sink_goes_on_at_the_next_start_and_is_forgotten_when_it_goes(
         pipeline.wait_ready()
         until_live(pipeline, "other")
         converges(pipeline, held)
-        assert generations(pipeline, "/other") == first, "it is not built again"
+        assert generations(pipeline, "other") == first, "it is not built again"
         pipeline.terminate()
 
         pipeline.config.write_text(before)
         pipeline.start()
         pipeline.wait_ready()
-        assert generations(pipeline, "/other") == []
+        assert generations(pipeline, "other") == []
         assert "other" not in pipeline.status()["sinks"]
         pipeline.terminate()
 
@@ -243,7 +243,7 @@ def test_a_sink_whose_backlog_is_lost_is_backfilled_again(
         pipeline.start()
         pipeline.wait_ready()
         until_live(pipeline, "other")
-        first = generations(pipeline, "/other")
+        first = generations(pipeline, "other")
         front.spoil = lambda _: Answer(503)
         pipeline.shop.run(_RENAMED)
         why = "documents waited for"
@@ -256,7 +256,7 @@ def test_a_sink_whose_backlog_is_lost_is_backfilled_again(
         pipeline.converges()
         front.heal()
         pipeline.wait_until(
-            lambda: not set(first) & set(generations(pipeline, "/other")), "had not rebuilt it", 60
+            lambda: not set(first) & set(generations(pipeline, "other")), "had not rebuilt it", 60
         )
         until_live(pipeline, "other")
         converges(pipeline, held)
@@ -280,7 +280,7 @@ def test_an_index_that_is_taken_from_a_sink_is_backfilled_again_and_the_others_g
         first = generations(pipeline, "")
 
         def is_rebuilt(before: str, index: str, after: Callable[[], None]) -> None:
-            known = uuids(pipeline, "/other")
+            known = uuids(pipeline, "other")
             after()
             pipeline.wait_until(
                 lambda: serves_another(pipeline, index, known[index]),
@@ -290,10 +290,10 @@ def test_an_index_that_is_taken_from_a_sink_is_backfilled_again_and_the_others_g
             until_live(pipeline, "other")
             converges(pipeline, held)
             kept = {name: uuid for name, uuid in known.items() if name != index}
-            assert kept.items() <= uuids(pipeline, "/other").items(), "only that one is backfilled again"
+            assert kept.items() <= uuids(pipeline, "other").items(), "only that one is backfilled again"
 
         def one_of(index: str) -> str:
-            found = state_of(pipeline, "/other").served(index)
+            found = state_of(pipeline, "other").served(index)
             assert found is not None
             return found.generation
 
@@ -391,7 +391,7 @@ def test_a_sink_that_is_named_otherwise_or_comes_back_is_backfilled_again(
         pipeline.shop.run(_RENAMED)
         pipeline.converges()
         pipeline.wait_until(lambda: sink(pipeline, "other").get("deferred", 0) > 0, "did not defer", 30)
-        first = set(uuids(pipeline, "/other").values())
+        first = set(uuids(pipeline, "other").values())
         pipeline.terminate()
         front.heal()
 
@@ -407,7 +407,7 @@ def test_a_sink_that_is_named_otherwise_or_comes_back_is_backfilled_again(
         pipeline.wait_ready()
         until_live(pipeline, "other")
         converges(pipeline, held)
-        second = set(uuids(pipeline, "/other").values())
+        second = set(uuids(pipeline, "other").values())
         assert not first & second, "what it had lacks what came meanwhile"
         pipeline.terminate()
 
@@ -418,8 +418,8 @@ def test_a_sink_that_is_named_otherwise_or_comes_back_is_backfilled_again(
         pipeline.wait_ready()
         until_live(pipeline, "renamed")
         converges(pipeline, held)
-        assert not second & set(uuids(pipeline, "/renamed").values())
-        assert generations(pipeline, "/other") == []
+        assert not second & set(uuids(pipeline, "renamed").values())
+        assert generations(pipeline, "other") == []
         pipeline.terminate()
 
 
@@ -452,7 +452,7 @@ def test_who_waits_for_a_sink_is_not_told_that_what_is_lost_was_written(
 
 def serves_another(pipeline: Headrace, index: str, than: str) -> bool:
     """Whether readers of the other cluster see a generation of another uuid."""
-    served = state_of(pipeline, "/other").served(index)
+    served = state_of(pipeline, "other").served(index)
     return served is not None and served.followed and served.uuid != than
 
 
@@ -463,7 +463,7 @@ def uuids(pipeline: Headrace, of: str) -> dict[str, str]:
 
 def state_of(pipeline: Headrace, of: str) -> PipelineState:
     with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
-        state = MetaIndex(client, pipeline.name + of, pipeline.prefix).load()
+        state = MetaIndex(client, StateKey(pipeline.name, pipeline.prefix, of)).load()
     assert state is not None
     return state
 

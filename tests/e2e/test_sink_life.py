@@ -12,7 +12,7 @@ from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.demo.oracle import differences
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.sinks.opensearch import Client, Endpoint, Quarantine
+from headrace.sinks.opensearch import Client, Endpoint, Quarantine, StateKey
 
 
 def generation(client: Client, pipeline: Headrace) -> str:
@@ -38,7 +38,7 @@ def test_refused_documents_and_changed_settings(deploy: Deploy, opensearch: Embe
         named = 'name = "users"\n'
         assert named in text
         pipeline.config.write_text(text.replace(named, named + files))
-        shop, quarantine = pipeline.shop, Quarantine(client, pipeline.name, pipeline.prefix)
+        shop, quarantine = pipeline.shop, Quarantine(client, StateKey(pipeline.name, pipeline.prefix))
         [first, second] = shop.ids("SELECT id FROM users WHERE deleted_at IS NULL ORDER BY id LIMIT 2")
         shop.run(f"UPDATE users SET level = 1000 WHERE id = {first}")
         pipeline.start()
@@ -106,7 +106,7 @@ def test_a_log_names_the_field_that_is_refused_and_the_quarantine_its_value(
         pipeline.config.write_text(f'on_error = "quarantine"\n{text}')
         pipeline.start()
         pipeline.wait_ready()
-        quarantine = Quarantine(client, pipeline.name, pipeline.prefix)
+        quarantine = Quarantine(client, StateKey(pipeline.name, pipeline.prefix))
         pipeline.wait_until(lambda: len(quarantine.entries()) == 1, "kept no entry", 30)
         assert "987654" in quarantine.entries()[0].reason
         assert "987654" not in json.dumps(pipeline.status())

@@ -21,7 +21,7 @@ def adopt_name(context: CommandContext, index: str, name: str | None, *, delete_
     project = context.open_project()
     find_index(project, index)
     name = index if name is None else name
-    with AppliedPosition(project.resolve(), project.slot, project.prefix) as applied:
+    with AppliedPosition(project.resolve(), project.key) as applied:
         applied.check()
         client = applied.client
         served = Generations(client, project.prefix).published(index)

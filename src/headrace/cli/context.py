@@ -22,6 +22,7 @@ from headrace.cli.logs import LogFormat, LogLevel, configure_logging
 if TYPE_CHECKING:
     from headrace.pipeline.project import Project
     from headrace.pipeline.worker.plan import Endpoints
+    from headrace.sinks.opensearch import StateKey
 
 app = typer.Typer(
     name="headrace",
@@ -74,8 +75,8 @@ class CommandContext:
 
         return open_project(self.config, self.environ, slot=self.slot, publication=self.publication)
 
-    def open_endpoints(self, sink: str | None = None) -> tuple[Endpoints, str, str]:
-        """Return the deployment's endpoints, its slot and its prefix, without reading its schemas.
+    def open_endpoints(self, sink: str | None = None) -> tuple[Endpoints, StateKey]:
+        """Return the deployment's endpoints and the name of its state, without reading its schemas.
 
         Raises:
             HeadraceError: CONFIG; USAGE for a slot or sink that is not a valid name.

@@ -177,7 +177,7 @@ def _run_story(
         _print_summary(result)
         if not once:
             terminal.out.print("\nThe shop stays busy with random transactions; stop with Ctrl-C.\n")
-            keep_busy(endpoints.database, MetaIndex(client, project.slot, project.prefix), stopping, _show)
+            keep_busy(endpoints.database, MetaIndex(client, project.key), stopping, _show)
     except HeadraceError as error:
         result.error = error
     finally:

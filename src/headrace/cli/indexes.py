@@ -11,7 +11,7 @@ from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.generation_states import request_generation, wait_until_served
 from headrace.pipeline.project import find_index
-from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, backfill_progress
+from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, StateKey, backfill_progress
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.control_requests import RequestKind
 from headrace.sinks.opensearch.generations import Orphan, orphans
@@ -51,19 +51,19 @@ def show_indexes(context: CommandContext) -> None:
     Raises:
         HeadraceError: SLOT_UNKNOWN where the cluster knows no such pipeline; CONFIG, SINK_UNREACHABLE.
     """
-    endpoints, name, prefix = context.open_endpoints()
-    with AppliedPosition(endpoints, name, prefix) as applied:
+    endpoints, key = context.open_endpoints()
+    with AppliedPosition(endpoints, key) as applied:
         state = applied.state()
         indexes = dict.fromkeys(generation.index for generation in state.generations)
         ordered = {
             generation.index: generation.kind
-            for generation in ControlRequests(applied.client, name, prefix).read(indexes)
+            for generation in ControlRequests(applied.client, key).read(indexes)
         }
         found = [
-            _list_generation(applied.client, generation, ordered.get(generation.index), (name, prefix))
+            _list_generation(applied.client, generation, ordered.get(generation.index), key)
             for generation in state.generations
         ]
-        found += [_list_orphan(applied.client, orphan) for orphan in orphans(applied.client, prefix)]
+        found += [_list_orphan(applied.client, orphan) for orphan in orphans(applied.client, key.prefix)]
     if context.as_json:
         terminal.data([asdict(generation) for generation in found])
         return
@@ -91,7 +91,7 @@ def request_change(context: CommandContext, index: str, what: RequestKind, *, wa
     project = context.open_project()
     find_index(project, index)
     endpoints = project.resolve()
-    with AppliedPosition(endpoints, project.slot, project.prefix) as applied:
+    with AppliedPosition(endpoints, project.key) as applied:
         request = request_generation(applied, project, index, what)
         if request.is_heard:
             terminal.say(f"{what} {index}: asked for; `headrace indexes` shows how it gets on")
@@ -104,11 +104,11 @@ def request_change(context: CommandContext, index: str, what: RequestKind, *, wa
 
 
 def _list_generation(
-    client: Client, generation: GenerationState, ordered: str | None, place: tuple[str, str]
+    client: Client, generation: GenerationState, ordered: str | None, key: StateKey
 ) -> ListedGeneration:
     documents, bytes_, created = _size(client, generation.generation)
     if created is not None and generation.building:
-        notes = backfill_progress(client, *place, generation.generation).load()
+        notes = backfill_progress(client, key, generation.generation).load()
         documents = 0 if notes is None else notes["documents"]
     state = _state(generation) if created is not None else "gone"
     return ListedGeneration(

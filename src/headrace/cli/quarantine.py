@@ -33,9 +33,9 @@ def show_quarantine(context: CommandContext, index: str | None, id_: str | None)
     Raises:
         HeadraceError: CONFIG, SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    endpoints, own, prefix = context.open_endpoints()
+    endpoints, key = context.open_endpoints()
     with contextlib.closing(Client(endpoints.sink)) as client:
-        entries = Quarantine(client, own, prefix).entries(index, id_)
+        entries = Quarantine(client, key).entries(index, id_)
     if context.as_json:
         terminal.data([asdict(entry) | {"position": format_lsn(entry.position)} for entry in entries])
     elif entries:
@@ -53,9 +53,9 @@ def drop_quarantined(context: CommandContext, index: str | None, id_: str | None
     Raises:
         HeadraceError: as for `show_quarantine`; USAGE where the question cannot be answered.
     """
-    endpoints, own, prefix = context.open_endpoints()
+    endpoints, key = context.open_endpoints()
     with contextlib.closing(Client(endpoints.sink)) as client:
-        quarantine = Quarantine(client, own, prefix)
+        quarantine = Quarantine(client, key)
         entries = quarantine.entries(index, id_)
         if not entries:
             terminal.say("nothing is in quarantine")
@@ -78,8 +78,8 @@ def retry_quarantined(context: CommandContext, index: str | None, id_: str | Non
     project = context.open_project()
     endpoints = project.resolve()
     left: list[Quarantined] = []
-    with AppliedPosition(endpoints, project.slot, project.prefix) as applied:
-        quarantine = Quarantine(applied.client, project.slot, project.prefix)
+    with AppliedPosition(endpoints, project.key) as applied:
+        quarantine = Quarantine(applied.client, project.key)
         found = quarantine.entries(index, id_)
         for name, entries in _by_index(found).items():
             if name not in project.specs:

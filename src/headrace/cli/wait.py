@@ -38,12 +38,12 @@ def wait_applied(
     """
     wanted = None if lsn is None else parse_position(lsn)
     began = time.monotonic()
-    endpoints, name, prefix = context.open_endpoints(sink)
-    with AppliedPosition(endpoints, name, prefix) as applied:
+    endpoints, key = context.open_endpoints(sink)
+    with AppliedPosition(endpoints, key) as applied:
         awaited = applied.end_of_log() if wanted is None else wanted
-        check_backfilled(applied.check(), name)
+        check_backfilled(applied.check(), key.sink)
         with terminal.working(f"waiting for {format_lsn(awaited)} …"):
             left = timeout - (time.monotonic() - began)
-            wait_until_applied(applied, awaited, name, timeout=left, searchable=searchable)
+            wait_until_applied(applied, awaited, timeout=left, searchable=searchable)
     found = "applied, and found by a search" if searchable else "applied"
     terminal.done(f"{format_lsn(awaited)} is {found}, after {time.monotonic() - began:.1f} s")

@@ -21,7 +21,14 @@ from headrace.postgres.connection import Connection, connect, query
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.postgres.wal_position import end_of_commits, end_of_log
-from headrace.sinks.opensearch import Client, DeferredKeys, MetaIndex, PipelineState, PositionRequest
+from headrace.sinks.opensearch import (
+    Client,
+    DeferredKeys,
+    MetaIndex,
+    PipelineState,
+    PositionRequest,
+    StateKey,
+)
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import await_replicas
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
@@ -41,24 +48,23 @@ class AppliedPosition:
 
     Args:
         endpoints: the endpoints of the sink that holds the documents.
-        slot: the pipeline's slot; `SLOT/SINK` for a secondary sink. With `prefix` it names the state.
-        prefix: what precedes the names of the indexes that keep the state.
+        key: the name of the sink's state.
 
     Attributes:
+        key: the name of the sink's state.
         client: client of the cluster that keeps the state.
         documents: client of the cluster that holds the documents.
-        sink: the name of the secondary sink; empty for the primary.
     """
 
-    def __init__(self, endpoints: Endpoints, slot: str, prefix: str) -> None:
+    def __init__(self, endpoints: Endpoints, key: StateKey) -> None:
         self._url = endpoints.database
-        self._slot, _, self.sink = slot.partition("/")
+        self.key = key
         self.client = Client(endpoints.state or endpoints.sink)
-        self.documents = Client(endpoints.sink) if self.sink else self.client
-        self._meta = MetaIndex(self.client, slot, prefix)
-        self._position_request = PositionRequest(self.client, self._slot, prefix)
-        self._notes = SecondarySinkNotes(self.client, slot, prefix)
-        self._deferred = self._notes.deferred if self.sink else DeferredKeys(self.client, slot, prefix)
+        self.documents = Client(endpoints.sink) if self.key.sink else self.client
+        self._meta = MetaIndex(self.client, key)
+        self._position_request = PositionRequest(self.client, key)
+        self._notes = SecondarySinkNotes(self.client, key)
+        self._deferred = self._notes.deferred if self.key.sink else DeferredKeys(self.client, key)
         self._next_request = 0.0
         self._connection: Connection | None = None
 
@@ -86,7 +92,7 @@ class AppliedPosition:
 
     def slot(self) -> SlotFacts | None:
         """Return the slot as it is now; None where it does not exist."""
-        return self._query_server(lambda connection: read_slot(connection, self._slot))
+        return self._query_server(lambda connection: read_slot(connection, self.key.slot))
 
     def state(self) -> PipelineState:
         """Load the state that the pipeline has saved.
@@ -98,7 +104,7 @@ class AppliedPosition:
         if state is None:
             raise HeadraceError(
                 Kind.SLOT_UNKNOWN,
-                f"the cluster knows nothing of the slot {self._slot!r} (in its index {self._meta.index})",
+                f"the cluster knows nothing of the slot {self.key.slot!r} (in its index {self._meta.index})",
                 "Correct --slot or the file's slot and prefix, or start `headrace run`: it backfills first.",
             )
         return state
@@ -155,7 +161,7 @@ class AppliedPosition:
         """
         if not state.backfilled:
             return False
-        if self.sink:
+        if self.key.sink:
             if state.reached < lsn or self._deferred.count() or self._notes.has_lost_keys():
                 return False
             return self.state().backfilled
@@ -167,15 +173,15 @@ class AppliedPosition:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
-        if self.sink:
+        if self.key.sink:
             if self._notes.has_lost_keys():
                 return (
-                    f"what the sink {self.sink!r} lacks is not known: the index of what was deferred for it "
-                    "was deleted or restored; a run backfills its indexes again"
+                    f"what the sink {self.key.sink!r} lacks is not known: the index of what was deferred "
+                    "for it was deleted or restored; a run backfills its indexes again"
                 )
             return (
                 self.why_away()
-                or f"documents that are deferred for the sink {self.sink!r} are still to be written"
+                or f"documents that are deferred for the sink {self.key.sink!r} are still to be written"
             )
         return "documents of a change that touches very many are still to be written"
 
@@ -185,8 +191,8 @@ class AppliedPosition:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
         """
-        reason = self._notes.why_away() if self.sink else None
-        return None if reason is None else f"the sink {self.sink!r} is away: {reason}"
+        reason = self._notes.why_away() if self.key.sink else None
+        return None if reason is None else f"the sink {self.key.sink!r} is away: {reason}"
 
     def progress(self) -> tuple[Lsn, int]:
         """Return the reached position and the number of deferred keys, which change while the pipeline works.
@@ -195,7 +201,7 @@ class AppliedPosition:
             HeadraceError: as `state`.
         """
         state = self.state()
-        return state.reached, self._deferred.count() if self.sink or state.ahead is not None else 0
+        return state.reached, self._deferred.count() if self.key.sink or state.ahead is not None else 0
 
     def request_position(self, lsn: Lsn) -> None:
         """Ask the pipeline to note `lsn`, or the server's position before it; twice a second at most.
@@ -234,13 +240,12 @@ class AppliedPosition:
             self._connection = None
 
 
-def check_backfilled(state: PipelineState, slot: str) -> None:
+def check_backfilled(state: PipelineState, sink: str) -> None:
     """Check that a run has begun to write to a secondary sink.
 
     Raises:
         HeadraceError: SLOT_UNKNOWN.
     """
-    _, _, sink = slot.partition("/")
     if sink and not state.generations:
         raise HeadraceError(
             Kind.SLOT_UNKNOWN,
@@ -253,7 +258,9 @@ def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> 
     """Return why a position is not applied yet, as seen from outside, and a remedy."""
     slot = applied.slot()
     if not state.backfilled:
-        where = f"says `live` of the sink {applied.sink!r}" if applied.sink else "says that it is ready"
+        where = (
+            f"says `live` of the sink {applied.key.sink!r}" if applied.key.sink else "says that it is ready"
+        )
         return "the indexes are being backfilled", f"Wait until /status of the run {where}."
     if state.reached >= awaited:
         is_read = slot is not None and slot.reader is not None
@@ -271,14 +278,13 @@ def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> 
 
 
 def wait_until_applied(
-    applied: AppliedPosition, awaited: Lsn, slot: str, *, timeout: float, searchable: bool = False
+    applied: AppliedPosition, awaited: Lsn, *, timeout: float, searchable: bool = False
 ) -> None:
     """Wait until everything before `awaited` is in the documents of every index.
 
     Args:
         applied: reads the position.
         awaited: the position to wait for.
-        slot: the pipeline's slot; `SLOT/SINK` for a secondary sink.
         timeout: seconds.
         searchable: refresh the indexes then, so that a search finds the changes.
 
@@ -287,7 +293,7 @@ def wait_until_applied(
     """
     state = applied.wait(awaited, max(0.0, timeout))
     if state is None:
-        raise _behind(applied, slot, awaited, timeout)
+        raise _behind(applied, awaited, timeout)
     if searchable:
         applied.refresh(state)
 
@@ -306,12 +312,12 @@ def parse_position(text: str) -> Lsn:
         ) from error
 
 
-def _behind(applied: AppliedPosition, slot: str, awaited: Lsn, timeout: float) -> HeadraceError:
+def _behind(applied: AppliedPosition, awaited: Lsn, timeout: float) -> HeadraceError:
     state = applied.state()
     why, remedy = why_behind(applied, state, awaited)
     return HeadraceError(
         Kind.BEHIND,
-        f"{format_lsn(awaited)} is not applied after {timeout:g} s: the documents of the slot {slot!r} stand "
+        f"{format_lsn(awaited)} is not applied after {timeout:g} s: the documents of {applied.key} stand "
         f"at {format_lsn(state.applied)}, {size(max(0, awaited - state.applied))} before it; {why}",
         remedy,
     )

@@ -164,7 +164,7 @@ class Backfill:
             contextlib.closing(Client(endpoints.sink)) as client,
             contextlib.closing(Client(endpoints.keeps_state)) as state,
         ):
-            meta = MetaIndex(state, plan.slot, plan.prefix)
+            meta = MetaIndex(state, plan.key)
             try:
                 self._run(
                     client, meta, [self._load_backfill(state, generation) for generation in self._generations]
@@ -181,7 +181,7 @@ class Backfill:
 
     def _load_backfill(self, client: Client, generation: GenerationState) -> _GenerationBackfill:
         plan = self._work.plan
-        notes = backfill_progress(client, plan.slot, plan.prefix, generation.generation)
+        notes = backfill_progress(client, plan.key, generation.generation)
         for attempt in retrying(ending=self._ending):
             with attempt:
                 saved = notes.load()

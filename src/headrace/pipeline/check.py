@@ -241,7 +241,7 @@ def _check_sink(
         client.wait_until_ready(_SINK_SECONDS)
         _check_indexes(project, client, report)
         if inspection is not None:
-            state = MetaIndex(client, project.slot, project.prefix).load()
+            state = MetaIndex(client, project.key).load()
             check_origin(state, inspection.server, inspection.slot)
     finally:
         client.close()

@@ -97,8 +97,8 @@ class Explainer:
 
     def trace(self, index: str, id_: str) -> DocumentTrace:
         """Collect what is known of the document; errors as for `explain`."""
-        declared, slot, prefix = find_index(self._project, index), self._project.slot, self._project.prefix
-        with AppliedPosition(self._endpoints, slot, prefix) as applied:
+        declared = find_index(self._project, index)
+        with AppliedPosition(self._endpoints, self._project.key) as applied:
             end = applied.end_of_log()
             with ReadSession(self._endpoints.database) as session:
                 catalog = read_catalog(session, declared.tables())
@@ -112,7 +112,7 @@ class Explainer:
                     applied.documents, shown.generation, routed=spec.routing is not None
                 )
                 stored = documents.read([id_]).get(id_)
-                quarantined = Quarantine(applied.client, slot, prefix).get(shown.generation, id_)
+                quarantined = Quarantine(applied.client, applied.key).get(shown.generation, id_)
             deferred = self._is_deferred(applied, state, shown, key_of_id(id_, len(spec.primary_key)))
         return DocumentTrace(spec, id_, row, shown, stored, quarantined, deferred, end, state)
 
@@ -121,7 +121,7 @@ class Explainer:
     ) -> bool | None:
         if state.ahead is None or shown is None:
             return False
-        batches = DeferredKeys(applied.client, self._project.slot, self._project.prefix).oldest(_MOST_BATCHES)
+        batches = DeferredKeys(applied.client, applied.key).oldest(_MOST_BATCHES)
         for batch in batches:
             if batch.generation == shown.generation and (key in batch.keys or ALL_KEYS in batch.keys):
                 return True

@@ -174,7 +174,7 @@ def request_generation(
     state = applied.check()
     if what == "rollback":
         _check_way_back(state, index)
-    number = ControlRequests(applied.client, project.slot, project.prefix).submit(index, what)
+    number = ControlRequests(applied.client, applied.key).submit(index, what)
     slot = applied.slot()
     return GenerationRequest(index, what, number, slot is not None and slot.reader is not None)
 

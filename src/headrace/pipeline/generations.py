@@ -176,8 +176,7 @@ class GenerationManager:
             ),
             targets={generation.generation: _generation(generation).target for generation in written},
             writer=project.writer_options(),
-            slot=project.slot,
-            prefix=project.state_prefix,
+            key=project.key,
             skip_rejected=project.skip_rejected(),
             quarantine=project.quarantine(),
             large_change=project.deployment.large_change,
@@ -289,7 +288,7 @@ class GenerationManager:
     def drop(self, generation: GenerationState) -> None:
         """Delete a generation and its notes; nothing may write to it any more."""
         self.forget_progress(generation)
-        Quarantine(self._state, self._project.slot, self._project.state_prefix).forget(generation.generation)
+        Quarantine(self._state, self._project.key).forget(generation.generation)
         self._generations.drop(_generation(generation))
 
     def drop_unknown(self, index: str, known: Collection[GenerationState]) -> None:
@@ -305,9 +304,7 @@ class GenerationManager:
 
     def forget_progress(self, generation: GenerationState) -> None:
         """Delete the backfill progress of a generation, so that it begins again."""
-        backfill_progress(
-            self._state, self._project.slot, self._project.state_prefix, generation.generation
-        ).delete()
+        backfill_progress(self._state, self._project.key, generation.generation).delete()
 
 
 def _generation(generation: GenerationState) -> Generation:

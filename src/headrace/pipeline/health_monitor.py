@@ -71,12 +71,10 @@ class HealthMonitor:
         self._budget = budget
         self._signals = signals
         self._client = short_timeout_client(endpoints)
-        self._meta = MetaIndex(self._client, project.slot, project.prefix)
-        self._verifications = Verifications(self._client, project.slot, project.prefix)
-        self._position_request = PositionRequest(self._client, project.slot, project.prefix)
-        self._quarantine = (
-            Quarantine(self._client, project.slot, project.prefix) if project.quarantine() else None
-        )
+        self._meta = MetaIndex(self._client, project.key)
+        self._verifications = Verifications(self._client, project.key)
+        self._position_request = PositionRequest(self._client, project.key)
+        self._quarantine = Quarantine(self._client, project.key) if project.quarantine() else None
         self._next_count = self._next_measure = 0.0
         self._passed_on: Lsn = 0
         self._next_request = 0.0

@@ -29,7 +29,7 @@ from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
 from headrace.schema import IndexSpec, load_schema, spec_hash
 from headrace.sinks.activity import ReportTo
-from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
+from headrace.sinks.opensearch import Endpoint, IndexOptions, StateKey, WriterOptions
 from headrace.sinks.opensearch.settings import fixed_settings, mappings_of, settings_of
 
 OPENSEARCH = "opensearch"
@@ -73,7 +73,7 @@ class Project:
 
     Attributes:
         specs: the enabled indexes, by name.
-        slot: the slot, which names the state; for a secondary sink see `of_sink`.
+        slot: the name of the replication slot.
         publication: the name of the publication.
         sink_name: the name of the sink; for the pipeline itself, of the primary sink.
         sink: the settings of the sink, which for the pipeline itself is the cluster that keeps the state.
@@ -109,9 +109,16 @@ class Project:
         return _prefix_of(self.deployment, self.sink)
 
     @property
-    def state_prefix(self) -> str:
-        """What precedes the names of the indexes that keep the state."""
-        return self.prefix if self.home is None else self.home
+    def key(self) -> StateKey:
+        """The name of the state."""
+        if self.home is None:
+            return StateKey(self.slot, self.prefix)
+        return StateKey(self.slot, self.home, self.sink_name)
+
+    @property
+    def lease_key(self) -> StateKey:
+        """The name of the leases, which are in the cluster that holds the documents."""
+        return dataclasses.replace(self.key, prefix=self.prefix)
 
     @property
     def label(self) -> str:
@@ -119,7 +126,7 @@ class Project:
         return "" if self.home is None else f"{self.sink_name}: "
 
     def of_sink(self, name: str) -> Project:
-        """Return the project for a secondary sink, whose state is kept as `SLOT/NAME`."""
+        """Return the project for a secondary sink."""
         sink = self.secondary[name]
         cluster = sink if isinstance(sink, OpenSearchSink) else OpenSearchSink(type="opensearch")
         return dataclasses.replace(
@@ -127,7 +134,6 @@ class Project:
             sink_name=name,
             sink=cluster,
             secondary={},
-            slot=f"{self.slot}/{name}",
             kind=sink.type,
             home=self.prefix,
             reports=None if self.reports is None else dataclasses.replace(self.reports, sink=name),
@@ -379,15 +385,14 @@ def find_cluster(sinks: Mapping[str, Sink], name: str) -> OpenSearchSink:
 
 def open_endpoints(
     config: Path, environ: Mapping[str, str], slot: str | None, sink: str | None = None
-) -> tuple[Endpoints, str, str]:
-    """Return a deployment's endpoints, its slot and its prefix, without reading its schemas.
+) -> tuple[Endpoints, StateKey]:
+    """Return a deployment's endpoints and the name of its state, without reading its schemas.
 
     Args:
         config: the path of the deployment file.
         environ: values of the variables that the file names.
         slot: overrides the file's slot.
-        sink: the name of a cluster; None is the primary. The slot of a secondary sink is `SLOT/SINK`, its
-            prefix that of the state.
+        sink: the name of a cluster; None is the primary.
 
     Raises:
         HeadraceError: CONFIG; USAGE for a `slot` that is not a valid name, or a `sink` that is not a cluster.
@@ -397,10 +402,11 @@ def open_endpoints(
     name, primary = _primary_sink(deployment)
     cluster = find_cluster(deployment.sinks, sink or name)
     resolved, own = resolve(deployment), slot or deployment.source.slot
-    endpoints, prefix = cluster_endpoints(resolved, name, primary, own), _prefix_of(deployment, primary)
-    if cluster is primary:
-        return endpoints, own, prefix
-    return secondary_endpoints(endpoints, resolved, sink or name, cluster), f"{own}/{sink}", prefix
+    endpoints = cluster_endpoints(resolved, name, primary, own)
+    key = StateKey(own, _prefix_of(deployment, primary))
+    if sink is None or cluster is primary:
+        return endpoints, key
+    return secondary_endpoints(endpoints, resolved, sink, cluster), key.of_sink(sink)
 
 
 def _check_names(slot: str | None, publication: str | None) -> None:

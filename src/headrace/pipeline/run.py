@@ -198,7 +198,7 @@ class PipelineRun:
             )
             self._inspection = self._starter.inspect(self._connection)
             self._client.wait_until_ready(_SINK_SECONDS)
-            lease = Lease(self._client, self._project.slot, self._project.prefix, [*self._project.specs])
+            lease = Lease(self._client, self._project.key, [*self._project.specs])
             self._lease = held.enter_context(lease)
         return PhaseOutcome.DONE
 
@@ -212,7 +212,7 @@ class PipelineRun:
                 holder = None
                 if error.kind is Kind.SLOT_IN_USE:
                     with contextlib.suppress(HeadraceError):
-                        holder = holder_of(self._client, self._project.slot, self._project.prefix)
+                        holder = holder_of(self._client, self._project.key)
                 if holder is None:
                     raise
                 raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error

@@ -181,7 +181,7 @@ class RunningPipeline:
         """
         with self._applied() as applied:
             awaited = applied.end_of_log() if lsn is None else parse_position(lsn)
-            wait_until_applied(applied, awaited, self._project.slot, timeout=timeout, searchable=searchable)
+            wait_until_applied(applied, awaited, timeout=timeout, searchable=searchable)
         return awaited
 
     def reindex(self, index: str, *, timeout: float = 3600.0) -> str:
@@ -224,7 +224,7 @@ class RunningPipeline:
         return verify(self._project, index, VerifyOptions(repair, percent), self._reporter)
 
     def _applied(self) -> AppliedPosition:
-        return AppliedPosition(self._endpoints, self._project.slot, self._project.prefix)
+        return AppliedPosition(self._endpoints, self._project.key)
 
 
 def _local_address(options: RunOptions, endpoints: Endpoints) -> tuple[str, int] | None:

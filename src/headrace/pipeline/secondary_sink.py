@@ -78,12 +78,12 @@ class SecondarySink:
         self._client = Client(_with_timeout(endpoints, _REQUEST_SECONDS), read_attempts=2)
         self._quick_client = Client(_with_timeout(endpoints, _PROBE_SECONDS), read_attempts=1)
         self._probe = SinkProbe(self._quick_client)
-        self._meta = MetaIndex(state, project.slot, project.state_prefix)
+        self._meta = MetaIndex(state, project.key)
         self._lease: Lease | None = None
         self._state: PipelineState | None = None
         self._backfill: Backfill | None = None
         self._complete: list[tuple[GenerationState, int]] = []
-        self._notes = SecondarySinkNotes(state, project.slot, project.state_prefix)
+        self._notes = SecondarySinkNotes(state, project.key)
         self._overflowed, self._keys_lost = threading.Event(), threading.Event()
         self._publish_from = 0.0
         self._warned = ""
@@ -170,7 +170,7 @@ class SecondarySink:
         manager = GenerationManager(
             own, self._endpoints, self._client, self._indexes, state=self._state_client, generations=plain
         )
-        requests = ControlRequests(self._state_client, self._project.slot, self._project.state_prefix)
+        requests = ControlRequests(self._state_client, self._project.key)
         self.generation_log = GenerationLog(
             self._state, manager, self._meta, requests, self._indexes, inspection=own, as_of=as_of, keep=0
         )
@@ -358,9 +358,7 @@ class SecondarySink:
             return
         self._quick_client.wait_until_ready(_PROBE_SECONDS)
         if self._lease is None:
-            lease = Lease(
-                self._quick_client, self._project.slot, self._project.prefix, [*self._project.specs]
-            )
+            lease = Lease(self._quick_client, self._project.lease_key, [*self._project.specs])
             lease.__enter__()
             self._lease = lease
 

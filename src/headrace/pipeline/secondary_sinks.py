@@ -81,12 +81,12 @@ class SecondarySinks:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, CONTINUITY.
         """
-        document = sinks_document(self._client, self._project.slot, self._project.prefix)
+        document = sinks_document(self._client, self._project.key)
         saved: dict[str, str] = dict((document.load() or {}).get("sinks", {}))
         configured = {name: self._identity(name) for name in self._project.secondary}
         for name, identity in saved.items():
             if configured.get(name) != identity:
-                forget_sink(self._client, self._project.slot, self._project.prefix, name)
+                forget_sink(self._client, self._project.key.of_sink(name))
         if saved != configured:
             document.save({"sinks": configured})
 

@@ -158,9 +158,9 @@ def _lease_state(
     with contextlib.ExitStack() as held:
         state, is_claimed = None, True
         try:
-            meta = MetaIndex(client, project.slot, project.prefix)
+            meta = MetaIndex(client, project.key)
             if client.call("HEAD", path(meta.index), allow=(404,)).ok:
-                held.enter_context(Lease(client, project.slot, project.prefix, [*project.specs]))
+                held.enter_context(Lease(client, project.key, [*project.specs]))
                 state = meta.load()
         except HeadraceError as error:
             if indexes or error.retry is not Retry.BACK_OFF or error.kind is Kind.SLOT_IN_USE:
@@ -182,7 +182,7 @@ def _drop_indexes(project: Project, endpoints: Endpoints, reporter: Reporter) ->
             try:
                 with (
                     contextlib.closing(Client(sink_endpoints.sink)) as client,
-                    Lease(client, own.slot, own.prefix, [*own.specs]),
+                    Lease(client, own.lease_key, [*own.specs]),
                 ):
                     _drop_generations(own, sink_endpoints)
             except HeadraceError as error:
@@ -210,8 +210,8 @@ def _forget(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
 
 def _forget_state(project: Project, client: Client) -> None:
     """Delete the state in the cluster, and that of the secondary sinks."""
-    document = sinks_document(client, project.slot, project.prefix)
+    document = sinks_document(client, project.key)
     for name in (document.load() or {}).get("sinks", {}):
-        forget_sink(client, project.slot, project.prefix, name)
+        forget_sink(client, project.key.of_sink(name))
     document.delete()
-    MetaIndex(client, project.slot, project.prefix).delete()
+    MetaIndex(client, project.key).delete()

@@ -97,8 +97,8 @@ class Start:
         self._project = project
         self._endpoints = endpoints
         self._client = client
-        self._meta = MetaIndex(client, project.slot, project.prefix)
-        self._requests = ControlRequests(client, project.slot, project.prefix)
+        self._meta = MetaIndex(client, project.key)
+        self._requests = ControlRequests(client, project.key)
         self._secondary_sinks = secondary_sinks
         self._board = board
         self._exported = exported

@@ -360,9 +360,9 @@ def settle(project: Project, endpoints: Endpoints, report: Reporter, *, is_same_
         return
     try:
         with contextlib.closing(short_timeout_client(endpoints)) as client:
-            meta = MetaIndex(client, project.slot, project.prefix)
+            meta = MetaIndex(client, project.key)
             state = meta.load()
-            deferred = DeferredKeys(client, project.slot, project.prefix)
+            deferred = DeferredKeys(client, project.key)
             if state is not None and state.ahead is not None and deferred.count() == 0:
                 state = meta.advance(state.ahead, Counters())
         if state is not None:

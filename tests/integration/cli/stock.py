@@ -88,7 +88,7 @@ class Stock:
                 applied=point,
                 generations=(made,),
             )
-            MetaIndex(client, project.slot, project.prefix).save(state)
+            MetaIndex(client, project.key).save(state)
         with connect(
             endpoints.database
         ) as connection:  # an edit by hand counts a version up: the log is beyond it
@@ -102,7 +102,7 @@ class Stock:
             inspection = inspect(project, endpoints, connection, reading=False)
         inspection = dataclasses.replace(inspection, project=inspection.project.of_sink(name))
         with contextlib.closing(Client(endpoints.sink)) as client:
-            meta = MetaIndex(client, own.slot, own.state_prefix)
+            meta = MetaIndex(client, own.key)
             state = meta.load()
             assert state is not None
             manager = GenerationManager(inspection, endpoints, client, StatusBoard(), state=client)
@@ -136,9 +136,9 @@ class Stock:
             thread.join()
 
     def _follow(self, ended: threading.Event) -> None:
-        with AppliedPosition(self._endpoints, self.name, self.prefix) as applied:
-            meta = MetaIndex(applied.client, self.name, self.prefix)
-            position_request = PositionRequest(applied.client, self.name, self.prefix)
+        with AppliedPosition(self._endpoints, self._project.key) as applied:
+            meta = MetaIndex(applied.client, applied.key)
+            position_request = PositionRequest(applied.client, applied.key)
             meta.load()
             while not ended.wait(0.02):
                 meta.advance(min(position_request.read(), applied.end_of_log()), Counters())

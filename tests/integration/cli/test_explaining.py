@@ -49,7 +49,7 @@ def apply_everything(stock: Stock) -> None:
     project = open_project(stock.config, {})
     with closing(Client(Endpoint((stock.sink,)))) as client, connect(stock.url) as connection:
         [(end,)] = execute(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint + 1000000")
-        meta = MetaIndex(client, project.slot, project.prefix)
+        meta = MetaIndex(client, project.key)
         state = meta.load()
         assert state is not None
         meta.advance(end, Counters())
@@ -99,9 +99,9 @@ def test_a_document_in_quarantine_and_one_that_is_deferred(
     change(stock, "UPDATE stock SET label = 'another' WHERE shop = 'b' AND code = 4.50")
     with closing(Client(Endpoint((stock.sink,)))) as client:
         held = Quarantined.now("stock", "3.50:b", "mapper_parsing_exception", 1000, stock.generation)
-        Quarantine(client, project.slot, project.prefix).put([held])
-        DeferredKeys(client, project.slot, project.prefix).add(stock.generation, [[("4.50", "b")]], 2000)
-        meta = MetaIndex(client, project.slot, project.prefix)
+        Quarantine(client, project.key).put([held])
+        DeferredKeys(client, project.key).add(stock.generation, [[("4.50", "b")]], 2000)
+        meta = MetaIndex(client, project.key)
         state = meta.load()
         assert state is not None
         meta.advance(state.applied + 8, Counters(), deferred=True)

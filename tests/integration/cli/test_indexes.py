@@ -17,6 +17,7 @@ from headrace.sinks.opensearch import (
     Generations,
     GenerationState,
     MetaIndex,
+    StateKey,
 )
 from integration.cli.command_line import Deployment
 
@@ -46,7 +47,7 @@ def left_by_a_run(deployment: Deployment) -> list[GenerationState]:
             applied=slot.consistent_point,
             generations=tuple(generations),
         )
-        MetaIndex(client, deployment.name).save(state)
+        MetaIndex(client, StateKey(deployment.name, "")).save(state)
     return generations
 
 
@@ -92,7 +93,7 @@ def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> 
     assert "reindex is asked for" in human.err
     assert whole.type("reindex", whole.name, "--wait", "0.1").refused(1, "BEHIND")
     with closing(Client(Endpoint((whole.sink,)).normalised())) as client:
-        [order] = ControlRequests(client, whole.name).read([whole.name])
+        [order] = ControlRequests(client, StateKey(whole.name, "")).read([whole.name])
         assert order.kind == "reindex"
     assert whole.type("teardown", "--indexes", "--yes").code == 0
     assert whole.left_in_cluster() == []

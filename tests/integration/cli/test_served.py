@@ -12,7 +12,7 @@ import pytest
 from headrace.cli import main
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
-from headrace.sinks.opensearch import Client, Endpoint, Quarantine, Quarantined
+from headrace.sinks.opensearch import Client, Endpoint, Quarantine, Quarantined, StateKey
 from headrace.sinks.opensearch.adoption import holders
 from integration.cli.stock import Stock
 
@@ -20,7 +20,7 @@ from integration.cli.stock import Stock
 @pytest.fixture
 def quarantine(stock: Stock) -> Iterator[Quarantine]:
     with contextlib.closing(Client(Endpoint((stock.sink,)))) as client:
-        yield Quarantine(client, stock.name, stock.prefix)
+        yield Quarantine(client, StateKey(stock.name, stock.prefix))
 
 
 def typed(capsys: pytest.CaptureFixture[str], stock: Stock, *words: str) -> tuple[int, str, str]:

@@ -12,7 +12,7 @@ import urllib3
 
 from headrace.cli import main
 from headrace.postgres.connection import connect, execute
-from headrace.sinks.opensearch import Client, Endpoint
+from headrace.sinks.opensearch import Client, Endpoint, StateKey
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from headrace.sinks.opensearch.verifications import Verifications
 from integration.cli.stock import Stock
@@ -65,7 +65,7 @@ def test_composite_ids_with_any_characters_under_a_prefix(
         assert (code, drift(report)) == (1, {"missing": {lost}, "extra": extra, "different": {altered}})
         assert report["different"]["first"][0]["path"] == "label"
         with closing(Client(Endpoint((stock.sink,)))) as client:
-            results = Verifications(client, stock.name, stock.prefix)
+            results = Verifications(client, StateKey(stock.name, stock.prefix))
             assert results.results(["stock", "other"])["stock"].endswith("210 documents, 11 wrong")
             code, report = verified(capsys, stock, "--repair")
             assert (code, report["repair"]["repaired"]) == (0, 2 + len(extra))
@@ -242,7 +242,7 @@ def test_a_secondary_sink_is_compared_and_repaired_as_the_primary_is(
             in typed(capsys, stock, "verify", "stock", *beside)[1]
         )
 
-        notes = SecondarySinkNotes(client, f"{stock.name}/other", stock.prefix)
+        notes = SecondarySinkNotes(client, StateKey(stock.name, stock.prefix, "other"))
         notes.deferred.add(made.generation, [[("3.50", "b")]], 1)
         notes.note_away("it is full")
         code, report = verified(capsys, stock, *beside)

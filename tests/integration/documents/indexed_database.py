@@ -21,6 +21,7 @@ from headrace.sinks.opensearch import (
     Generation,
     Generations,
     IndexOptions,
+    StateKey,
     WriterOptions,
     mapping,
 )
@@ -32,8 +33,7 @@ def documents_plan(
     """Return a plan without a policy for refused documents; `more` are other fields of it."""
     fields: dict[str, Any] = {
         "writer": WriterOptions(),
-        "slot": "none",
-        "prefix": "",
+        "key": StateKey("none", ""),
         "skip_rejected": frozenset(),
         "large_change": 50_000,
     }

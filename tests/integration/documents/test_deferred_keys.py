@@ -19,6 +19,7 @@ from headrace.pipeline.worker.worker import Worker, WrittenBatch
 from headrace.sinks.opensearch import (
     DeferredKeys,
     Endpoint,
+    StateKey,
 )
 from headrace.sinks.opensearch.documents import documents, refresh
 from integration.documents.indexed_database import IndexedDatabase
@@ -52,9 +53,9 @@ class World(IndexedDatabase):
     def __init__(self, url: str, node: str, folder: Path) -> None:
         super().__init__(url, node, folder, SCHEMA)
         self.generation = self.new_generation()
-        slot = f"s{uuid.uuid4().hex[:8]}"
-        self.plan = self.plan_of(self.generation, slot=slot, prefix="test_deferred_", large_change=LIMIT)
-        self.deferred = DeferredKeys(self.client, self.plan.slot, self.plan.prefix)
+        key = StateKey(f"s{uuid.uuid4().hex[:8]}", "test_deferred_")
+        self.plan = self.plan_of(self.generation, key=key, large_change=LIMIT)
+        self.deferred = DeferredKeys(self.client, self.plan.key)
         self.worker = self.workers(self.plan)
         self.worker.backfill("people", CtidRange(0, None), self.position(), None)
 
@@ -108,7 +109,7 @@ def test_a_change_of_many_documents_is_deferred_and_worked_off(world: World) -> 
     assert (done.deferred, done.result.upserted) == (count, 0)
     assert world.held() == before
     assert world.deferred.count() == count, "a chunk holds one fiftieth of the limit, and one at least"
-    assert DeferredKeys(world.client, "another", world.plan.prefix).count() == 0
+    assert DeferredKeys(world.client, StateKey("another", world.plan.key.prefix)).count() == 0
     assert world.work_off() == count
     assert (world.deferred.count(), world.held()) == (0, world.expected())
 

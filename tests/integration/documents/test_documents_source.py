@@ -30,7 +30,7 @@ from headrace.pipeline.worker.task import LEAST_ROWS, TaskShare
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.resolution import ResolutionPlan
-from headrace.sinks.opensearch import Endpoint, WriterOptions
+from headrace.sinks.opensearch import Endpoint, StateKey, WriterOptions
 from support.slots import ensure_slot
 
 SLOT = "documents_source"
@@ -75,7 +75,14 @@ class Log:
         )
         self.signals.set_confirm_limit(self.following.applied)
         plan = DocumentsPlan(
-            {}, Catalog({}), ResolutionPlan({}), {}, WriterOptions(), SLOT, "", frozenset(), large_change=1
+            {},
+            Catalog({}),
+            ResolutionPlan({}),
+            {},
+            WriterOptions(),
+            StateKey(SLOT, ""),
+            frozenset(),
+            large_change=1,
         )
         work = Work(plan, Endpoints(self.url, Endpoint(("http://127.0.0.1:1",))))
         kept = signal.getsignal(signal.SIGTERM)

@@ -24,6 +24,7 @@ from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import (
     Quarantine,
+    StateKey,
 )
 from headrace.sinks.opensearch.documents import document, ids, refresh
 from headrace.snapshot.exporting import exported_snapshot
@@ -57,7 +58,7 @@ class World(IndexedDatabase):
         self.generation = self.new_generation()
         plan = self.plan_of(self.generation, prefix=self.prefix, **policy)
         self.worker = Worker(Work(plan, self.connections))
-        self.quarantine = Quarantine(self.client, "none", self.prefix)
+        self.quarantine = Quarantine(self.client, StateKey("none", self.prefix))
 
     def seed(self, version: int, snapshot: str | None = None) -> int:
         """Write everything; how many documents were refused."""

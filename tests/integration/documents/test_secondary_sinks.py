@@ -23,6 +23,7 @@ from headrace.sinks.opensearch import (
     DeferredKeys,
     Endpoint,
     Generation,
+    StateKey,
 )
 from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
 from headrace.sinks.opensearch.documents import documents, refresh
@@ -51,14 +52,14 @@ class World(IndexedDatabase):
     def __init__(self, url: str, node: str, front: HttpProxy, folder: Path) -> None:
         super().__init__(url, node, folder, SCHEMA)
         self.front = front
-        slot = f"s{uuid.uuid4().hex[:8]}"
+        key = StateKey(f"s{uuid.uuid4().hex[:8]}", PREFIX)
         self.one, self.other = self.new_generation(), self.new_generation()
-        primary = Work(self.plan_of(self.one, slot=slot, prefix=PREFIX), self.connections)
+        primary = Work(self.plan_of(self.one, key=key), self.connections)
         self.work = Work(
-            self.plan_of(self.other, slot=f"{slot}/other", prefix=PREFIX),
+            self.plan_of(self.other, key=key.of_sink("other")),
             Endpoints(url, Endpoint((front.url,)), Endpoint((node,))),
         )
-        self.notes = SecondarySinkNotes(self.client, self.work.plan.slot, PREFIX)
+        self.notes = SecondarySinkNotes(self.client, self.work.plan.key)
         self.backlog = self.notes.deferred
         first, second = open_worker(primary), open_worker(self.work)
         for worker in (first, second):

@@ -42,8 +42,8 @@ class Ground:
         self.project: Project = open_project(stock.config, {})
         self.endpoints: Endpoints = self.project.resolve()
         self.client = Client(self.endpoints.sink)
-        self.orders = ControlRequests(self.client, self.project.slot, self.project.prefix)
-        self.meta = MetaIndex(self.client, self.project.slot, self.project.prefix)
+        self.orders = ControlRequests(self.client, self.project.key)
+        self.meta = MetaIndex(self.client, self.project.key)
         self.board = StatusBoard(reporter=LoggingReporter(logging.getLogger("headrace")))
         with connect(self.endpoints.database) as connection:
             self.inspection = inspect(self.project, self.endpoints, connection, reading=False)
@@ -65,7 +65,7 @@ class Ground:
 
     def known(self) -> PipelineState:
         """What the next start would find."""
-        found = MetaIndex(self.client, self.project.slot, self.project.prefix).load()
+        found = MetaIndex(self.client, self.project.key).load()
         assert found is not None
         return found
 

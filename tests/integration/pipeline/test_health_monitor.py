@@ -99,7 +99,7 @@ def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterato
         contextlib.closing(Client(endpoints.sink)) as client,
         SlotLock(endpoints.database, project.slot) as lock,
     ):
-        MetaIndex(client, project.slot, project.prefix).save(state)
+        MetaIndex(client, project.key).save(state)
         catalog = SchemaDriftMonitor(
             endpoints.database, Dependence({}, project.publication, {}), Fingerprint()
         )

@@ -18,7 +18,8 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch import Client, Endpoint
+from headrace.sinks.opensearch import Client, Endpoint, StateKey
+from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.lease import LOST_SECONDS, Lease, LeaseHolder, holder_of, slot_lease
 from support.http_proxy import Answer, Cut, HttpProxy, Request
 
@@ -33,7 +34,7 @@ def prefix(client: Client) -> Iterator[str]:
 
 
 def lease(client: Client, prefix: str, slot: str = "s1", *, beat: float = 0.1, me: Any = None) -> Lease:
-    return Lease(client, slot, prefix, ["users"], patience=0.8, beat=beat, me=me)
+    return Lease(client, StateKey(slot, prefix), ["users"], patience=0.8, beat=beat, me=me)
 
 
 def test_a_second_process_is_refused_and_told_who_the_first_is(client: Client, prefix: str) -> None:
@@ -44,10 +45,10 @@ def test_a_second_process_is_refused_and_told_who_the_first_is(client: Client, p
                 pass
             assert refused.value.kind is Kind.SLOT_IN_USE
             assert f"pid {os.getpid()}, since " in refused.value.cause
-        assert holder_of(client, "s1", prefix) is not None
+        assert holder_of(client, StateKey("s1", prefix)) is not None
     with lease(client, prefix, "s2"):
         pass
-    assert holder_of(client, "s2", prefix) is None
+    assert holder_of(client, StateKey("s2", prefix)) is None
 
 
 def test_one_that_is_silent_elsewhere_is_taken_over_after_a_while(client: Client, prefix: str) -> None:
@@ -79,14 +80,14 @@ def test_one_that_died_on_this_machine_is_taken_over_at_once(client: Client, pre
 def test_many_leases_are_renewed_in_one_request(opensearch: EmbeddedOpenSearch, prefix: str) -> None:
     many = [f"index{number}" for number in range(30)]
     with HttpProxy(opensearch.url) as front, closing(Client(Endpoint((front.url,)))) as client:
-        with Lease(client, "s1", prefix, many, patience=0.8, beat=60.0) as mine:
+        with Lease(client, StateKey("s1", prefix), many, patience=0.8, beat=60.0) as mine:
             mine.renew()
             for _ in range(3):
                 front.requests.clear()
                 mine.renew()
                 assert [one.target for one in front.requests] == [f"/{prefix}headrace_meta/_bulk"]
             assert mine.lost() is None
-        assert holder_of(client, "s1", prefix) is None
+        assert holder_of(client, StateKey("s1", prefix)) is None
 
 
 def test_a_request_that_hangs_costs_no_lease(opensearch: EmbeddedOpenSearch, prefix: str) -> None:
@@ -103,7 +104,7 @@ def test_a_request_that_hangs_costs_no_lease(opensearch: EmbeddedOpenSearch, pre
     with (
         HttpProxy(opensearch.url) as front,
         closing(Client(replace(endpoint, urls=(front.url,)))) as client,
-        Lease(client, "s1", prefix, ["users"], beat=60.0) as mine,
+        Lease(client, StateKey("s1", prefix), ["users"], beat=60.0) as mine,
     ):
         mine.renew()
         front.spoil = hang
@@ -122,7 +123,7 @@ def test_a_renewal_whose_answer_was_lost_was_our_own(opensearch: EmbeddedOpenSea
     with (
         HttpProxy(opensearch.url) as front,
         closing(Client(Endpoint((front.url,)))) as client,
-        Lease(client, "s1", prefix, ["users"], beat=60.0) as mine,
+        Lease(client, StateKey("s1", prefix), ["users"], beat=60.0) as mine,
     ):
         for spoiled in (Cut(), None, Answer(429), None):
             front.spoil = lambda _, spoiled=spoiled: spoiled  # type: ignore[misc]
@@ -132,5 +133,6 @@ def test_a_renewal_whose_answer_was_lost_was_our_own(opensearch: EmbeddedOpenSea
 
 
 def beat(client: Client, prefix: str) -> int:
-    found: int = client.read(f"/{prefix}headrace_meta/_doc/{slot_lease('s1')}").json()["_source"]["beat"]
+    key = StateKey("s1", prefix)
+    found: int = client.read(path(key.meta_index, "_doc", slot_lease(key))).json()["_source"]["beat"]
     return found

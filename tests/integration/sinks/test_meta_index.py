@@ -20,6 +20,7 @@ from headrace.sinks.opensearch import (
     GenerationState,
     MetaIndex,
     PipelineState,
+    StateKey,
 )
 from integration.sinks.scripted_server import Reply, Request, scripted
 from support.http_proxy import Cut, HttpProxy
@@ -47,7 +48,7 @@ def prefix(client: Client) -> Iterator[str]:
 
 
 def meta(client: Client, prefix: str) -> MetaIndex:
-    return MetaIndex(client, "headrace", prefix)
+    return MetaIndex(client, StateKey("headrace", prefix))
 
 
 def test_a_new_pipeline_has_no_state(client: Client, prefix: str) -> None:
@@ -75,7 +76,7 @@ def test_advancing_is_kept_and_never_goes_back(client: Client, prefix: str) -> N
 
 def test_what_was_deferred_and_is_gone_is_still_in_the_log(client: Client, prefix: str) -> None:
     """Somebody deleted the index that only Headrace knows of: the slot stands before it all."""
-    deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
+    deferred, running = DeferredKeys(client, StateKey("headrace", prefix)), meta(client, prefix)
     running.save(STATE)
     deferred.add("users_ab_1", [[("1",)], [("2",)]], 100)
     running.advance(100, Counters(), deferred=True)
@@ -123,7 +124,7 @@ def test_a_state_that_the_cluster_has_lost_is_not_blamed_on_another_process(
 def test_what_was_deferred_since_a_snapshot_that_is_restored_is_still_in_the_log(
     opensearch: EmbeddedOpenSearch, client: Client, prefix: str
 ) -> None:
-    deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
+    deferred, running = DeferredKeys(client, StateKey("headrace", prefix)), meta(client, prefix)
     running.save(STATE)
     deferred.add("users_ab_1", [[("1",)]], 90)
     snapshot = Snapshot(opensearch, f"{prefix}headrace_deferred")
@@ -146,7 +147,7 @@ def test_what_was_deferred_since_a_snapshot_that_is_restored_is_still_in_the_log
 def test_what_was_not_known_of_the_index_of_what_is_deferred_is_noted_later(
     client: Client, prefix: str
 ) -> None:
-    deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
+    deferred, running = DeferredKeys(client, StateKey("headrace", prefix)), meta(client, prefix)
     running.save(STATE)
     deferred.add("users_ab_1", [[("1",)]], 100)
     client.call("POST", f"/{prefix}headrace_deferred/_close")
@@ -164,19 +165,19 @@ def test_what_was_not_known_of_the_index_of_what_is_deferred_is_noted_later(
 def test_what_was_deferred_in_an_index_that_another_pipeline_made_again_is_still_in_the_log(
     client: Client, prefix: str
 ) -> None:
-    deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
+    deferred, running = DeferredKeys(client, StateKey("headrace", prefix)), meta(client, prefix)
     running.save(STATE)
     deferred.add("users_ab_1", [[("1",)]], 100)
     running.advance(100, Counters(), deferred=True)
     client.call("DELETE", f"/{prefix}headrace_deferred")
-    DeferredKeys(client, "other", prefix).add("users_ab_1", [[("1",)]], 100)
+    DeferredKeys(client, StateKey("other", prefix)).add("users_ab_1", [[("1",)]], 100)
     with pytest.raises(HeadraceError, match="headrace_deferred"):
         running.advance(100, Counters(), deferred=deferred.count() > 0)
     assert meta(client, prefix).load() == STATE
 
 
 def test_what_was_deferred_and_is_written_is_applied(client: Client, prefix: str) -> None:
-    deferred, running = DeferredKeys(client, "headrace", prefix), meta(client, prefix)
+    deferred, running = DeferredKeys(client, StateKey("headrace", prefix)), meta(client, prefix)
     running.save(STATE)
     deferred.add("users_ab_1", [[("1",)]], 100)
     running.advance(100, Counters(), deferred=True)
@@ -205,7 +206,7 @@ def test_an_earlier_state_of_its_own_is_a_restored_cluster(
     """As a snapshot of the same run leaves it; the state is the only witness, and stays."""
     document = f"/{prefix}headrace_meta/_doc/headrace"
     with HttpProxy(opensearch.url) as front:
-        one = MetaIndex(Client(Endpoint((front.url,))), "headrace", prefix)
+        one = MetaIndex(Client(Endpoint((front.url,))), StateKey("headrace", prefix))
         one.save(STATE)
         one.check_unchanged()
         earlier = client.read(document).json()["_source"]
@@ -266,7 +267,7 @@ def test_a_write_without_an_answer_is_looked_up_before_the_next(
         return response.status, response.data
 
     with scripted(forward) as front:
-        one = MetaIndex(Client(Endpoint((front.url,))), "headrace", prefix)
+        one = MetaIndex(Client(Endpoint((front.url,))), StateKey("headrace", prefix))
         one.save(STATE)
         cut.append(True)
         with pytest.raises(HeadraceError) as caught:
@@ -296,7 +297,7 @@ def test_a_write_that_comes_late_is_no_other_process(
             assert front.forward(lost[0]).status in (200, 201)
             return None
 
-        one = MetaIndex(Client(Endpoint((front.url,))), "headrace", prefix)
+        one = MetaIndex(Client(Endpoint((front.url,))), StateKey("headrace", prefix))
         one.save(STATE)
         front.spoil = hold
         with pytest.raises(HeadraceError) as caught:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.sinks.opensearch import Client, Endpoint, MetaIndex, PipelineState, PositionRequest
+from headrace.sinks.opensearch import Client, Endpoint, MetaIndex, PipelineState, PositionRequest, StateKey
 
 
 @pytest.fixture
@@ -18,13 +18,15 @@ def client(opensearch: EmbeddedOpenSearch) -> Iterator[Client]:
 
 
 def test_the_last_requested_position_counts_and_the_state_is_not_touched_by_it(client: Client) -> None:
-    meta = MetaIndex(client, "wished", "wish_test_")
-    assert PositionRequest(client, "wished", "wish_test_").read() == 0  # also without an index
+    meta = MetaIndex(client, StateKey("wished", "wish_test_"))
+    assert PositionRequest(client, StateKey("wished", "wish_test_")).read() == 0  # also without an index
     meta.load()
     meta.save(PipelineState("1", 1, 1, "wished", "p", "following", 5, 5))
-    position_request, other = (PositionRequest(client, slot, "wish_test_") for slot in ("wished", "other"))
+    position_request, other = (
+        PositionRequest(client, StateKey(slot, "wish_test_")) for slot in ("wished", "other")
+    )
     position_request.submit(0x100)
-    PositionRequest(client, "wished", "wish_test_").submit(0x90)
+    PositionRequest(client, StateKey("wished", "wish_test_")).submit(0x90)
     assert (position_request.read(), other.read()) == (0x90, 0)
     meta.save(PipelineState("1", 1, 1, "wished", "p", "following", 5, 6))
     meta.delete()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headrace.sinks.opensearch import Client, Quarantine, Quarantined
+from headrace.sinks.opensearch import Client, Quarantine, Quarantined, StateKey
 
 BAD = Quarantined(
     "users", "7", "mapper_parsing_exception", 0x1_0000_0010, "2026-01-02T03:04:05+00:00", "users_1"
@@ -27,17 +27,17 @@ def entry(**more: Any) -> Quarantined:
 
 
 def test_nothing_is_there_before_anything_was_refused(client: Client, prefix: str) -> None:
-    one = Quarantine(client, "s", prefix)
+    one = Quarantine(client, StateKey("s", prefix))
     assert (one.entries(), one.counts(), dict(one.ids())) == ([], {}, {})
     one.drop("users_1", ["1"])
     one.forget()
 
 
 def test_what_was_put_is_there_for_everyone_and_once(client: Client, prefix: str) -> None:
-    one = Quarantine(client, "s", prefix)
+    one = Quarantine(client, StateKey("s", prefix))
     one.put([BAD, entry(id="", index="orders"), entry(id="x" * 2_000)])
     one.put([entry(reason="another", at="2026-01-02T03:04:06+00:00")])
-    found = Quarantine(client, "s", prefix).entries()
+    found = Quarantine(client, StateKey("s", prefix)).entries()
     assert [(one.index, one.id[:9], one.reason) for one in found] == [
         ("orders", "", BAD.reason),
         ("users", "x" * 9, BAD.reason),
@@ -52,7 +52,7 @@ def test_what_was_put_is_there_for_everyone_and_once(client: Client, prefix: str
 def test_a_writer_learns_of_an_entry_of_another_at_once_and_asks_only_then(
     client: Client, prefix: str
 ) -> None:
-    here, there = Quarantine(client, "s", prefix), Quarantine(client, "s", prefix)
+    here, there = Quarantine(client, StateKey("s", prefix)), Quarantine(client, StateKey("s", prefix))
     assert dict(here.ids()) == {}
     there.put([BAD])
     assert here.ids() == {"users_1": {"7"}}
@@ -66,7 +66,7 @@ def test_a_writer_learns_of_an_entry_of_another_at_once_and_asks_only_then(
 
 
 def test_pipelines_have_their_own_and_one_forgets_nothing_of_another(client: Client, prefix: str) -> None:
-    mine, other = Quarantine(client, "s", prefix), Quarantine(client, "t", prefix)
+    mine, other = Quarantine(client, StateKey("s", prefix)), Quarantine(client, StateKey("t", prefix))
     mine.put([BAD])
     other.put([BAD])
     mine.forget()
@@ -76,7 +76,7 @@ def test_pipelines_have_their_own_and_one_forgets_nothing_of_another(client: Cli
 
 def test_generations_of_an_index_have_entries_of_their_own(client: Client, prefix: str) -> None:
     """What one accepts another may still refuse; one that is deleted takes its own along."""
-    one = Quarantine(client, "s", prefix)
+    one = Quarantine(client, StateKey("s", prefix))
     one.put([BAD, entry(generation="users_2")])
     assert len(one.entries()) == 2
     assert one.counts() == {"users": 2}

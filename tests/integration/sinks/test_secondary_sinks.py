@@ -12,7 +12,7 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Key, Lsn
-from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, PipelineState
+from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, PipelineState, StateKey
 from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes, forget_sink
 from headrace.sinks.opensearch.system_index import SystemIndex
@@ -34,7 +34,7 @@ STATE = PipelineState(
 
 @pytest.fixture
 def notes(client: Client) -> Iterator[SecondarySinkNotes]:
-    one = SecondarySinkNotes(client, f"s{uuid.uuid4().hex[:8]}/b", PREFIX)
+    one = SecondarySinkNotes(client, StateKey(f"s{uuid.uuid4().hex[:8]}", PREFIX, "b"))
     yield one
     one.forget()
 
@@ -48,7 +48,7 @@ def test_a_document_has_one_entry_with_the_newest_version(notes: SecondarySinkNo
     notes.deferred.add("g", [[("1",)]], 30)
     notes.deferred.add("g", [[("1",)], [("2",)]], 20)
     notes.deferred.add("h", [[ALL_KEYS]], 5)
-    SecondarySinkNotes(client, "s/c", PREFIX).deferred.add("g", [[("1",)]], 1)
+    SecondarySinkNotes(client, StateKey("s", PREFIX, "c")).deferred.add("g", [[("1",)]], 1)
     assert stored(notes) == [
         ("h", (ALL_KEYS,), 5),
         ("g", (("a", "b"),), 10),
@@ -57,7 +57,7 @@ def test_a_document_has_one_entry_with_the_newest_version(notes: SecondarySinkNo
     ]
     counted = notes.deferred
     assert (counted.count(), counted.count(["g"]), counted.count(["x"])) == (4, 3, 0)
-    SecondarySinkNotes(client, "s/c", PREFIX).forget()
+    SecondarySinkNotes(client, StateKey("s", PREFIX, "c")).forget()
     assert notes.deferred.count() == 4
 
 
@@ -73,7 +73,10 @@ def test_what_is_due_again_meanwhile_stays(notes: SecondarySinkNotes) -> None:
 
 def test_its_loss_is_noticed_also_where_another_index_has_taken_its_place(client: Client) -> None:
     prefix = f"b{uuid.uuid4().hex[:8]}_"
-    one, other = SecondarySinkNotes(client, "s/b", prefix), SecondarySinkNotes(client, "s/c", prefix)
+    one, other = (
+        SecondarySinkNotes(client, StateKey("s", prefix, "b")),
+        SecondarySinkNotes(client, StateKey("s", prefix, "c")),
+    )
     assert not one.has_lost_keys()
     one.deferred.add("g", [[("1",)]], 10)
     assert not one.has_lost_keys()
@@ -83,7 +86,7 @@ def test_its_loss_is_noticed_also_where_another_index_has_taken_its_place(client
     one.deferred.add("g", [[("2",)]], 11)
     assert (
         one.has_lost_keys(),
-        SecondarySinkNotes(client, "s/b", prefix).has_lost_keys(),
+        SecondarySinkNotes(client, StateKey("s", prefix, "b")).has_lost_keys(),
         other.has_lost_keys(),
     ) == (
         True,
@@ -108,7 +111,7 @@ def test_what_waited_since_a_snapshot_that_is_restored_is_lost(
     opensearch: EmbeddedOpenSearch, client: Client
 ) -> None:
     prefix = f"b{uuid.uuid4().hex[:8]}_"
-    one = SecondarySinkNotes(client, "s/b", prefix)
+    one = SecondarySinkNotes(client, StateKey("s", prefix, "b"))
     one.deferred.add("g", [[("1",)]], 10)
     snapshot = Snapshot(opensearch, f"{prefix}headrace_deferred_secondary")
     one.deferred.add("g", [[("2",)]], 11)
@@ -117,14 +120,17 @@ def test_what_waited_since_a_snapshot_that_is_restored_is_lost(
     snapshot.restore()
     assert one.has_lost_keys()
     one.deferred.add("g", [[("3",)]], 12)
-    assert (one.has_lost_keys(), SecondarySinkNotes(client, "s/b", prefix).has_lost_keys()) == (True, True)
+    assert (one.has_lost_keys(), SecondarySinkNotes(client, StateKey("s", prefix, "b")).has_lost_keys()) == (
+        True,
+        True,
+    )
     one.give_up_lost_keys()
     assert not one.has_lost_keys()
 
     known = SystemIndex(client, f"{prefix}headrace_deferred_secondary", {}).identity
     assert known is not None
     client.call("PUT", f"/{prefix}headrace_meta/_doc/s%2Fb.deferred", {"index": known.uuid})
-    again = SecondarySinkNotes(client, "s/b", prefix)
+    again = SecondarySinkNotes(client, StateKey("s", prefix, "b"))
     again.deferred.add("g", [[("4",)]], 13)
     snapshot.restore_in_place()
     assert again.has_lost_keys(), "a note of an older version is completed"
@@ -144,25 +150,25 @@ def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: Embed
         return None
 
     with HttpProxy(opensearch.url) as front, closing(Client(Endpoint((front.url,)))) as client:
-        meta = MetaIndex(client, "s", prefix)
+        meta = MetaIndex(client, StateKey("s", prefix))
         meta.load()
         meta.save(STATE)
-        own = MetaIndex(client, "s/b", prefix)
+        own = MetaIndex(client, StateKey("s", prefix, "b"))
         known = own.load()
         assert known is not None
         own.save(replace(known, generations=(GenerationState("users", "users_ab_1", "u", "ab", 1),)))
-        SecondarySinkNotes(client, "s/b", prefix).deferred.add("users_ab_1", [[("1",)]], 10)
+        SecondarySinkNotes(client, StateKey("s", prefix, "b")).deferred.add("users_ab_1", [[("1",)]], 10)
 
         front.spoil = cut_off
         with pytest.raises(HeadraceError):
-            forget_sink(client, "s", prefix, "b")
+            forget_sink(client, StateKey("s", prefix, "b"))
         assert cut
         front.heal()
-        again = MetaIndex(client, "s/b", prefix).load()
+        again = MetaIndex(client, StateKey("s", prefix, "b")).load()
         assert again is not None
         assert again.generations == (), "what it lacks is not known any more"
-        forget_sink(client, "s", prefix, "b")
-        assert SecondarySinkNotes(client, "s/b", prefix).deferred.count() == 0
+        forget_sink(client, StateKey("s", prefix, "b"))
+        assert SecondarySinkNotes(client, StateKey("s", prefix, "b")).deferred.count() == 0
         for name in ("meta", "deferred_secondary"):
             client.call("DELETE", f"/{prefix}headrace_{name}")
 

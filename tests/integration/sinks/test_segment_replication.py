@@ -21,6 +21,7 @@ from headrace.sinks.opensearch import (
     MetaIndex,
     OpenSearchWriter,
     PipelineState,
+    StateKey,
 )
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import await_replicas, count, ids, read_documents, refresh
@@ -103,7 +104,7 @@ def test_a_reader_of_replicas_finds_what_was_waited_for(client: Client, generati
 def test_what_headrace_remembers_is_the_same_in_every_copy(client: Client) -> None:
     prefix = f"p{uuid.uuid4().hex[:8]}_"
     kept = StateDocument(client, f"{prefix}headrace_meta", "s", "a state")
-    deferred = DeferredKeys(client, "s", prefix)
+    deferred = DeferredKeys(client, StateKey("s", prefix))
     for number in range(1, 21):
         kept.save({"number": number})
         found = StateDocument(client, f"{prefix}headrace_meta", "s", "a state").load()
@@ -120,7 +121,7 @@ def test_what_headrace_remembers_is_the_same_in_every_copy(client: Client) -> No
 def test_a_copy_that_somebody_forces_to_be_the_primary_has_another_history(client: Client, how: str) -> None:
     """As after the loss of every good copy: what was written since, or everything, is gone."""
     prefix = f"f{uuid.uuid4().hex[:8]}_"
-    deferred, running = DeferredKeys(client, "s", prefix), MetaIndex(client, "s", prefix)
+    deferred, running = DeferredKeys(client, StateKey("s", prefix)), MetaIndex(client, StateKey("s", prefix))
     deferred.add("users_1", [[("1",)]], 1)
     client.read(f"/_cluster/health/{deferred.index}?wait_for_status=green&timeout=60s")
     before = deferred.identity
@@ -140,7 +141,7 @@ def test_a_copy_that_somebody_forces_to_be_the_primary_has_another_history(clien
         client.read(f"/_cluster/health/{deferred.index}?wait_for_status=yellow&timeout=60s")
         assert deferred.count() == (1 if how == "stale" else 0), "the last chunk is lost"
         assert before.is_another(deferred.identity)
-        found = MetaIndex(client, "s", prefix).load()
+        found = MetaIndex(client, StateKey("s", prefix)).load()
     assert found is not None
     assert found.ahead is None, "it is in the log still"
 

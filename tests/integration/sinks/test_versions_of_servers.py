@@ -29,6 +29,7 @@ from headrace.sinks.opensearch import (
     PipelineState,
     Quarantine,
     Quarantined,
+    StateKey,
     mapping,
 )
 from headrace.sinks.opensearch.documents import documents, read_documents, refresh
@@ -98,15 +99,15 @@ def test_a_generation_that_is_gone_is_not_made_by_a_bulk(node: EmbeddedOpenSearc
 
 def test_what_a_pipeline_remembers_is_there_again(client: Client) -> None:
     prefix = f"v{uuid.uuid4().hex[:8]}_"
-    meta = MetaIndex(client, "s", prefix)
+    meta = MetaIndex(client, StateKey("s", prefix))
     state = PipelineState("1", 1, 2, "s", "p", "following", 16, 16)
     meta.save(state)
     assert meta.advance(32, Counters(changes=1)).applied == 32
-    assert MetaIndex(client, "s", prefix).load() == meta.load()
-    deferred = DeferredKeys(client, "s", prefix)
+    assert MetaIndex(client, StateKey("s", prefix)).load() == meta.load()
+    deferred = DeferredKeys(client, StateKey("s", prefix))
     deferred.add("users_1", [[("1",)]], 5)
     assert (deferred.count(), [one.generation for one in deferred.oldest(5)]) == (1, ["users_1"])
-    quarantine = Quarantine(client, "s", prefix)
+    quarantine = Quarantine(client, StateKey("s", prefix))
     quarantine.put([Quarantined.now("users", "1", "why", 5, "users")])
     assert quarantine.ids() == {"users": {"1"}}
     assert quarantine.counts() == {"users": 1}
@@ -176,8 +177,7 @@ def test_a_deployments_documents_are_backfilled_and_served(
         resolution=plan_resolution([spec], inspection.catalog),
         targets={"thing": made.target},
         writer=project.writer_options(),
-        slot="none",
-        prefix=prefix,
+        key=StateKey("none", prefix),
         skip_rejected=frozenset(),
         large_change=50_000,
     )
@@ -231,7 +231,7 @@ def test_settings_are_kept_and_leases_renewed(client: Client) -> None:
     assert restore_settings(client, wanted) == [f"{made.index}: translog.durability was async"]
     assert restore_settings(client, wanted) == []
     assert index_warnings(client, made.index, "thing") == []
-    with Lease(client, "s1", prefix, ["thing", "other"], beat=60.0) as lease:
+    with Lease(client, StateKey("s1", prefix), ["thing", "other"], beat=60.0) as lease:
         for _ in range(3):
             lease.renew()
         assert lease.lost() is None

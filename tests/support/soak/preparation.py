@@ -22,7 +22,7 @@ from headrace.postgres.setup import plan_setup, stream_columns
 from headrace.postgres.slot import create_slot
 from headrace.resolution import plan_resolution, required_columns
 from headrace.schema.tree import IndexSpec
-from headrace.sinks.opensearch import Endpoint, PipelineState, WriterOptions
+from headrace.sinks.opensearch import Endpoint, PipelineState, StateKey, WriterOptions
 from headrace.snapshot import plan_ranges
 from headrace.testing.memory_sink import MemorySink
 from support.soak.memory_worker import MemoryWorker
@@ -154,8 +154,7 @@ def _plan(
         resolution=plan_resolution(specs.values(), catalog, dict.fromkeys(specs, as_of)),
         targets={name: name for name in specs},
         writer=WriterOptions(),
-        slot=slot,
-        prefix="",
+        key=StateKey(slot, ""),
         skip_rejected=frozenset(),
         large_change=large_change,
     )

@@ -6,6 +6,7 @@ import pytest
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.project import error_list, open_project
 from headrace.postgres.address import for_slot
+from headrace.sinks.opensearch import StateKey
 
 SCHEMA = "version: 1\ntable: users\nprimary_key: id\nfields:\n  - long: id\n"
 SINK = '[sinks.primary]\ntype = "opensearch"\nurl = "http://me:s3cret@127.0.0.1:9200"\n'
@@ -86,12 +87,12 @@ def test_the_first_cluster_keeps_the_state_unless_the_file_names_another(write: 
     assert endpoints.secondary["other"].sink.urls == ("http://127.0.0.1:9300",)
     assert endpoints.secondary["other"].state == endpoints.sink
     own = project.of_sink("other")
-    assert (own.slot, own.prefix, own.state_prefix, own.kind) == ("headrace/other", "o_", "", "opensearch")
+    assert (own.key, own.prefix, own.kind) == (StateKey("headrace", "", "other"), "o_", "opensearch")
     assert project.of_sink("printed").kind == "stdout"
 
     project = open_project(write('primary_sink = "other"\n' + SOURCE + SINK + other + INDEX), {})
     assert (project.sink_name, project.prefix, [*project.secondary]) == ("other", "o_", ["primary"])
-    assert (project.of_sink("primary").prefix, project.of_sink("primary").state_prefix) == ("", "o_")
+    assert (project.of_sink("primary").prefix, project.of_sink("primary").key.prefix) == ("", "o_")
 
 
 def test_two_sinks_that_would_write_the_same_indexes_are_refused(write: Write) -> None:

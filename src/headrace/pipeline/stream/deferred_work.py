@@ -109,7 +109,7 @@ class DeferredWork:
         plan = self._work.plan
         tasks_at_once = places_beside(self._spark)
         with closing(Client(self._work.endpoints.sink)) as client:
-            deferred = DeferredKeys(client, plan.slot, plan.prefix)
+            deferred = DeferredKeys(client, plan.key)
             while not self._ending.wait(_LOOK_SECONDS):
                 try:
                     while not self._ending.is_set() and self._run_job(deferred, tasks_at_once):
@@ -176,7 +176,7 @@ class CatchUp:
             closing(Client(self._work.endpoints.keeps_state)) as client,
             closing(open_worker(self._work, self._ending)) as worker,
         ):
-            notes = SecondarySinkNotes(client, plan.slot, plan.prefix)
+            notes = SecondarySinkNotes(client, plan.key)
             while not self._ending.wait(self._pause):
                 try:
                     self._write_all(notes, worker)

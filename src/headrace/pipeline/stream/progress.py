@@ -49,8 +49,8 @@ class ProgressTracker:
     ) -> None:
         sink, plan = work.endpoints.keeps_state, work.plan
         self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
-        self._meta = MetaIndex(self._client, plan.slot, plan.prefix)
-        self._deferred = DeferredKeys(self._client, plan.slot, plan.prefix)
+        self._meta = MetaIndex(self._client, plan.key)
+        self._deferred = DeferredKeys(self._client, plan.key)
         self._commits = CommitLog(checkpoint)
         self._signals = signals
         self._counted = counted

@@ -239,9 +239,9 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
     find_index(project, index)
     own, endpoints = project.sink_of(options.sink), project.resolve()
     endpoints = endpoints.secondary.get(own.sink_name, endpoints)
-    with AppliedPosition(endpoints, own.slot, own.state_prefix) as applied:
+    with AppliedPosition(endpoints, own.key) as applied:
         state = applied.check()
-        check_backfilled(state, own.slot)
+        check_backfilled(state, own.key.sink)
         with connect(endpoints.database, application_name="headrace verify") as connection:
             inspection = inspect(project, endpoints, connection, reading=False)
         inspection = dataclasses.replace(inspection, project=inspection.project.sink_of(options.sink))
@@ -258,9 +258,9 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
             repairing=options.repair,
         )
         _compare(inspection, endpoints, applied, report, reporter)
-        if not applied.sink:
+        if not own.key.sink:
             with contextlib.suppress(HeadraceError):  # a user that may only read; a run then shows none
-                Verifications(applied.client, own.slot, own.state_prefix).note(index, report.summary)
+                Verifications(applied.client, own.key).note(index, report.summary)
     return report
 
 

@@ -49,7 +49,7 @@ class Delivery:
         self._writer = writer
         self._plan = plan
         self._shards = Shards(client)
-        self._quarantine = Quarantine(state or client, plan.slot, plan.prefix)
+        self._quarantine = Quarantine(state or client, plan.key)
 
     def write(
         self, operations: Iterable[DocumentOperation], version: Lsn, unreadable: Sequence[Rejection] = ()

@@ -17,7 +17,7 @@ from headrace.catalog.table import Catalog
 from headrace.model import TableName
 from headrace.resolution import ResolutionPlan
 from headrace.schema.tree import IndexSpec
-from headrace.sinks.opensearch import Endpoint, WriterOptions
+from headrace.sinks.opensearch import Endpoint, StateKey, WriterOptions
 
 PLAN_OPTION = "plan"
 SINK_OPTION = "sink"
@@ -37,8 +37,7 @@ class DocumentsPlan:
         resolution: the plan that finds the documents of a changed row.
         targets: by generation, the name that bulk requests address.
         writer: the settings of bulk requests.
-        slot: the slot, which with `prefix` names the state.
-        prefix: what precedes the names of the indexes that keep the state.
+        key: the name of the state.
         skip_rejected: indexes that skip documents that the sink refuses or that cannot be read.
         large_change: documents of one index that a change may touch before they are deferred.
         quarantine: indexes that quarantine such documents; their indexed versions are to "keep" or "delete".
@@ -54,8 +53,7 @@ class DocumentsPlan:
     resolution: ResolutionPlan
     targets: Mapping[str, str]
     writer: WriterOptions
-    slot: str
-    prefix: str
+    key: StateKey
     skip_rejected: frozenset[str]
     large_change: int
     quarantine: Mapping[str, str] = field(default_factory=dict)
@@ -125,7 +123,7 @@ class Work:
     @property
     def sink(self) -> str:
         """The name of a secondary sink; empty for the primary."""
-        return self.plan.slot.partition("/")[2]
+        return self.plan.key.sink
 
     @property
     def projection(self) -> Projection:

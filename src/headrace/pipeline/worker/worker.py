@@ -107,7 +107,7 @@ class Worker:
         self._assemblers: dict[str, Assembler] = {}
         self._sink = SinkConnection(work)
         state = self._sink.state
-        self._deferred = DeferredKeys(state, work.plan.slot, work.plan.prefix)
+        self._deferred = DeferredKeys(state, work.plan.key)
         self._times = StageTimes()
         self._policy = WaitForSink(self._deferred) if open_policy is None else open_policy(state)
 

@@ -119,7 +119,7 @@ def _open_deferring(work: Work) -> Worker:
     plan = work.plan
     return Worker(
         _with_timeout(work, failure_policy.LIMIT_SECONDS),
-        lambda state: DeferDocuments(SecondarySinkNotes(state, plan.slot, plan.prefix)),
+        lambda state: DeferDocuments(SecondarySinkNotes(state, plan.key)),
     )
 
 

@@ -10,6 +10,7 @@ from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.quarantine import Quarantine, Quarantined
 from headrace.sinks.opensearch.settings import IndexOptions
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
+from headrace.sinks.opensearch.state_key import StateKey
 from headrace.sinks.opensearch.system_index import StateDocument, backfill_progress
 from headrace.sinks.opensearch.writer import OpenSearchWriter, WriterOptions
 
@@ -32,6 +33,7 @@ __all__ = [
     "Quarantine",
     "Quarantined",
     "StateDocument",
+    "StateKey",
     "WriterOptions",
     "backfill_progress",
     "mapping",

@@ -18,7 +18,7 @@ from typing import Literal, cast
 
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.system_index import meta_index
+from headrace.sinks.opensearch.state_key import StateKey
 
 RequestKind = Literal["reindex", "rollback"]
 
@@ -47,10 +47,9 @@ class ControlRequest:
 class ControlRequests:
     """Reads and writes the control requests of one pipeline."""
 
-    def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
+    def __init__(self, client: Client, key: StateKey) -> None:
         self._client = client
-        self._slot = slot
-        self._meta = meta_index(prefix)
+        self._key = key
 
     def submit(self, index: str, kind: RequestKind) -> str:
         """Request something of the pipeline; returns the request's number.
@@ -62,7 +61,7 @@ class ControlRequests:
         """
         number = uuid.uuid4().hex
         body = {"kind": kind, "number": number, "updated_at": dt.datetime.now(dt.UTC).isoformat()}
-        self._client.call("PUT", path(self._meta, "_doc", self._id(index)), body)
+        self._client.call("PUT", path(self._key.meta_index, "_doc", self._id(index)), body)
         return number
 
     def read(self, indexes: Iterable[str]) -> list[ControlRequest]:
@@ -72,7 +71,7 @@ class ControlRequests:
             HeadraceError: as `submit`.
         """
         by_id = {self._id(index): index for index in indexes}
-        answer = self._client.read(path(self._meta, "_mget"), {"ids": list(by_id)}, allow=(404,))
+        answer = self._client.read(path(self._key.meta_index, "_mget"), {"ids": list(by_id)}, allow=(404,))
         if not by_id or not answer.ok:
             return []
         return [
@@ -95,21 +94,21 @@ class ControlRequests:
             HeadraceError: as `submit`.
         """
         seen: dict[str, str | int] = {"if_seq_no": request.seq_no, "if_primary_term": request.primary_term}
-        target = path(self._meta, "_doc", self._id(request.index), query=seen)
+        target = path(self._key.meta_index, "_doc", self._id(request.index), query=seen)
         self._client.call("DELETE", target, allow=(404, 409))
 
     def forget(self, indexes: Iterable[str]) -> None:
         """Delete the requests for these indexes."""
         for index in indexes:
-            self._client.call("DELETE", path(self._meta, "_doc", self._id(index)), allow=(404,))
+            self._client.call("DELETE", path(self._key.meta_index, "_doc", self._id(index)), allow=(404,))
 
     def _id(self, index: str) -> str:
-        return f"{self._slot}.request.{index}"
+        return f"{self._key.id}.request.{index}"
 
 
-def position_request_document(index: str, slot: str) -> tuple[str, str, str]:
-    """Return index, type and id of the request's document; no slot's name contains a dot."""
-    return index, "_doc", f"{slot}.position_request"
+def position_request_document(key: StateKey) -> tuple[str, str, str]:
+    """Return index, type and id of the request's document."""
+    return key.meta_index, "_doc", f"{key.id}.position_request"
 
 
 class PositionRequest:
@@ -118,9 +117,9 @@ class PositionRequest:
     Two processes that wait overwrite each other's request: both repeat it while they wait.
     """
 
-    def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
+    def __init__(self, client: Client, key: StateKey) -> None:
         self._client = client
-        self._document = position_request_document(meta_index(prefix), slot)
+        self._document = position_request_document(key.of_pipeline())
 
     def submit(self, lsn: Lsn) -> None:
         """Request an applied position of at least `lsn`, which the server has reached already.

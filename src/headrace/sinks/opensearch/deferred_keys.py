@@ -20,6 +20,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model import Key, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.shard_history import Identity
+from headrace.sinks.opensearch.state_key import StateKey
 from headrace.sinks.opensearch.system_index import SystemIndex
 
 ALL_KEYS: Key = ()
@@ -55,8 +56,7 @@ class DeferredKeys:
 
     Args:
         client: of the cluster that keeps the state.
-        slot: the pipeline's; `SLOT/SINK` for a secondary sink.
-        prefix: of that cluster's index names.
+        key: names the sink.
         name: of the index, behind the prefix.
         note_index: called with the identity of the index before keys are stored.
     """
@@ -64,16 +64,15 @@ class DeferredKeys:
     def __init__(
         self,
         client: Client,
-        slot: str,
-        prefix: str = "",
+        key: StateKey,
         *,
         name: str = "headrace_deferred",
         note_index: Callable[[Identity], None] = lambda _: None,
     ) -> None:
         self._client = client
-        self._slot = slot
+        self._owner = key.id
         self._note_index = note_index
-        self.index = f"{prefix}{name}"
+        self.index = f"{key.prefix}{name}"
         self._batches = SystemIndex(client, self.index, _PROPERTIES)
 
     @property
@@ -88,7 +87,7 @@ class DeferredKeys:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be stored; it may be called again.
         """
         self._note_index(self._batches.ensure())
-        about = {"slot": self._slot, "generation": generation, "version": version}
+        about = {"slot": self._owner, "generation": generation, "version": version}
         self._batches.write(
             (
                 "index",
@@ -137,13 +136,13 @@ class DeferredKeys:
                 raise
 
     def _query(self, generations: Collection[str] | None = None) -> dict[str, Any]:
-        terms: list[dict[str, Any]] = [{"term": {"slot": self._slot}}]
+        terms: list[dict[str, Any]] = [{"term": {"slot": self._owner}}]
         if generations is not None:
             terms.append({"terms": {"generation": sorted(generations)}})
         return {"bool": {"filter": terms}}
 
     def _id(self, generation: str, keys: Sequence[Key]) -> str:
-        return hashlib.sha256(json.dumps([self._slot, generation, *keys]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps([self._owner, generation, *keys]).encode()).hexdigest()
 
 
 def _condition(identity: str, version: Lsn) -> dict[str, Any]:

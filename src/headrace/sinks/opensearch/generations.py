@@ -18,7 +18,7 @@ from headrace.sinks.opensearch.client import Client, join_names, path
 from headrace.sinks.opensearch.documents import count
 from headrace.sinks.opensearch.settings import IndexOptions, backfill_settings, restore_settings
 from headrace.sinks.opensearch.shard_history import Identity, identities
-from headrace.sinks.opensearch.system_index import meta_index
+from headrace.sinks.opensearch.state_key import meta_index
 
 _OURS = "headrace"
 _WRITE = ".write"

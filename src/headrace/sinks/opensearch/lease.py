@@ -28,7 +28,8 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.endpoint import Endpoint
-from headrace.sinks.opensearch.system_index import StateDocument, meta_index
+from headrace.sinks.opensearch.state_key import StateKey
+from headrace.sinks.opensearch.system_index import StateDocument
 
 BEAT_SECONDS = 3.0
 LOST_SECONDS = 15.0
@@ -94,8 +95,7 @@ class Lease:
 
     Args:
         client: of the cluster with the meta index.
-        slot: the run's replication slot.
-        prefix: of the sink's index names.
+        key: names the run, with the prefix of the index names in this cluster.
         indexes: the logical indexes that it writes.
         me: the holder; by default this process.
         patience: seconds without a change after which a lease is taken over.
@@ -108,8 +108,7 @@ class Lease:
     def __init__(
         self,
         client: Client,
-        slot: str,
-        prefix: str,
+        key: StateKey,
         indexes: Sequence[str],
         *,
         me: LeaseHolder | None = None,
@@ -117,8 +116,8 @@ class Lease:
         beat: float = BEAT_SECONDS,
     ) -> None:
         self._client = client
-        self._index = meta_index(prefix)
-        self._me = me or LeaseHolder.here(slot)
+        self._index = key.meta_index
+        self._me = me or LeaseHolder.here(key.slot)
         self._owner = uuid.uuid4().hex
         self._patience, self._beat_seconds = patience, beat
         self._quick = Client(_with_short_timeouts(client.endpoint), read_attempts=1)
@@ -127,8 +126,8 @@ class Lease:
         self._lost: HeadraceError | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="headrace lease", daemon=True)
-        names = {slot_lease(slot): f"the slot {slot!r}"}
-        names |= {f"{index}.index_lease": f"the index {prefix}{index}" for index in indexes}
+        names = {slot_lease(key): str(key)}
+        names |= {f"{index}.index_lease": f"the index {key.prefix}{index}" for index in indexes}
         self._leases = {
             identity: (StateDocument(client, self._index, identity, what), what)
             for identity, what in names.items()
@@ -264,18 +263,18 @@ def _with_short_timeouts(endpoint: Endpoint) -> Endpoint:
     )
 
 
-def slot_lease(slot: str) -> str:
-    """Return the id of a slot's lease."""
-    return f"{slot}.lease"
+def slot_lease(key: StateKey) -> str:
+    """Return the id of the lease of a run or of its secondary sink."""
+    return f"{key.id}.lease"
 
 
-def holder_of(client: Client, slot: str, prefix: str) -> LeaseHolder | None:
+def holder_of(client: Client, key: StateKey) -> LeaseHolder | None:
     """Return the process that runs with this slot, as far as the cluster knows, or None.
 
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
-    found = client.read(path(meta_index(prefix), "_doc", slot_lease(slot)), allow=(404,)).json()
+    found = client.read(path(key.meta_index, "_doc", slot_lease(key)), allow=(404,)).json()
     if not found.get("found"):
         return None
     holder = _holder(found["_source"])

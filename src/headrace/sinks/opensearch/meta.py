@@ -20,7 +20,8 @@ from headrace.sinks.opensearch.deferred_keys import DeferredKeys
 from headrace.sinks.opensearch.quarantine import Quarantine
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
-from headrace.sinks.opensearch.system_index import StateDocument, backfill_progress, meta_index
+from headrace.sinks.opensearch.state_key import StateKey
+from headrace.sinks.opensearch.system_index import StateDocument, backfill_progress
 from headrace.sinks.opensearch.verifications import Verifications
 
 _GENERATIONS = "generations"
@@ -34,21 +35,19 @@ class MetaIndex:
 
     Args:
         client: of the cluster that keeps the state.
-        slot: the pipeline's. `SLOT/SINK` is the state of a secondary sink: the pipeline's own, with the
-            sink's generations; only those are written.
-        prefix: of the sink's index names.
+        key: names the state. That of a secondary sink is the pipeline's own, with the sink's generations;
+            only those are written.
     """
 
-    def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
+    def __init__(self, client: Client, key: StateKey) -> None:
         self._client = client
-        self._prefix = prefix
-        self._slot = slot
-        self.index = meta_index(prefix)
-        what = f"the state of slot {slot}"
-        pipeline, _, self._sink = slot.partition("/")
-        self._progress = StateDocument(client, self.index, pipeline, what)
-        self._generations = StateDocument(client, self.index, f"{slot}.{_GENERATIONS}", what)
-        self._deferred = DeferredKeys(client, pipeline, prefix)
+        self._key = key
+        self.index = key.meta_index
+        what = f"the state of {key}"
+        pipeline = key.of_pipeline()
+        self._progress = StateDocument(client, self.index, pipeline.id, what)
+        self._generations = StateDocument(client, self.index, f"{key.id}.{_GENERATIONS}", what)
+        self._deferred = DeferredKeys(client, pipeline)
         self._state: PipelineState | None = None
         self._saved_generations: Sequence[Any] | None = None
 
@@ -63,7 +62,7 @@ class MetaIndex:
         """
         progress, generations = self._progress.load(), self._generations.load()
         self._saved_generations = None if generations is None else generations.get(_GENERATIONS)
-        if self._sink and self._saved_generations is None:
+        if self._key.sink and self._saved_generations is None:
             self._saved_generations = ()
         state = None if progress is None else self._read(progress)
         if state is not None and self._has_lost(state):
@@ -92,7 +91,7 @@ class MetaIndex:
         if generations != self._saved_generations:  # first: a state never lists fewer generations than exist
             self._generations.save({_GENERATIONS: generations})
             self._saved_generations = generations
-        if not self._sink:
+        if not self._key.sink:
             self._progress.save(document)
         self._state = state
 
@@ -147,19 +146,18 @@ class MetaIndex:
     def forget_log(self) -> None:
         """Delete deferred keys and the position request: positions in a log that does not continue."""
         self._deferred.forget()
-        self._client.call("DELETE", path(*position_request_document(self.index, self._slot)), allow=(404,))
+        self._client.call("DELETE", path(*position_request_document(self._key)), allow=(404,))
 
     def delete(self) -> None:
         """Delete the state, the deferred keys of a pipeline, the quarantine and requests."""
-        if not self._sink:  # those of a secondary sink stay until its generations are deleted
-            self._deferred.forget()
-        Quarantine(self._client, self._slot, self._prefix).forget()
-        self._client.call("DELETE", path(*position_request_document(self.index, self._slot)), allow=(404,))
+        if not self._key.sink:  # those of a secondary sink stay until its generations are deleted
+            self.forget_log()
+        Quarantine(self._client, self._key).forget()
         for generation in (self._generations.load() or {}).get(_GENERATIONS, ()):
-            backfill_progress(self._client, self._slot, self._prefix, generation["generation"]).delete()
-            ControlRequests(self._client, self._slot, self._prefix).forget([generation["index"]])
-            Verifications(self._client, self._slot, self._prefix).forget(generation["index"])
-        if not self._sink:
+            backfill_progress(self._client, self._key, generation["generation"]).delete()
+            ControlRequests(self._client, self._key).forget([generation["index"]])
+            Verifications(self._client, self._key).forget(generation["index"])
+        if not self._key.sink:
             self._progress.delete()
         self._generations.delete()
         self._state = self._saved_generations = None
@@ -185,6 +183,6 @@ class MetaIndex:
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise HeadraceError(
                 Kind.CONTINUITY,
-                f"the state of slot {self._slot} in the index {self.index} cannot be read: {error!r}",
+                f"the state of {self._key} in the index {self.index} cannot be read: {error!r}",
                 "Delete that document and let the indexes be backfilled again.",
             ) from error

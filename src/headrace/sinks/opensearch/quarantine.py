@@ -17,6 +17,7 @@ from typing import Any
 from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.documents import documents
+from headrace.sinks.opensearch.state_key import StateKey
 from headrace.sinks.opensearch.system_index import SystemIndex
 
 _PROPERTIES = {"slot": {"type": "keyword"}, "index": {"type": "keyword"}, "at": {"type": "date"}}
@@ -55,12 +56,12 @@ class Quarantined:
 class Quarantine:
     """The refused documents of one pipeline; used from one thread."""
 
-    def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
+    def __init__(self, client: Client, key: StateKey) -> None:
         self._client = client
-        self._slot = slot
-        self.index = f"{prefix}headrace_quarantine"
+        self._owner = key.id
+        self.index = f"{key.prefix}headrace_quarantine"
         self._entries = SystemIndex(client, self.index, _PROPERTIES)
-        self._mark = path(self.index, "_doc", f"{slot}.mark")
+        self._mark = path(self.index, "_doc", f"{key.id}.mark")
         self._mark_version: object = None
         self._ids: dict[str, set[str]] = {}
 
@@ -114,7 +115,7 @@ class Quarantine:
         """Count the entries by index."""
         search = {
             "size": 0,
-            "query": {"term": {"slot": self._slot}},
+            "query": {"term": {"slot": self._owner}},
             "aggs": {"indexes": {"terms": {"field": "index", "size": 10_000}}},
         }
         target = path(self.index, "_search", query=self._client.primaries())
@@ -132,12 +133,12 @@ class Quarantine:
 
     def _parameters(self, generation: str, id_: str) -> dict[str, Any]:
         """Return the entry's id, for any document id, also an empty or too long one."""
-        parts = (self._slot, generation, id_)
+        parts = (self._owner, generation, id_)
         return {"_id": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()}
 
     def _source(self, entry: Quarantined) -> dict[str, Any]:
         return {
-            "slot": self._slot,
+            "slot": self._owner,
             "index": entry.index,
             "generation": entry.generation,
             "id": entry.id,
@@ -147,7 +148,7 @@ class Quarantine:
         }
 
     def _is_ours(self, source: Mapping[str, Any]) -> bool:
-        return source.get("slot") == self._slot
+        return source.get("slot") == self._owner
 
 
 def _entry(source: Mapping[str, Any]) -> Quarantined:

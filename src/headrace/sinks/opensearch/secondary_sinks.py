@@ -8,7 +8,8 @@ from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.deferred_keys import DeferredKeys
 from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.sinks.opensearch.system_index import StateDocument, meta_index
+from headrace.sinks.opensearch.state_key import StateKey
+from headrace.sinks.opensearch.system_index import StateDocument
 
 
 class SecondarySinkNotes:
@@ -20,20 +21,19 @@ class SecondarySinkNotes:
 
     Args:
         client: of the cluster that keeps the state.
-        slot: `SLOT/SINK`.
-        prefix: of that cluster's index names.
+        key: names the sink.
 
     Attributes:
         deferred: the deferred keys.
     """
 
-    def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
+    def __init__(self, client: Client, key: StateKey) -> None:
         self._client = client
-        self._away = path(meta_index(prefix), "_doc", f"{slot}.away")
-        self._index = (meta_index(prefix), "_doc", f"{slot}.deferred")
+        self._away = path(key.meta_index, "_doc", f"{key.id}.away")
+        self._index = (key.meta_index, "_doc", f"{key.id}.deferred")
         self._noted: Identity | None = None
         self.deferred = DeferredKeys(
-            client, slot, prefix, name="headrace_deferred_secondary", note_index=self._note_index
+            client, key, name="headrace_deferred_secondary", note_index=self._note_index
         )
 
     def note_away(self, reason: str) -> None:
@@ -88,17 +88,16 @@ class SecondarySinkNotes:
         self._client.call("DELETE", path(*self._index), allow=(404,))
 
 
-def sinks_document(client: Client, slot: str, prefix: str) -> StateDocument:
+def sinks_document(client: Client, key: StateKey) -> StateDocument:
     """Return the document that lists a pipeline's secondary sinks."""
-    return StateDocument(client, meta_index(prefix), f"{slot}.sinks", f"the sinks of slot {slot}")
+    return StateDocument(client, key.meta_index, f"{key.id}.sinks", f"the sinks of {key}")
 
 
-def forget_sink(client: Client, slot: str, prefix: str, name: str) -> None:
+def forget_sink(client: Client, key: StateKey) -> None:
     """Delete what is stored about a secondary sink; its documents stay in the sink.
 
     Its generations are deleted first. Otherwise, after a kill in between, a later start would take them for
     complete although their deferred keys are gone.
     """
-    own = f"{slot}/{name}"
-    MetaIndex(client, own, prefix).delete()
-    SecondarySinkNotes(client, own, prefix).forget()
+    MetaIndex(client, key).delete()
+    SecondarySinkNotes(client, key).forget()

@@ -19,6 +19,7 @@ from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Answer, Client, path
 from headrace.sinks.opensearch.documents import count as counted
 from headrace.sinks.opensearch.shard_history import Identity, identities
+from headrace.sinks.opensearch.state_key import StateKey
 
 Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
 """`index` or `delete`, its parameters without the index, and the stored entry."""
@@ -37,11 +38,6 @@ _SUCCESS = range(200, 300)
 _NO_ENTRY, _NEWER = 404, 409
 
 _META_PROPERTIES = {"updated_at": {"type": "date"}, "writer": {"type": "keyword"}}
-
-
-def meta_index(prefix: str) -> str:
-    """Return the name of the hidden index with the state of all pipelines under one prefix."""
-    return f"{prefix}headrace_meta"
 
 
 def system_index_body(properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -213,7 +209,7 @@ class StateDocument:
         client: of the cluster.
         index: the meta index.
         identity: the document's id.
-        what: names the document in messages: "the state of slot s".
+        what: names the document in messages: "the state of the slot 's'".
     """
 
     def __init__(self, client: Client, index: str, identity: str, what: str) -> None:
@@ -328,8 +324,8 @@ def _seen(found: dict[str, Any] | None) -> _Seen | None:
     return None if found is None else _Seen(found["_seq_no"], found["_primary_term"])
 
 
-def backfill_progress(client: Client, slot: str, prefix: str, generation: str) -> StateDocument:
+def backfill_progress(client: Client, key: StateKey, generation: str) -> StateDocument:
     """Return the document with the progress of a generation's backfill."""
     return StateDocument(
-        client, meta_index(prefix), f"{slot}.build.{generation}", f"the progress of {generation}"
+        client, key.meta_index, f"{key.id}.build.{generation}", f"the progress of {generation}"
     )

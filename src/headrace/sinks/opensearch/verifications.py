@@ -6,16 +6,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.system_index import meta_index
+from headrace.sinks.opensearch.state_key import StateKey
 
 
 class Verifications:
     """The results of the last verifications of one pipeline's indexes, in the meta index."""
 
-    def __init__(self, client: Client, slot: str, prefix: str = "") -> None:
+    def __init__(self, client: Client, key: StateKey) -> None:
         self._client = client
-        self._slot = slot
-        self._index = meta_index(prefix)
+        self._key = key
 
     def note(self, index: str, result: str) -> None:
         """Note the result of a verification that ends now.
@@ -24,14 +23,16 @@ class Verifications:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._client.call("PUT", path(self._index, "_doc", self._id(index)), {"at": at, "result": result})
+        self._client.call(
+            "PUT", path(self._key.meta_index, "_doc", self._id(index)), {"at": at, "result": result}
+        )
 
     def results(self, indexes: Iterable[str]) -> dict[str, str]:
         """Return time and result of the last verification of those indexes that have one."""
         names = {self._id(index): index for index in indexes}
         if not names:
             return {}
-        answer = self._client.read(path(self._index, "_mget"), {"ids": list(names)}, allow=(404,))
+        answer = self._client.read(path(self._key.meta_index, "_mget"), {"ids": list(names)}, allow=(404,))
         found = answer.json()["docs"] if answer.ok else []
         return {
             names[document["_id"]]: f"{_minute(document['_source']['at'])}: {document['_source']['result']}"
@@ -41,10 +42,10 @@ class Verifications:
 
     def forget(self, index: str) -> None:
         """Delete the result of an index."""
-        self._client.call("DELETE", path(self._index, "_doc", self._id(index)), allow=(404,))
+        self._client.call("DELETE", path(self._key.meta_index, "_doc", self._id(index)), allow=(404,))
 
     def _id(self, index: str) -> str:
-        return f"{self._slot}.verified.{index}"
+        return f"{self._key.id}.verified.{index}"
 
 
 def _minute(at: str) -> str:
