@@ -151,7 +151,7 @@ class BarePath:
         return sum(_with_each([bodies] * CONNECTIONS, lambda: Sending(self._sink)))
 
     def _create(self, name: str) -> Generation:
-        spec, options = self._project.specs[name], self._project.index_options(name)
+        spec, options = self._project.specs[name], self._project.primary.index_options(name)
         return self._generations.create(name, "0", mapping(spec, options))
 
     def _copy(self, name: str) -> Generation:

@@ -86,7 +86,9 @@ def retry_quarantined(context: CommandContext, index: str | None, id_: str | Non
                 terminal.warn(f"{name}: the deployment does not have this index any more")
                 left += entries
                 continue
-            served = find_served_generation(_inspect(project, endpoints), applied.check(), name)
+            served = find_served_generation(
+                _inspect(project, endpoints), project.primary, applied.check(), name
+            )
             mine = [entry for entry in entries if entry.generation == served.generation]
             refused = _rebuild(project, endpoints, applied, served, [entry.id for entry in mine])
             quarantine.drop(served.generation, [entry.id for entry in mine if entry.id not in refused])
@@ -114,7 +116,7 @@ def _rebuild(
     project = inspection.project
     target = Generation(index, served.generation, served.hash, 0, served.uuid).target
     routed = {index} if project.specs[index].routing is not None else ()
-    writer = open_writer(applied.client, {index: target}, project.writer_options(), routed)
+    writer = open_writer(applied.client, {index: target}, project.primary.writer_options(), routed)
     with contextlib.closing(writer), ReadSession(endpoints.database) as session:
         database = DatabaseDocuments(session, project.specs[index], inspection.catalog)
         return Repair(index, database, writer, applied).rebuild(ids)

@@ -105,7 +105,7 @@ def _offline(project: Project, spec: IndexSpec) -> Shown:
         primary_key=spec.primary_key,
         hash=spec.hash,
         tables=tuple(str(table) for table in sorted(spec.tables())),
-        mapping=mapping(spec, project.index_options(spec.name)),
+        mapping=mapping(spec, project.primary.index_options(spec.name)),
     )
 
 

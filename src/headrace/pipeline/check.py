@@ -17,7 +17,8 @@ from headrace.errors import HeadraceError, Kind, LocatedError, Retry
 from headrace.model.suggestion import some
 from headrace.pipeline.continuity import GapError, check_origin
 from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import OPENSEARCH, Project, error_list
+from headrace.pipeline.project import Project, error_list
+from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
@@ -215,8 +216,8 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
         gap = None if error.kind is Kind.SLOT_UNKNOWN else gap
     if gap is not None:
         _report_gap(gap, report, reseeds=reseeds)
-    for name, sink_endpoints in endpoints.secondary.items():
-        _check_secondary(project.of_sink(name), sink_endpoints, report)
+    for target in project.secondary.values():
+        _check_secondary(project, target, endpoints.of(target.key), report)
 
 
 def _report_gap(gap: GapError, report: CheckReport, *, reseeds: bool) -> None:
@@ -239,7 +240,7 @@ def _check_sink(
     client = Client(endpoints.sink)
     try:
         client.wait_until_ready(_SINK_SECONDS)
-        _check_indexes(project, client, report)
+        _check_indexes(project, project.primary, client, report)
         if inspection is not None:
             state = MetaIndex(client, project.key).load()
             check_origin(state, inspection.server, inspection.slot)
@@ -247,42 +248,42 @@ def _check_sink(
         client.close()
 
 
-def _check_secondary(project: Project, endpoints: Endpoints, report: CheckReport) -> None:
+def _check_secondary(project: Project, target: SinkTarget, endpoints: Endpoints, report: CheckReport) -> None:
     """Check a secondary sink; one that is away is a warning, because a run goes on without it."""
     try:
-        if project.kind == OPENSEARCH:
+        if not target.is_plain:
             with contextlib.closing(Client(endpoints.sink)) as client:
                 client.wait_until_ready(_SINK_SECONDS)
-                _check_indexes(project, client, report)
-        elif project.kind != "stdout":
-            open_sink(project.kind, endpoints.options).close()
+                _check_indexes(project, target, client, report)
+        elif target.kind != "stdout":
+            open_sink(target.kind, endpoints.options).close()
     except HeadraceError as error:
-        text = f"the sink {project.sink_name!r}: {error.cause}"
+        text = f"the sink {target.name!r}: {error.cause}"
         if error.retry is Retry.BACK_OFF:
             report.problems.append(warning(error.kind, text))
         else:
             report.add([HeadraceError(error.kind, text, error.remedy)])
 
 
-def _check_indexes(project: Project, client: Client, report: CheckReport) -> None:
+def _check_indexes(project: Project, target: SinkTarget, client: Client, report: CheckReport) -> None:
     """Check the indexes in the cluster: each is created empty under a temporary name, and deleted."""
     report.problems += [warning(Kind.CONFIG, text) for text in connection_warnings([client.endpoint])]
-    if project.sink.pipeline is not None:
-        report.add(_try(lambda: check_pipeline(client, project.sink.pipeline or "")))
+    if (pipeline := target.cluster.pipeline) is not None:
+        report.add(_try(lambda: check_pipeline(client, pipeline)))
     alike: dict[str, list[str]] = {}
     for name in project.specs:
-        settings = mapping(project.specs[name], project.index_options(name))["settings"]
+        settings = mapping(project.specs[name], target.index_options(name))["settings"]
         alike.setdefault(json.dumps(settings, sort_keys=True), []).append(name)
     of_first = {names[0]: names for names in alike.values()}
     with ThreadPoolExecutor(_INDEXES_AT_ONCE) as threads:
-        look = partial(_problems_of, project, client, of_first)
+        look = partial(_problems_of, project, target, client, of_first)
         for problems, risks in threads.map(look, project.specs):
             report.add(problems)
             report.problems += [warning(Kind.CONFIG, text) for text in risks]
 
 
 def _problems_of(
-    project: Project, client: Client, of_first: Mapping[str, Sequence[str]], name: str
+    project: Project, target: SinkTarget, client: Client, of_first: Mapping[str, Sequence[str]], name: str
 ) -> tuple[list[HeadraceError], list[str]]:
     """Return what the cluster refuses of one index, and risks of it and of those with the same settings.
 
@@ -290,15 +291,16 @@ def _problems_of(
 
     Args:
         project: the deployment and its schemas.
+        target: the cluster.
         client: client of the cluster.
         of_first: indexes with the same settings, by the first of them.
         name: the index.
     """
     risks: list[str] = []
     spec = project.specs[name]
-    taken = _try(lambda: Generations(client, project.prefix).published(name))
-    body = mapping(spec, project.index_options(name))
-    scratch = f"{project.prefix}headrace_check_{secrets.token_hex(6)}"
+    taken = _try(lambda: Generations(client, target.prefix).published(name))
+    body = mapping(spec, target.index_options(name))
+    scratch = f"{target.prefix}headrace_check_{secrets.token_hex(6)}"
     if name not in of_first and is_accepted(client, scratch, body):
         return taken, []
 

@@ -61,7 +61,7 @@ class GenerationLog:
         self.as_of = as_of
         self._meta = meta
         self._requests = requests
-        self._messages = GenerationMessages(board, inspection.project)
+        self._messages = GenerationMessages(board, manager.target)
         self._inspection = inspection
         self._indexes = tuple(inspection.project.specs)
         self._keep = keep

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.project import Project
+from headrace.pipeline.sink_target import SinkTarget
 from headrace.sinks.opensearch import ControlRequest, GenerationState, PipelineState
 from headrace.status.board import IndexPhase
 from headrace.status.index_board import IndexBoard
@@ -16,12 +16,12 @@ class GenerationMessages:
 
     Args:
         board: shows the indexes of the sink.
-        project: the project, as seen by the sink.
+        target: the sink.
     """
 
-    def __init__(self, board: IndexBoard, project: Project) -> None:
+    def __init__(self, board: IndexBoard, target: SinkTarget) -> None:
         self._board = board
-        self._project = project
+        self._target = target
         self._faults: Mapping[str, str] = {}
 
     def show(self, index: str, state: PipelineState) -> None:
@@ -65,8 +65,8 @@ class GenerationMessages:
             documents: how many documents it holds.
             before: what readers saw until now.
         """
-        index, project = generation.index, self._project
-        self._board.report.done(f"{project.label}{project.prefix}{index}: {documents:,} documents")
+        index, target = generation.index, self._target
+        self._board.report.done(f"{target.label}{target.prefix}{index}: {documents:,} documents")
         if before is not None and before.frozen:
             text = f"readers see {generation.generation}, which is followed again"
             self._board.report.done(f"{self._name(index)}: {text}")
@@ -90,7 +90,7 @@ class GenerationMessages:
     def report_altered(self, altered: Collection[str]) -> None:
         """Report settings that an operator had altered and that are set right."""
         for what in altered:
-            self._board.report.warning(f"{self._project.label}{what}; set right")
+            self._board.report.warning(f"{self._target.label}{what}; set right")
 
     def report_faults(self, faults: Mapping[str, str]) -> None:
         """Report aliases that an operator has altered; the next start sets them right."""
@@ -119,4 +119,4 @@ class GenerationMessages:
                 )
 
     def _name(self, index: str) -> str:
-        return f"{self._project.label}{index}"
+        return f"{self._target.label}{index}"

@@ -17,6 +17,7 @@ from types import MappingProxyType
 from headrace.errors import HeadraceError
 from headrace.model import Lsn, TableName
 from headrace.pipeline.inspection import Inspection
+from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.pipeline.worker.workers import open_worker
 from headrace.resolution import plan_resolution
@@ -59,6 +60,7 @@ class GenerationManager:
 
     Args:
         inspection: the project and the database.
+        target: the sink.
         endpoints: the endpoints of the sink.
         client: client of the sink.
         board: shows the state of the indexes.
@@ -66,12 +68,14 @@ class GenerationManager:
         generations: the generations of a sink that is not a cluster.
 
     Attributes:
+        target: the sink.
         hashes: by index, the hash of everything that determines its documents now.
     """
 
     def __init__(
         self,
         inspection: Inspection,
+        target: SinkTarget,
         endpoints: Endpoints,
         client: Client,
         board: IndexBoard,
@@ -79,14 +83,15 @@ class GenerationManager:
         state: Client | None = None,
         generations: PlainGenerations | None = None,
     ) -> None:
+        self.target = target
         self._inspection = inspection
         self._endpoints = endpoints
         self._client = client
         self._state = state or client
         self._board = board
         self._project = inspection.project
-        self._generations = generations or Generations(client, self._project.prefix)
-        self.hashes = inspection.hashes()
+        self._generations = generations or Generations(client, target.prefix)
+        self.hashes = inspection.hashes(target)
 
     def name_of(self, generation: GenerationState) -> str:
         """Return the inspection's name for the plan of a generation: its index, or a retained generation."""
@@ -175,14 +180,14 @@ class GenerationManager:
                 specs.values(), catalog, {generation.generation: generation.as_of for generation in written}
             ),
             targets={generation.generation: _generation(generation).target for generation in written},
-            writer=project.writer_options(),
-            key=project.key,
+            writer=self.target.writer_options(),
+            key=self.target.key,
             skip_rejected=project.skip_rejected(),
             quarantine=project.quarantine(),
             large_change=project.deployment.large_change,
             indexes={generation.generation: generation.index for generation in written},
             served=frozenset(generation.generation for generation in written if generation.published),
-            kind=project.kind,
+            kind=self.target.kind,
             mirrors={
                 generation.generation: mirrors[generation.index]
                 for generation in written
@@ -199,8 +204,8 @@ class GenerationManager:
         """
         self._generations.published(index)
         spec = self._project.specs[index]
-        body = mapping(spec, self._project.index_options(index))
-        extra = self._project.determinants(spec, self._inspection.types(index))
+        body = mapping(spec, self.target.index_options(index))
+        extra = self.target.determinants(spec, self._inspection.types(index))
         schema = json.dumps(normalised(spec, extra), sort_keys=True)
         created = self._generations.create(index, self.hashes[index], body, schema)
         new = GenerationState(
@@ -235,11 +240,11 @@ class GenerationManager:
 
     def finish(self, generation: GenerationState) -> None:
         """Refresh a backfilled generation and give it its lasting settings."""
-        self._generations.finish(_generation(generation), self._project.index_options(generation.index))
+        self._generations.finish(_generation(generation), self.target.index_options(generation.index))
 
     def finish_all(self, generations: Iterable[GenerationState]) -> None:
         """Finish several generations at once; see `finish`."""
-        options = self._project.index_options
+        options = self.target.index_options
         self._generations.finish_all(
             [(_generation(generation), options(generation.index)) for generation in generations]
         )
@@ -255,7 +260,7 @@ class GenerationManager:
         if served is None or served.index != generation.generation or altered:
             self._generations.publish(_generation(generation))
         elif generation.hash == self.hashes.get(generation.index):
-            adjust(self._client, generation.generation, self._project.index_options(generation.index))
+            adjust(self._client, generation.generation, self.target.index_options(generation.index))
 
     def keep_settings(self, generations: Iterable[GenerationState]) -> list[str]:
         """Restore settings that documents depend on; return what was altered, in words.
@@ -266,7 +271,7 @@ class GenerationManager:
         return self._generations.keep_settings(
             {
                 generation.generation: required_settings(
-                    self._project.index_options(generation.index),
+                    self.target.index_options(generation.index),
                     backfilled=not generation.building,
                     other=generation.hash != self.hashes.get(generation.index),
                 )
@@ -288,7 +293,7 @@ class GenerationManager:
     def drop(self, generation: GenerationState) -> None:
         """Delete a generation and its notes; nothing may write to it any more."""
         self.forget_progress(generation)
-        Quarantine(self._state, self._project.key).forget(generation.generation)
+        Quarantine(self._state, self.target.key).forget(generation.generation)
         self._generations.drop(_generation(generation))
 
     def drop_unknown(self, index: str, known: Collection[GenerationState]) -> None:
@@ -304,7 +309,7 @@ class GenerationManager:
 
     def forget_progress(self, generation: GenerationState) -> None:
         """Delete the backfill progress of a generation, so that it begins again."""
-        backfill_progress(self._state, self._project.key, generation.generation).delete()
+        backfill_progress(self._state, self.target.key, generation.generation).delete()
 
 
 def _generation(generation: GenerationState) -> Generation:

@@ -24,6 +24,7 @@ from headrace.catalog.usage import Usage, used_columns
 from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError
 from headrace.model import TableName
 from headrace.pipeline.project import Project, with_specs
+from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection
 from headrace.postgres.coverage import TableCoverage, table_coverage
@@ -79,10 +80,10 @@ class Inspection:
         specs = self.project.followed
         return used_columns([specs[name] for name in names or specs], self.catalog)
 
-    def hashes(self) -> dict[str, str]:
-        """Return the hash of what determines each index's documents and mapping (decision 0060)."""
+    def hashes(self, target: SinkTarget) -> dict[str, str]:
+        """Return the hash of what determines each index's documents and mapping in a sink (decision 0060)."""
         specs = self.project.specs
-        return self.project.hashes(specs, {name: self.types(name) for name in specs})
+        return target.hashes(specs, {name: self.types(name) for name in specs})
 
     def types(self, name: str) -> object:
         """Return what the catalog holds about the columns that an index or retained generation reads."""
@@ -168,7 +169,7 @@ def inspect(
         project = with_specs(project, specs_by_name)
         specs = list(project.followed.values())
         all_findings += query_findings(session, specs, catalog)
-        limits = {name: project.index_options(name).nested_objects for name in project.followed}
+        limits = {name: project.primary.index_options(name).nested_objects for name in project.followed}
         all_findings += nested_findings(session, specs, catalog, limits)
         if reading:
             all_findings += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
@@ -344,8 +345,10 @@ def inspect_retained(
     connection: Connection,
     generations: Generations,
     state: PipelineState,
+    *,
+    target: SinkTarget,
 ) -> tuple[Inspection, PipelineState]:
-    """Add the retained generations to an inspection; freeze those that cannot be followed in the state.
+    """Add a sink's retained generations to an inspection; freeze those that cannot be followed.
 
     A retained generation is followed by the schema that was saved with it. Where that does not fit the
     database or this version of Headrace any more, it is frozen, and a rollback to it is not possible.
@@ -353,13 +356,13 @@ def inspect_retained(
     Raises:
         HeadraceError: CONNECTION, SINK_UNREACHABLE and other errors of either server.
     """
-    retained, frozen = _read_retained(inspection, generations, state)
+    retained, frozen = _read_retained(inspection, target, generations, state)
     plain = inspection
     while retained:
         specs = {name: generation.spec for name, generation in retained.items()}
         project = dataclasses.replace(plain.project, retained={**plain.project.retained, **specs})
         inspection = inspect(project, endpoints, connection)
-        wrong = _unfit_retained(inspection, retained)
+        wrong = _unfit_retained(inspection, target, retained)
         if not wrong and not inspection.errors():
             break
         if not wrong:
@@ -376,10 +379,10 @@ def inspect_retained(
 
 
 def _read_retained(
-    inspection: Inspection, generations: Generations, state: PipelineState
+    inspection: Inspection, target: SinkTarget, generations: Generations, state: PipelineState
 ) -> tuple[dict[str, _Retained], dict[str, str]]:
     """Read the schemas of retained generations; return also why others cannot be followed."""
-    hashes = inspection.hashes()
+    hashes = inspection.hashes(target)
     retained: dict[str, _Retained] = {}
     frozen: dict[str, str] = {}
     for generation in state.generations:
@@ -414,12 +417,14 @@ def _saved_schema(generations: Generations, generation: GenerationState) -> str 
     return None if index is None else index.schema
 
 
-def _unfit_retained(inspection: Inspection, retained: Mapping[str, _Retained]) -> dict[str, str]:
+def _unfit_retained(
+    inspection: Inspection, target: SinkTarget, retained: Mapping[str, _Retained]
+) -> dict[str, str]:
     wrong = dict(inspection.unfit)
     for name, generation in retained.items():
         if name in wrong:
             continue
-        now = inspection.project.determinants(generation.spec, inspection.types(name))
+        now = target.determinants(generation.spec, inspection.types(name))
         now = json.loads(json.dumps(now))
         different = [
             why for key, why in _DETERMINING.items() if now.get(key) != generation.determinants.get(key)

@@ -6,33 +6,27 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from headrace.assembly.transform import load_transform, transform_digest
+from headrace.assembly.transform import load_transform
 from headrace.config import (
     Deployment,
-    IndexEntry,
     OpenSearchSink,
-    Resolved,
     Sink,
-    StdoutSink,
     load_deployment,
     resolve,
     resolve_database,
 )
-from headrace.config.text_files import read_json_object
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.model import TableName
 from headrace.model.suggestion import meant
+from headrace.pipeline.sink_target import IndexFiles, SinkTarget, cluster_endpoint, secondary_endpoints
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
-from headrace.schema import IndexSpec, load_schema, spec_hash
+from headrace.schema import IndexSpec, load_schema
 from headrace.sinks.activity import ReportTo
-from headrace.sinks.opensearch import Endpoint, IndexOptions, StateKey, WriterOptions
-from headrace.sinks.opensearch.settings import fixed_settings, mappings_of, settings_of
+from headrace.sinks.opensearch import StateKey
 
-OPENSEARCH = "opensearch"
 _LONGEST_NAME = 63
 
 
@@ -42,61 +36,23 @@ def error_list(error: HeadraceError) -> tuple[HeadraceError, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexFiles:
-    """The contents of the settings and mappings files of an index."""
-
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    mappings: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def load(cls, entry: IndexEntry) -> IndexFiles:
-        """Read the files that the entry of an index names.
-
-        Raises:
-            HeadraceError: CONFIG.
-        """
-        return cls(_read(entry.settings_file, settings_of), _read(entry.mappings_file, mappings_of))
-
-
-def _read(path: Path | None, content: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    if path is None:
-        return {}
-    try:
-        return content(read_json_object(path))
-    except ValueError as error:
-        raise HeadraceError(Kind.CONFIG, f"{path}: {error}", "Take it out of the file.") from error
-
-
-@dataclass(frozen=True, slots=True)
 class Project:
     """A deployment with its schemas.
 
     Attributes:
         specs: the enabled indexes, by name.
-        slot: the name of the replication slot.
         publication: the name of the publication.
-        sink_name: the name of the sink; for the pipeline itself, of the primary sink.
-        sink: the settings of the sink, which for the pipeline itself is the cluster that keeps the state.
-        retained: schemas of retained generations that the files do not hold any more, by generation.
-        reports: where the writers report what they do.
-        files: the contents of the settings and mappings files, by index.
+        primary: the sink that keeps the state.
         secondary: the secondary sinks, by name.
-        kind: the type of the sink; for a plain sink, `sink` holds a cluster's default settings.
-        home: what precedes the names of the indexes that keep the state; None: the value of `prefix`.
+        retained: schemas of retained generations that the files do not hold any more, by generation.
     """
 
     deployment: Deployment
     specs: Mapping[str, IndexSpec]
-    slot: str
     publication: str
-    sink_name: str
-    sink: OpenSearchSink
+    primary: SinkTarget
+    secondary: Mapping[str, SinkTarget] = field(default_factory=dict)
     retained: Mapping[str, IndexSpec] = field(default_factory=dict)
-    reports: ReportTo | None = None
-    files: Mapping[str, IndexFiles] = field(default_factory=dict)
-    secondary: Mapping[str, Sink] = field(default_factory=dict)
-    kind: str = OPENSEARCH
-    home: str | None = None
 
     @property
     def followed(self) -> Mapping[str, IndexSpec]:
@@ -104,49 +60,52 @@ class Project:
         return {**self.specs, **self.retained}
 
     @property
-    def prefix(self) -> str:
-        """What precedes every name in the search cluster."""
-        return _prefix_of(self.deployment, self.sink)
-
-    @property
     def key(self) -> StateKey:
-        """The name of the state."""
-        if self.home is None:
-            return StateKey(self.slot, self.prefix)
-        return StateKey(self.slot, self.home, self.sink_name)
+        """The name of the pipeline's state."""
+        return self.primary.key
 
     @property
-    def lease_key(self) -> StateKey:
-        """The name of the leases, which are in the cluster that holds the documents."""
-        return dataclasses.replace(self.key, prefix=self.prefix)
+    def slot(self) -> str:
+        """The name of the replication slot."""
+        return self.key.slot
 
     @property
-    def label(self) -> str:
-        """What precedes the name of an index in messages: the name of a secondary sink."""
-        return "" if self.home is None else f"{self.sink_name}: "
+    def prefix(self) -> str:
+        """What precedes every name in the primary sink."""
+        return self.primary.prefix
 
-    def of_sink(self, name: str) -> Project:
-        """Return the project for a secondary sink."""
-        sink = self.secondary[name]
-        cluster = sink if isinstance(sink, OpenSearchSink) else OpenSearchSink(type="opensearch")
-        return dataclasses.replace(
-            self,
-            sink_name=name,
-            sink=cluster,
-            secondary={},
-            kind=sink.type,
-            home=self.prefix,
-            reports=None if self.reports is None else dataclasses.replace(self.reports, sink=name),
-        )
+    @property
+    def targets(self) -> tuple[SinkTarget, ...]:
+        """All sinks, the primary first."""
+        return (self.primary, *self.secondary.values())
 
-    def sink_of(self, name: str | None) -> Project:
-        """Return the project for the sink with that name, which must be a cluster; None is the primary.
+    def find_cluster(self, name: str | None) -> SinkTarget:
+        """Return the sink with that name, which must be a cluster; None is the primary.
 
         Raises:
             HeadraceError: USAGE: there is no such sink, or it is not a cluster.
         """
-        find_cluster(self.deployment.sinks, name or self.sink_name)
-        return self if name in (None, self.sink_name) else self.of_sink(str(name))
+        if name is None:
+            return self.primary
+        clusters = {target.name: target for target in self.targets if not target.is_plain}
+        if name in clusters:
+            return clusters[name]
+        if name in self.secondary:
+            raise HeadraceError(
+                Kind.USAGE,
+                f"the sink {name!r} is no search cluster: it cannot be asked what it holds",
+                f"Known here: {', '.join(sorted(clusters))}.",
+            )
+        raise HeadraceError(Kind.USAGE, f"the deployment has no sink {name!r}", meant(name, clusters))
+
+    def with_reports(self, reports_of: Callable[[str], ReportTo]) -> Project:
+        """Return the project whose writers report, by the name of their sink."""
+        primary, *others = (
+            dataclasses.replace(target, reports=reports_of(target.name)) for target in self.targets
+        )
+        return dataclasses.replace(
+            self, primary=primary, secondary={target.name: target for target in others}
+        )
 
     def tables(self) -> frozenset[TableName]:
         """Return every table that a document reads."""
@@ -159,30 +118,31 @@ class Project:
             ErrorGroup: CONFIG: a variable is not set.
         """
         resolved = resolve(self.deployment)
-        endpoints = cluster_endpoints(resolved, self.sink_name, self.sink, self.slot)
+        cluster = cluster_endpoint(resolved, self.primary.name, self.primary.cluster)
+        database = for_slot(resolved.database_url.reveal(), self.slot, resolved.password_command)
+        primary = Endpoints(database, cluster)
         secondary = {
-            name: secondary_endpoints(endpoints, resolved, name, sink)
-            for name, sink in self.secondary.items()
+            name: secondary_endpoints(primary, resolved, target) for name, target in self.secondary.items()
         }
-        self._check_indexes_differ(endpoints, secondary)
-        return dataclasses.replace(endpoints, secondary=secondary)
+        endpoints = dataclasses.replace(primary, secondary=secondary)
+        self._check_indexes_differ(endpoints)
+        return endpoints
 
-    def _check_indexes_differ(self, primary: Endpoints, secondary: Mapping[str, Endpoints]) -> None:
+    def _check_indexes_differ(self, endpoints: Endpoints) -> None:
         """Refuse two sinks that share a node and a prefix."""
-        owners = {(url, self.prefix): self.sink_name for url in primary.sink.urls}
-        for name, endpoints in secondary.items():
-            own = self.of_sink(name)
-            if own.kind != OPENSEARCH:
+        owners: dict[tuple[str, str], str] = {}
+        for target in self.targets:
+            if target.is_plain:
                 continue
-            indexes = [(url, own.prefix) for url in endpoints.sink.urls]
+            indexes = [(url, target.prefix) for url in endpoints.of(target.key).sink.urls]
             if other := next((owners[index] for index in indexes if index in owners), None):
                 raise HeadraceError(
                     Kind.CONFIG,
-                    f"{self.deployment.file}: the sinks {other!r} and {name!r} are the same "
+                    f"{self.deployment.file}: the sinks {other!r} and {target.name!r} are the same "
                     "cluster, and would write the same indexes",
-                    f"Set another `prefix` in [sinks.{name}].",
+                    f"Set another `prefix` in [sinks.{target.name}].",
                 )
-            owners |= dict.fromkeys(indexes, name)
+            owners |= dict.fromkeys(indexes, target.name)
 
     def database(self) -> str:
         """Resolve the database's address alone, for work that needs no cluster.
@@ -192,30 +152,6 @@ class Project:
         """
         url = resolve_database(self.deployment).reveal()
         return for_slot(url, self.slot, tuple(self.deployment.source.password_command or ()))
-
-    def index_options(self, index: str) -> IndexOptions:
-        """Return the settings for generations of `index`."""
-        sink = self.sink
-        files = self.files.get(index, IndexFiles())
-        return IndexOptions(
-            number_of_shards=sink.number_of_shards,
-            number_of_replicas=sink.number_of_replicas,
-            refresh_interval=sink.refresh_interval,
-            text_analysis=sink.text_analysis,
-            auto_subfields=sink.auto_subfields,
-            settings=files.settings,
-            mappings=files.mappings,
-        )
-
-    def writer_options(self) -> WriterOptions:
-        """Return the settings for bulk requests."""
-        return WriterOptions(
-            max_bytes=self.sink.max_bytes,
-            max_count=self.sink.batch_size,
-            max_document_bytes=self.sink.max_document_bytes,
-            pipeline=self.sink.pipeline,
-            report=self.reports,
-        )
 
     def skip_rejected(self) -> frozenset[str]:
         """Return the indexes that skip documents that the sink refuses."""
@@ -229,51 +165,6 @@ class Project:
             for name in self.specs
             if deployment.on_error_of(name) == "quarantine"
         }
-
-    def hashes(self, specs: Mapping[str, IndexSpec], types: Mapping[str, object]) -> dict[str, str]:
-        """Return by index the hash of all that determines its documents and mapping (decision 0060).
-
-        Args:
-            specs: the schemas, by index.
-            types: by index, what the catalog holds about the columns that it reads.
-        """
-        return {name: spec_hash(spec, self.determinants(spec, types[name])) for name, spec in specs.items()}
-
-    def determinants(self, spec: IndexSpec, types: object) -> dict[str, object]:
-        """Return what determines an index beside its schema; `types` as for `hashes`."""
-        extra: dict[str, object] = {
-            "text_analysis": self.sink.text_analysis,
-            "auto_subfields": self.sink.auto_subfields,
-            "pipeline": self.sink.pipeline,
-        }
-        files = fixed_settings(self.index_options(spec.name))
-        return extra | {"types": types} | _code(spec) | files
-
-
-def cluster_endpoints(resolved: Resolved, name: str, sink: OpenSearchSink, slot: str) -> Endpoints:
-    """Build the endpoints of a cluster from the deployment's resolved values."""
-    found = resolved.endpoints[name]
-    endpoint = Endpoint(
-        urls=found.urls,
-        username=found.username.reveal() if found.username else None,
-        password=found.password.reveal() if found.password else None,
-        api_key=found.api_key.reveal() if found.api_key else None,
-        ca_file=found.ca_file,
-        verify=sink.tls_verify,
-        gzip=found.gzip,
-        timeout=float(sink.timeout_secs),
-    )
-    url = for_slot(resolved.database_url.reveal(), slot, resolved.password_command)
-    return Endpoints(url, endpoint.normalised())
-
-
-def secondary_endpoints(primary: Endpoints, resolved: Resolved, name: str, sink: Sink) -> Endpoints:
-    """Return the endpoints of a secondary sink."""
-    if isinstance(sink, OpenSearchSink):
-        found = cluster_endpoints(resolved, name, sink, name)
-        return Endpoints(primary.database, found.sink, primary.sink)
-    options = {"pretty": sink.pretty} if isinstance(sink, StdoutSink) else sink.options()
-    return Endpoints(primary.database, primary.sink, options=options)
 
 
 def open_project(
@@ -329,26 +220,10 @@ def project_of(
             Kind.CONFIG, f"{deployment.file}: no index is enabled", "Add an [[index]] with enabled = true."
         )
     try:
-        name, sink = _primary_sink(deployment)
+        project = _project(deployment, specs, files, slot, publication)
     except HeadraceError as error:
         return None, (*errors, error)
-    secondary = {
-        other_name: other_sink for other_name, other_sink in deployment.sinks.items() if other_name != name
-    }
-    source = deployment.source
-    return (
-        Project(
-            deployment,
-            specs,
-            slot or source.slot,
-            publication or source.publication,
-            name,
-            sink,
-            files=files,
-            secondary=secondary,
-        ),
-        tuple(errors),
-    )
+    return project, tuple(errors)
 
 
 def find_index(project: Project, name: str) -> IndexSpec:
@@ -362,25 +237,6 @@ def find_index(project: Project, name: str) -> IndexSpec:
             Kind.USAGE, f"the deployment has no enabled index {name!r}", meant(name, project.specs)
         )
     return project.specs[name]
-
-
-def find_cluster(sinks: Mapping[str, Sink], name: str) -> OpenSearchSink:
-    """Return the sink `name` of a deployment, which must be a search cluster.
-
-    Raises:
-        HeadraceError: USAGE: there is no such sink, or it is not a search cluster.
-    """
-    found = sinks.get(name)
-    if isinstance(found, OpenSearchSink):
-        return found
-    clusters = [cluster for cluster, sink in sinks.items() if isinstance(sink, OpenSearchSink)]
-    if found is None:
-        raise HeadraceError(Kind.USAGE, f"the deployment has no sink {name!r}", meant(name, clusters))
-    raise HeadraceError(
-        Kind.USAGE,
-        f"the sink {name!r} is no search cluster: it cannot be asked what it holds",
-        f"Known here: {', '.join(sorted(clusters))}.",
-    )
 
 
 def open_endpoints(
@@ -398,15 +254,9 @@ def open_endpoints(
         HeadraceError: CONFIG; USAGE for a `slot` that is not a valid name, or a `sink` that is not a cluster.
     """
     _check_names(slot, None)
-    deployment = load_deployment(config, environ)
-    name, primary = _primary_sink(deployment)
-    cluster = find_cluster(deployment.sinks, sink or name)
-    resolved, own = resolve(deployment), slot or deployment.source.slot
-    endpoints = cluster_endpoints(resolved, name, primary, own)
-    key = StateKey(own, _prefix_of(deployment, primary))
-    if sink is None or cluster is primary:
-        return endpoints, key
-    return secondary_endpoints(endpoints, resolved, sink, cluster), key.of_sink(sink)
+    project = _project(load_deployment(config, environ), {}, {}, slot, None)
+    target = project.find_cluster(sink)
+    return project.resolve().of(target.key), target.key
 
 
 def _check_names(slot: str | None, publication: str | None) -> None:
@@ -416,6 +266,29 @@ def _check_names(slot: str | None, publication: str | None) -> None:
         raise HeadraceError(
             Kind.USAGE, f"{publication!r} cannot be the name of a publication", "Use 1 to 63 bytes."
         )
+
+
+def _project(
+    deployment: Deployment,
+    specs: Mapping[str, IndexSpec],
+    files: Mapping[str, IndexFiles],
+    slot: str | None,
+    publication: str | None,
+) -> Project:
+    """Build the project of these schemas; of what is None, the file's."""
+    name, sink = _primary_sink(deployment)
+    key = StateKey(slot or deployment.source.slot, _prefix_of(deployment, sink))
+    return Project(
+        deployment,
+        specs,
+        publication or deployment.source.publication,
+        SinkTarget(name, sink, key.prefix, key, files),
+        {
+            other: SinkTarget(other, config, _prefix_of(deployment, config), key.of_sink(other), files)
+            for other, config in deployment.sinks.items()
+            if other != name
+        },
+    )
 
 
 def _primary_sink(deployment: Deployment) -> tuple[str, OpenSearchSink]:
@@ -439,8 +312,9 @@ def _primary_sink(deployment: Deployment) -> tuple[str, OpenSearchSink]:
     return name, sinks[name]
 
 
-def _prefix_of(deployment: Deployment, sink: OpenSearchSink) -> str:
-    return deployment.prefix if sink.prefix is None else sink.prefix
+def _prefix_of(deployment: Deployment, sink: Sink) -> str:
+    own = sink.prefix if isinstance(sink, OpenSearchSink) else None
+    return deployment.prefix if own is None else own
 
 
 def with_specs(project: Project, followed: Mapping[str, IndexSpec]) -> Project:
@@ -450,8 +324,3 @@ def with_specs(project: Project, followed: Mapping[str, IndexSpec]) -> Project:
         specs={name: followed[name] for name in project.specs},
         retained={name: followed[name] for name in project.retained},
     )
-
-
-def _code(spec: IndexSpec) -> dict[str, object]:
-    """Return the digest of a transform's code, which determines documents too."""
-    return {} if spec.transform is None else {"transform_code": transform_digest(spec.transform)}

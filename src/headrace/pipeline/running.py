@@ -6,7 +6,6 @@ One thread serves all clients that wait at `/wait` of a run.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -90,7 +89,7 @@ class RunningPipeline:
             port = held.enter_context(
                 ReportsPort(self.board.sinks, beside=_local_address(self._options, endpoints))
             )
-            self._project = dataclasses.replace(project, reports=port.to(project.sink_name))
+            self._project = project.with_reports(port.to)
             self._held = held.pop_all()
         if self._is_threaded:
             self._thread = threading.Thread(target=self._execute, name="headrace run")

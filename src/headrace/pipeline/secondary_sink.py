@@ -18,9 +18,10 @@ from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.inspection import Inspection, inspect_retained
-from headrace.pipeline.project import OPENSEARCH, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.schema_drift import SchemaDrift
 from headrace.pipeline.sink_probe import SinkProbe
+from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.stream.deferred_work import CatchUp
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection
@@ -51,11 +52,11 @@ class SecondarySink:
     """One secondary sink; used from the run's main thread.
 
     Args:
-        project: the project, as seen by the sink.
+        project: the project.
+        target: the sink.
         endpoints: the endpoints of the sink.
         state: client of the cluster that keeps the state; the caller closes it.
         board: shows the sink's status.
-        max_deferred: how many documents may be deferred.
 
     Attributes:
         name: the sink's name in the deployment file.
@@ -64,26 +65,27 @@ class SecondarySink:
     """
 
     def __init__(
-        self, project: Project, endpoints: Endpoints, state: Client, board: StatusBoard, max_deferred: int
+        self, project: Project, target: SinkTarget, endpoints: Endpoints, state: Client, board: StatusBoard
     ) -> None:
-        self.name = project.sink_name
+        self.name = target.name
         self.generation_log: GenerationLog | None = None
         self.ready = False
         self._project = project
+        self._target = target
         self._endpoints = endpoints
         self._board = board
         self._indexes = SecondaryIndexBoard(board, self.name)
-        self._max_deferred = max_deferred
+        self._max_deferred = project.deployment.max_deferred
         self._state_client = state
         self._client = Client(_with_timeout(endpoints, _REQUEST_SECONDS), read_attempts=2)
         self._quick_client = Client(_with_timeout(endpoints, _PROBE_SECONDS), read_attempts=1)
         self._probe = SinkProbe(self._quick_client)
-        self._meta = MetaIndex(state, project.key)
+        self._meta = MetaIndex(state, target.key)
         self._lease: Lease | None = None
         self._state: PipelineState | None = None
         self._backfill: Backfill | None = None
         self._complete: list[tuple[GenerationState, int]] = []
-        self._notes = SecondarySinkNotes(state, project.key)
+        self._notes = SecondarySinkNotes(state, target.key)
         self._overflowed, self._keys_lost = threading.Event(), threading.Event()
         self._publish_from = 0.0
         self._warned = ""
@@ -92,7 +94,7 @@ class SecondarySink:
     @property
     def is_plain(self) -> bool:
         """Whether the sink is not a cluster."""
-        return self._project.kind != OPENSEARCH
+        return self._target.is_plain
 
     @property
     def written(self) -> list[GenerationState]:
@@ -116,21 +118,15 @@ class SecondarySink:
         self._state = self._load_state()
         if self.is_plain or not self._state.generations:
             return inspection
-        own = inspection.project.of_sink(self.name)
         try:
             self._quick_client.product()
-            generations = Generations(self._client, own.prefix)
-            variant = dataclasses.replace(inspection, project=own)
-            inspected, self._state = inspect_retained(
-                variant, self._endpoints, connection, generations, self._state
+            generations = Generations(self._client, self._target.prefix)
+            inspection, self._state = inspect_retained(
+                inspection, self._endpoints, connection, generations, self._state, target=self._target
             )
         except HeadraceError as error:
             self._pause(error)
-            return inspection
-        project = dataclasses.replace(
-            inspection.project, specs=inspected.project.specs, retained=inspected.project.retained
-        )
-        return dataclasses.replace(inspected, project=project)
+        return inspection
 
     def freeze(self, reason: str) -> None:
         """Freeze every generation of the sink; no query runs.
@@ -165,19 +161,31 @@ class SecondarySink:
         """
         if self._state is None:
             self._state = self._load_state()
-        own = dataclasses.replace(inspection, project=inspection.project.of_sink(self.name))
         plain = PlainGenerations(self._state.generations) if self.is_plain else None
         manager = GenerationManager(
-            own, self._endpoints, self._client, self._indexes, state=self._state_client, generations=plain
+            inspection,
+            self._target,
+            self._endpoints,
+            self._client,
+            self._indexes,
+            state=self._state_client,
+            generations=plain,
         )
-        requests = ControlRequests(self._state_client, self._project.key)
+        requests = ControlRequests(self._state_client, self._target.key)
         self.generation_log = GenerationLog(
-            self._state, manager, self._meta, requests, self._indexes, inspection=own, as_of=as_of, keep=0
+            self._state,
+            manager,
+            self._meta,
+            requests,
+            self._indexes,
+            inspection=inspection,
+            as_of=as_of,
+            keep=0,
         )
         self._watch = None if self.is_plain else GenerationMonitor(manager)
         self.generation_log.freeze_unknown()
         self._state = None
-        for index in own.project.specs:
+        for index in inspection.project.specs:
             self._indexes.index(index)
         if self.is_plain:  # it cannot list the documents that would have to be renewed
             self.generation_log.resume_offline(published, drift)
@@ -337,7 +345,7 @@ class SecondarySink:
                 error = failure.cause
             else:
                 self._board.report.warning(
-                    f"{self._project.label}{generation.index}: its alias led elsewhere and is set right"
+                    f"{self._target.label}{generation.index}: its alias led elsewhere and is set right"
                 )
             self._indexes.index(generation.index, error=error)
         self._watch.look(self.written)
@@ -358,7 +366,7 @@ class SecondarySink:
             return
         self._quick_client.wait_until_ready(_PROBE_SECONDS)
         if self._lease is None:
-            lease = Lease(self._quick_client, self._project.lease_key, [*self._project.specs])
+            lease = Lease(self._quick_client, self._target.lease_key, [*self._project.specs])
             lease.__enter__()
             self._lease = lease
 

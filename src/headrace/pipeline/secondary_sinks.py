@@ -18,9 +18,10 @@ from headrace.model import Lsn, TableName
 from headrace.pipeline.backfill import BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.inspection import Inspection
-from headrace.pipeline.project import OPENSEARCH, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift
 from headrace.pipeline.secondary_sink import SecondarySink
+from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection
 from headrace.sinks.opensearch import (
@@ -55,15 +56,9 @@ class SecondarySinks:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as held:
-            for name, endpoints in self._endpoints.secondary.items():
-                own = self._project.of_sink(name)
-                sink = SecondarySink(
-                    own,
-                    self._resolve_endpoints(own, endpoints, held),
-                    self._client,
-                    self._board,
-                    self._project.deployment.max_deferred,
-                )
+            for target in self._project.secondary.values():
+                endpoints = self._resolve_endpoints(target, held)
+                sink = SecondarySink(self._project, target, endpoints, self._client, self._board)
                 held.callback(sink.close)
                 self._sinks.append(sink)
             self._held = held.pop_all()
@@ -83,7 +78,7 @@ class SecondarySinks:
         """
         document = sinks_document(self._client, self._project.key)
         saved: dict[str, str] = dict((document.load() or {}).get("sinks", {}))
-        configured = {name: self._identity(name) for name in self._project.secondary}
+        configured = {name: self._identity(target) for name, target in self._project.secondary.items()}
         for name, identity in saved.items():
             if configured.get(name) != identity:
                 forget_sink(self._client, self._project.key.of_sink(name))
@@ -183,32 +178,28 @@ class SecondarySinks:
         """Return the logs of the sinks that are resumed."""
         return [sink.generation_log for sink in self._sinks if sink.generation_log is not None]
 
-    def _resolve_endpoints(
-        self, project: Project, endpoints: Endpoints, held: contextlib.ExitStack
-    ) -> Endpoints:
+    def _resolve_endpoints(self, target: SinkTarget, held: contextlib.ExitStack) -> Endpoints:
         """Return how workers reach a sink; one of this process alone is reached through a relay."""
-        if project.kind == OPENSEARCH:
+        endpoints = self._endpoints.of(target.key)
+        if not target.is_plain:
             return endpoints
-        if project.kind != "stdout":
+        if target.kind != "stdout":
             try:
-                open_sink(project.kind, endpoints.options).close()  # fails now instead of in every task
+                open_sink(target.kind, endpoints.options).close()  # fails now instead of in every task
             except HeadraceError as error:
                 if error.retry is Retry.NEVER:
                     raise
-                self._board.report.warning(f"the sink {project.sink_name!r}: {error.cause}")
+                self._board.report.warning(f"the sink {target.name!r}: {error.cause}")
             return endpoints
-        writer = StdoutWriter(
-            sys.stdout, sink=project.sink_name, pretty=bool(endpoints.options.get("pretty"))
-        )
-        host = "127.0.0.1" if project.reports is None else project.reports.host
+        writer = StdoutWriter(sys.stdout, sink=target.name, pretty=bool(endpoints.options.get("pretty")))
+        host = "127.0.0.1" if target.reports is None else target.reports.host
         relay = held.enter_context(Relay(writer, host))
         return dataclasses.replace(endpoints, options=relay.options())
 
-    def _identity(self, name: str) -> str:
+    def _identity(self, target: SinkTarget) -> str:
         """Return what makes a sink a different one, though it has the same name."""
-        own, endpoints = self._project.of_sink(name), self._endpoints.secondary[name]
-        if own.kind == OPENSEARCH:
-            return OPENSEARCH  # the generations show which cluster it is
-        options = {} if own.kind == "stdout" else dict(endpoints.options)
-        text = json.dumps([own.kind, options], sort_keys=True, default=str)
+        if not target.is_plain:
+            return target.kind  # the generations show which cluster it is
+        options = {} if target.kind == "stdout" else dict(self._endpoints.of(target.key).options)
+        text = json.dumps([target.kind, options], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()

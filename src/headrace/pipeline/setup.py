@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.continuity import check_database
 from headrace.pipeline.inspection import inspect
-from headrace.pipeline.project import OPENSEARCH, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan, render
@@ -170,31 +170,26 @@ def _lease_state(
 
 
 def _drop_indexes(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
-    client = Client(endpoints.sink)
-    try:
-        _drop_generations(project, endpoints)
-        _forget_state(project, client)
-    finally:
-        client.close()
-    for name, sink_endpoints in endpoints.secondary.items():
-        own = project.of_sink(name)
-        if own.kind == OPENSEARCH:
-            try:
-                with (
-                    contextlib.closing(Client(sink_endpoints.sink)) as client,
-                    Lease(client, own.lease_key, [*own.specs]),
-                ):
-                    _drop_generations(own, sink_endpoints)
-            except HeadraceError as error:
-                reporter.warning(f"the indexes in the sink {name!r} are still there: {error}")
-
-
-def _drop_generations(project: Project, endpoints: Endpoints) -> None:
     with contextlib.closing(Client(endpoints.sink)) as client:
-        generations = Generations(client, project.prefix)
-        for name in project.specs:
-            for generation in generations.existing(name):
-                generations.drop(generation)
+        _drop_generations(Generations(client, project.prefix), project.specs)
+        _forget_state(project, client)
+    for target in project.secondary.values():
+        if target.is_plain:
+            continue
+        try:
+            with (
+                contextlib.closing(Client(endpoints.of(target.key).sink)) as client,
+                Lease(client, target.lease_key, [*project.specs]),
+            ):
+                _drop_generations(Generations(client, target.prefix), project.specs)
+        except HeadraceError as error:
+            reporter.warning(f"the indexes in the sink {target.name!r} are still there: {error}")
+
+
+def _drop_generations(generations: Generations, indexes: Iterable[str]) -> None:
+    for index in indexes:
+        for generation in generations.existing(index):
+            generations.drop(generation)
 
 
 def _forget(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:

@@ -28,7 +28,7 @@ from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect, inspect_retained
-from headrace.pipeline.project import OPENSEARCH, Project
+from headrace.pipeline.project import Project
 from headrace.pipeline.reseeding import Reseeding, is_reseeding
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift, schema_changed
 from headrace.pipeline.secondary_sinks import SecondarySinks
@@ -226,7 +226,9 @@ class Start:
     ) -> tuple[Inspection, PipelineState]:
         generations = Generations(self._client, self._project.prefix)
         self._secondary_sinks.forget_former()
-        inspection, state = inspect_retained(inspection, self._endpoints, connection, generations, state)
+        inspection, state = inspect_retained(
+            inspection, self._endpoints, connection, generations, state, target=self._project.primary
+        )
         return self._secondary_sinks.inspect(connection, inspection), state
 
     def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
@@ -249,7 +251,7 @@ class Start:
     ) -> GenerationLog:
         return GenerationLog(
             state,
-            GenerationManager(inspection, self._endpoints, self._client, self._board),
+            GenerationManager(inspection, self._project.primary, self._endpoints, self._client, self._board),
             self._meta,
             self._requests,
             self._board,
@@ -376,10 +378,10 @@ def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, rep
 def _secondary(project: Project, endpoints: Endpoints) -> dict[str, ProbedSink]:
     """Return the secondary sinks that executors write to directly."""
     probed: dict[str, ProbedSink] = {}
-    for name, sink in project.secondary.items():
+    for name, target in project.secondary.items():
         sink_endpoints = endpoints.secondary[name]
-        if sink.type == OPENSEARCH:
-            probed[name] = (sink.type, sink_endpoints.sink)
-        elif sink.type != "stdout":
-            probed[name] = (sink.type, sink_endpoints.options)
+        if not target.is_plain:
+            probed[name] = (target.kind, sink_endpoints.sink)
+        elif target.kind != "stdout":
+            probed[name] = (target.kind, sink_endpoints.options)
     return probed

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, Final
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.suggestion import meant
 from headrace.sinks.base import DocumentWriter
 
 GROUP = "headrace.sinks"
+
+OPENSEARCH: Final = "opensearch"
+"""The kind of a search cluster, which no package has to offer."""
 
 Open = Callable[[Mapping[str, Any]], DocumentWriter]
 """Creates a writer from a sink's options and checks them; called in every process that writes."""

@@ -78,7 +78,9 @@ class Stock:
             point = slot.consistent_point
         with contextlib.closing(Client(endpoints.sink)) as client:
             made = self._filled(
-                GenerationManager(inspection, endpoints, client, StatusBoard()), inspection, point
+                GenerationManager(inspection, project.primary, endpoints, client, StatusBoard()),
+                inspection,
+                point,
             )
             self.generation = made.generation
             state = dataclasses.replace(
@@ -97,15 +99,14 @@ class Stock:
     def seed_beside(self, name: str) -> GenerationState:
         """As a run does with a secondary sink that was added to the file since."""
         project = open_project(self.config, {})
-        own, endpoints = project.of_sink(name), project.resolve().secondary[name]
+        target, endpoints = project.secondary[name], project.resolve().secondary[name]
         with connect(endpoints.database) as connection:
             inspection = inspect(project, endpoints, connection, reading=False)
-        inspection = dataclasses.replace(inspection, project=inspection.project.of_sink(name))
         with contextlib.closing(Client(endpoints.sink)) as client:
-            meta = MetaIndex(client, own.key)
+            meta = MetaIndex(client, target.key)
             state = meta.load()
             assert state is not None
-            manager = GenerationManager(inspection, endpoints, client, StatusBoard(), state=client)
+            manager = GenerationManager(inspection, target, endpoints, client, StatusBoard(), state=client)
             made = self._filled(manager, inspection, state.applied)
             meta.save_generations([made])
         return made

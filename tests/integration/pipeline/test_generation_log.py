@@ -51,7 +51,7 @@ class Ground:
         assert state is not None
         self.generation_log = GenerationLog(
             state,
-            GenerationManager(self.inspection, self.endpoints, self.client, self.board),
+            GenerationManager(self.inspection, self.project.primary, self.endpoints, self.client, self.board),
             self.meta,
             self.orders,
             self.board,

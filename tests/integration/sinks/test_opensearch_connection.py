@@ -18,7 +18,7 @@ from headrace.config import OpenSearchSink, load_deployment, resolve
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
-from headrace.pipeline.project import cluster_endpoints
+from headrace.pipeline.sink_target import cluster_endpoint
 from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations, OpenSearchWriter
 from headrace.sinks.opensearch.documents import count, refresh
 from support.http_proxy import Answer, HttpProxy
@@ -54,7 +54,7 @@ def client_of(folder: Path, sink: str, environ: dict[str, str] | None = None) ->
     deployment = load_deployment(file, environ or {})
     declared = deployment.sinks["main"]
     assert isinstance(declared, OpenSearchSink)
-    return Client(cluster_endpoints(resolve(deployment), "main", declared, "headrace").sink)
+    return Client(cluster_endpoint(resolve(deployment), "main", declared))
 
 
 def write_bundle(folder: Path, authority: trustme.CA) -> str:

@@ -62,8 +62,8 @@ class Made:
             '[[index]]\nname = "users"\nschema = "users.schema.yml"\n' + "\n".join(lines)
         )
         self.project = open_project(config, {})
-        self.options: IndexOptions = self.project.index_options("users")
-        self.hash = self.project.hashes(self.project.specs, {"users": []})["users"]
+        self.options: IndexOptions = self.project.primary.index_options("users")
+        self.hash = self.project.primary.hashes(self.project.specs, {"users": []})["users"]
         body = mapping(self.project.specs["users"], self.options)
         self.generation: Generation = generations.create("users", self.hash, body)
         generations.finish(self.generation, self.options)
@@ -91,7 +91,9 @@ def test_text_analysis_finds_what_a_reader_types(
     tmp_path: Path, client: Client, generations: Generations
 ) -> None:
     made = Made(tmp_path, generations, client.endpoint.urls[0])
-    writer = OpenSearchWriter(client, {"users": made.generation.target}, made.project.writer_options())
+    writer = OpenSearchWriter(
+        client, {"users": made.generation.target}, made.project.primary.writer_options()
+    )
     body = '{"id":1,"name":"Crème Brûlée","code":"C-01234"}'.encode()
     writer.write([DocumentOperation("users", "1", 1, body)])
     refresh(client, made.generation.index)
@@ -113,7 +115,9 @@ def test_an_ingest_pipeline_is_named_with_every_bulk_and_must_be_there(
         front.spoil = lambda _: Answer(200, b'{"errors":false}')
         check_pipeline(behind, "p 1")
         made = Made(tmp_path, generations, url, 'pipeline = "p 1"')
-        writer = OpenSearchWriter(behind, {"users": made.generation.target}, made.project.writer_options())
+        writer = OpenSearchWriter(
+            behind, {"users": made.generation.target}, made.project.primary.writer_options()
+        )
         writer.write([DocumentOperation("users", "1", 1, b"{}")])
         assert "pipeline=p+1" in front.requests[-1].target
     assert Made(tmp_path, generations, url).hash != made.hash

@@ -166,7 +166,7 @@ def test_a_deployments_documents_are_backfilled_and_served(
     project = open_project(config, {})
     with connect(database) as connection:
         inspection = inspect(project, project.resolve(), connection, reading=False)
-    spec, options = inspection.project.specs["thing"], project.index_options("thing")
+    spec, options = inspection.project.specs["thing"], project.primary.index_options("thing")
     body = mapping(spec, options)
     try_creation(client, f"{prefix}trial", body)
     generations = Generations(client, prefix)
@@ -176,7 +176,7 @@ def test_a_deployments_documents_are_backfilled_and_served(
         catalog=inspection.catalog,
         resolution=plan_resolution([spec], inspection.catalog),
         targets={"thing": made.target},
-        writer=project.writer_options(),
+        writer=project.primary.writer_options(),
         key=StateKey("none", prefix),
         skip_rejected=frozenset(),
         large_change=50_000,

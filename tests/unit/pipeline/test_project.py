@@ -81,18 +81,18 @@ def test_the_first_cluster_keeps_the_state_unless_the_file_names_another(write: 
     other = SINK.replace("primary", "other").replace("9200", "9300") + 'prefix = "o_"\n'
     printed = '[sinks.printed]\ntype = "stdout"\npretty = true\n'
     project = open_project(write(SOURCE + printed + SINK + other + INDEX), {})
-    assert (project.sink_name, [*project.secondary]) == ("primary", ["printed", "other"])
+    assert (project.primary.name, [*project.secondary]) == ("primary", ["printed", "other"])
     endpoints = project.resolve()
     assert endpoints.secondary["printed"].options == {"pretty": True}
     assert endpoints.secondary["other"].sink.urls == ("http://127.0.0.1:9300",)
     assert endpoints.secondary["other"].state == endpoints.sink
-    own = project.of_sink("other")
+    own = project.secondary["other"]
     assert (own.key, own.prefix, own.kind) == (StateKey("headrace", "", "other"), "o_", "opensearch")
-    assert project.of_sink("printed").kind == "stdout"
+    assert project.secondary["printed"].kind == "stdout"
 
     project = open_project(write('primary_sink = "other"\n' + SOURCE + SINK + other + INDEX), {})
-    assert (project.sink_name, project.prefix, [*project.secondary]) == ("other", "o_", ["primary"])
-    assert (project.of_sink("primary").prefix, project.of_sink("primary").key.prefix) == ("", "o_")
+    assert (project.primary.name, project.prefix, [*project.secondary]) == ("other", "o_", ["primary"])
+    assert (project.secondary["primary"].prefix, project.secondary["primary"].key.prefix) == ("", "o_")
 
 
 def test_two_sinks_that_would_write_the_same_indexes_are_refused(write: Write) -> None:
@@ -122,7 +122,7 @@ def test_a_kind_that_a_package_offers_gets_the_options_that_the_file_gives(
 def test_what_determines_the_documents_changes_the_hash_and_nothing_else_does(write: Write) -> None:
     def hashed(text: str) -> str:
         project = open_project(write(text), {})
-        return project.hashes(project.specs, {name: [] for name in project.specs})["users"]
+        return project.primary.hashes(project.specs, {name: [] for name in project.specs})["users"]
 
     usual = hashed(SOURCE + SINK + INDEX)
     assert hashed(SOURCE + 'slot = "other"\n' + SINK + "batch_size = 7\n" + INDEX) == usual

@@ -8,7 +8,6 @@ Documents that differ are checked again until the verdict is certain.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +20,7 @@ from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition, check_backfilled
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, find_index
+from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.verification.recheck import Recheck, Verdict
 from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.sides import (
@@ -237,39 +237,44 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
             CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
     """
     find_index(project, index)
-    own, endpoints = project.sink_of(options.sink), project.resolve()
-    endpoints = endpoints.secondary.get(own.sink_name, endpoints)
-    with AppliedPosition(endpoints, own.key) as applied:
+    target = project.find_cluster(options.sink)
+    endpoints = project.resolve().of(target.key)
+    with AppliedPosition(endpoints, target.key) as applied:
         state = applied.check()
-        check_backfilled(state, own.key.sink)
+        check_backfilled(state, target.key.sink)
         with connect(endpoints.database, application_name="headrace verify") as connection:
             inspection = inspect(project, endpoints, connection, reading=False)
-        inspection = dataclasses.replace(inspection, project=inspection.project.sink_of(options.sink))
-        known = find_served_generation(inspection, state, index)
-        _check_published(Generations(applied.documents, own.prefix), index, known)
+        known = find_served_generation(inspection, target, state, index)
+        _check_published(Generations(applied.documents, target.prefix), index, known)
         report = Report(
             index=index,
-            alias=own.prefix + index,
+            alias=target.prefix + index,
             sink=options.sink,
             generation=known.generation,
             applied=state.applied,
             sample=options.sample(),
-            contents=own.sink.pipeline is None,
+            contents=target.cluster.pipeline is None,
             repairing=options.repair,
         )
-        _compare(inspection, endpoints, applied, report, reporter)
-        if not own.key.sink:
+        _compare(inspection, target, endpoints, applied, report, reporter=reporter)
+        if not target.key.sink:
             with contextlib.suppress(HeadraceError):  # a user that may only read; a run then shows none
-                Verifications(applied.client, own.key).note(index, report.summary)
+                Verifications(applied.client, target.key).note(index, report.summary)
     return report
 
 
 def _compare(
-    inspection: Inspection, endpoints: Endpoints, applied: AppliedPosition, report: Report, reporter: Reporter
+    inspection: Inspection,
+    target: SinkTarget,
+    endpoints: Endpoints,
+    applied: AppliedPosition,
+    report: Report,
+    *,
+    reporter: Reporter,
 ) -> None:
     """Compare, put the results into the report, and repair where it asks for that."""
-    index, project, client = report.index, inspection.project, applied.documents
-    spec, catalog = project.specs[index], inspection.catalog
+    index, client = report.index, applied.documents
+    spec, catalog = inspection.project.specs[index], inspection.catalog
     with contextlib.ExitStack() as held:
         reading, looking = (held.enter_context(ReadSession(endpoints.database)) for _ in range(2))
         database = DatabaseDocuments(looking, spec, catalog)
@@ -280,8 +285,8 @@ def _compare(
         recheck = Recheck(database, documents, pipeline.reached, levels, contents=report.contents)
         repair = None
         if report.repairing:
-            target = Generation(index, report.generation, "", 0, "").target
-            writer = open_writer(client, {index: target}, project.writer_options(), {index} if routed else ())
+            alias = Generation(index, report.generation, "", 0, "").target
+            writer = open_writer(client, {index: alias}, target.writer_options(), {index} if routed else ())
             held.enter_context(contextlib.closing(writer))
             repair = Repair(index, database, writer, applied)
         comparison = Comparison(report, documents, recheck, repair)
@@ -297,7 +302,9 @@ def _compare(
         report.why_undecided = pipeline.why
 
 
-def find_served_generation(inspection: Inspection, state: PipelineState, index: str) -> GenerationState:
+def find_served_generation(
+    inspection: Inspection, target: SinkTarget, state: PipelineState, index: str
+) -> GenerationState:
     """Return the served generation of an index, which must be built from these files and tables.
 
     Raises:
@@ -313,7 +320,7 @@ def find_served_generation(inspection: Inspection, state: PipelineState, index: 
             f"the index {index} is not backfilled yet",
             "Let `headrace run` backfill it first.",
         )
-    if served.frozen or served.hash != inspection.hashes()[index]:
+    if served.frozen or served.hash != inspection.hashes(target)[index]:
         raise HeadraceError(
             Kind.SCHEMA_CHANGED,
             f"the documents of {index} were built from other files, or other columns, than there are now",

@@ -18,6 +18,7 @@ from headrace.model import TableName
 from headrace.resolution import ResolutionPlan
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Endpoint, StateKey, WriterOptions
+from headrace.sinks.registry import OPENSEARCH
 
 PLAN_OPTION = "plan"
 SINK_OPTION = "sink"
@@ -59,7 +60,7 @@ class DocumentsPlan:
     quarantine: Mapping[str, str] = field(default_factory=dict)
     indexes: Mapping[str, str] = field(default_factory=dict)
     served: frozenset[str] = frozenset()
-    kind: str = "opensearch"
+    kind: str = OPENSEARCH
     mirrors: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -70,7 +71,7 @@ class DocumentsPlan:
     @property
     def is_plain(self) -> bool:
         """Whether the sink is not a cluster, and cannot list its documents."""
-        return self.kind != "opensearch"
+        return self.kind != OPENSEARCH
 
     def stops_at(self, generation: str) -> bool:
         """Whether a refused document of the generation ends the run."""
@@ -104,6 +105,10 @@ class Endpoints:
     def keeps_state(self) -> Endpoint:
         """The cluster that keeps the state."""
         return self.state or self.sink
+
+    def of(self, key: StateKey) -> Endpoints:
+        """Return the endpoints of one sink of the deployment."""
+        return self.secondary[key.sink] if key.sink else self
 
 
 @dataclass(frozen=True, slots=True)

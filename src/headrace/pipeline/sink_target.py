@@ -1,0 +1,165 @@
+"""Describe one place that documents go to: the primary sink, which keeps the state, or a secondary one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.assembly.transform import transform_digest
+from headrace.config import IndexEntry, OpenSearchSink, Resolved, Sink, StdoutSink
+from headrace.config.text_files import read_json_object
+from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.worker.plan import Endpoints
+from headrace.schema import IndexSpec, spec_hash
+from headrace.sinks.activity import ReportTo
+from headrace.sinks.opensearch import Endpoint, IndexOptions, StateKey, WriterOptions
+from headrace.sinks.opensearch.settings import fixed_settings, mappings_of, settings_of
+from headrace.sinks.registry import OPENSEARCH
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFiles:
+    """The contents of the settings and mappings files of an index."""
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    mappings: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, entry: IndexEntry) -> IndexFiles:
+        """Read the files that the entry of an index names.
+
+        Raises:
+            HeadraceError: CONFIG.
+        """
+        return cls(_read(entry.settings_file, settings_of), _read(entry.mappings_file, mappings_of))
+
+
+def _read(path: Path | None, content: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
+    if path is None:
+        return {}
+    try:
+        return content(read_json_object(path))
+    except ValueError as error:
+        raise HeadraceError(Kind.CONFIG, f"{path}: {error}", "Take it out of the file.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTarget:
+    """One place that documents go to.
+
+    Attributes:
+        name: the name in the deployment file.
+        sink: the settings in that file.
+        prefix: what precedes every name in the cluster.
+        key: the name of the state.
+        files: the contents of the settings and mappings files, by index.
+        reports: where the writers report what they do.
+    """
+
+    name: str
+    sink: Sink
+    prefix: str
+    key: StateKey
+    files: Mapping[str, IndexFiles] = field(default_factory=dict)
+    reports: ReportTo | None = None
+
+    @property
+    def kind(self) -> str:
+        """The type of the sink."""
+        return self.sink.type
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the sink is not a cluster."""
+        return self.kind != OPENSEARCH
+
+    @property
+    def cluster(self) -> OpenSearchSink:
+        """The settings of the cluster; for a plain sink, the default settings."""
+        return self.sink if isinstance(self.sink, OpenSearchSink) else OpenSearchSink(type=OPENSEARCH)
+
+    @property
+    def label(self) -> str:
+        """What precedes the name of an index in messages: the name of a secondary sink."""
+        return f"{self.name}: " if self.key.sink else ""
+
+    @property
+    def lease_key(self) -> StateKey:
+        """The name of the leases, which are in the cluster that holds the documents."""
+        return dataclasses.replace(self.key, prefix=self.prefix)
+
+    def index_options(self, index: str) -> IndexOptions:
+        """Return the settings for generations of `index`."""
+        sink = self.cluster
+        files = self.files.get(index, IndexFiles())
+        return IndexOptions(
+            number_of_shards=sink.number_of_shards,
+            number_of_replicas=sink.number_of_replicas,
+            refresh_interval=sink.refresh_interval,
+            text_analysis=sink.text_analysis,
+            auto_subfields=sink.auto_subfields,
+            settings=files.settings,
+            mappings=files.mappings,
+        )
+
+    def writer_options(self) -> WriterOptions:
+        """Return the settings for bulk requests."""
+        sink = self.cluster
+        return WriterOptions(
+            max_bytes=sink.max_bytes,
+            max_count=sink.batch_size,
+            max_document_bytes=sink.max_document_bytes,
+            pipeline=sink.pipeline,
+            report=self.reports,
+        )
+
+    def hashes(self, specs: Mapping[str, IndexSpec], types: Mapping[str, object]) -> dict[str, str]:
+        """Return by index the hash of all that determines its documents and mapping (decision 0060).
+
+        Args:
+            specs: the schemas, by index.
+            types: by index, what the catalog holds about the columns that it reads.
+        """
+        return {name: spec_hash(spec, self.determinants(spec, types[name])) for name, spec in specs.items()}
+
+    def determinants(self, spec: IndexSpec, types: object) -> dict[str, object]:
+        """Return what determines an index beside its schema; `types` as for `hashes`."""
+        extra: dict[str, object] = {
+            "text_analysis": self.cluster.text_analysis,
+            "auto_subfields": self.cluster.auto_subfields,
+            "pipeline": self.cluster.pipeline,
+        }
+        files = fixed_settings(self.index_options(spec.name))
+        return extra | {"types": types} | _code(spec) | files
+
+
+def secondary_endpoints(primary: Endpoints, resolved: Resolved, target: SinkTarget) -> Endpoints:
+    """Return the endpoints of a secondary sink."""
+    sink = target.sink
+    if isinstance(sink, OpenSearchSink):
+        return Endpoints(primary.database, cluster_endpoint(resolved, target.name, sink), primary.sink)
+    options = {"pretty": sink.pretty} if isinstance(sink, StdoutSink) else sink.options()
+    return Endpoints(primary.database, primary.sink, options=options)
+
+
+def cluster_endpoint(resolved: Resolved, name: str, sink: OpenSearchSink) -> Endpoint:
+    """Build the endpoint of a cluster from the deployment's resolved values."""
+    found = resolved.endpoints[name]
+    return Endpoint(
+        urls=found.urls,
+        username=found.username.reveal() if found.username else None,
+        password=found.password.reveal() if found.password else None,
+        api_key=found.api_key.reveal() if found.api_key else None,
+        ca_file=found.ca_file,
+        verify=sink.tls_verify,
+        gzip=found.gzip,
+        timeout=float(sink.timeout_secs),
+    ).normalised()
+
+
+def _code(spec: IndexSpec) -> dict[str, object]:
+    """Return the digest of a transform's code, which determines documents too."""
+    return {} if spec.transform is None else {"transform_code": transform_digest(spec.transform)}
