@@ -24,7 +24,7 @@ def adopt_name(context: CommandContext, index: str, name: str | None, *, delete_
     with AppliedPosition(project.resolve(), project.key) as applied:
         applied.check()
         client = applied.client
-        served = Generations(client, project.prefix).published(index)
+        served = Generations(client, project.primary.prefix).published(index)
         if served is None:
             raise HeadraceError(
                 Kind.SLOT_UNKNOWN,

@@ -222,7 +222,7 @@ def _verify(project: Project, endpoints: Endpoints) -> list[str]:
     wrong: list[str] = []
     for name in INDEXES:
         expected = oracle.expected_documents(endpoints.database, name)
-        actual = oracle.actual_documents(endpoints.sink.urls[0], project.prefix + name)
+        actual = oracle.actual_documents(endpoints.sink.urls[0], project.primary.prefix + name)
         against_rows = oracle.differences(expected, actual)
         against_rebuild = oracle.differences(_rebuild(project, endpoints, name), actual)
         wrong += [f"{name}: {text}" for text in (*against_rows, *against_rebuild)]

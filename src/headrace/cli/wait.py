@@ -7,12 +7,7 @@ import time
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model import format_lsn
-from headrace.pipeline.applied_position import (
-    AppliedPosition,
-    check_backfilled,
-    parse_position,
-    wait_until_applied,
-)
+from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
 
 
 def wait_applied(
@@ -41,7 +36,7 @@ def wait_applied(
     endpoints, key = context.open_endpoints(sink)
     with AppliedPosition(endpoints, key) as applied:
         awaited = applied.end_of_log() if wanted is None else wanted
-        check_backfilled(applied.check(), key.sink)
+        applied.check()
         with terminal.working(f"waiting for {format_lsn(awaited)} …"):
             left = timeout - (time.monotonic() - began)
             wait_until_applied(applied, awaited, timeout=left, searchable=searchable)

@@ -21,17 +21,11 @@ from headrace.postgres.connection import Connection, connect, query
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.postgres.wal_position import end_of_commits, end_of_log
-from headrace.sinks.opensearch import (
-    Client,
-    DeferredKeys,
-    MetaIndex,
-    PipelineState,
-    PositionRequest,
-    StateKey,
-)
+from headrace.sinks.opensearch import Client, DeferredKeys, MetaIndex, PipelineState, PositionRequest
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import await_replicas
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
+from headrace.sinks.opensearch.state_key import StateKey
 
 _UNASKED_SECONDS = 0.1
 """Most changes are applied sooner than that, without a position request."""
@@ -59,12 +53,12 @@ class AppliedPosition:
     def __init__(self, endpoints: Endpoints, key: StateKey) -> None:
         self._url = endpoints.database
         self.key = key
-        self.client = Client(endpoints.state or endpoints.sink)
-        self.documents = Client(endpoints.sink) if self.key.sink else self.client
+        self.client = Client(endpoints.keeps_state)
+        self.documents = Client(endpoints.sink) if key.sink else self.client
         self._meta = MetaIndex(self.client, key)
         self._position_request = PositionRequest(self.client, key)
         self._notes = SecondarySinkNotes(self.client, key)
-        self._deferred = self._notes.deferred if self.key.sink else DeferredKeys(self.client, key)
+        self._deferred = DeferredKeys(self.client, key)
         self._next_request = 0.0
         self._connection: Connection | None = None
 
@@ -110,16 +104,22 @@ class AppliedPosition:
         return state
 
     def check(self) -> PipelineState:
-        """Load the state, and check that it belongs to this database and this slot.
+        """Load the state; check that it belongs to this database and slot, and that a run fills the sink.
 
         Raises:
-            HeadraceError: CONTINUITY, SLOT_LOST; as `state`.
+            HeadraceError: CONTINUITY, SLOT_LOST; as `state`; SLOT_UNKNOWN also for a sink that no run fills.
         """
         slot = self.slot()  # read first: the state may only be ahead of it
         state = self.state()
         if state.phase == "following":
             server = self._query_server(lambda connection: inspect_server(connection, self._url))
             check_continuity(state, server, slot)
+        if self.key.sink and not state.generations:
+            raise HeadraceError(
+                Kind.SLOT_UNKNOWN,
+                f"no run has taken the sink {self.key.sink!r} up yet",
+                "Start `headrace run`: it fills the sink first.",
+            )
         return state
 
     def wait(self, lsn: Lsn, seconds: float) -> PipelineState | None:
@@ -240,27 +240,12 @@ class AppliedPosition:
             self._connection = None
 
 
-def check_backfilled(state: PipelineState, sink: str) -> None:
-    """Check that a run has begun to write to a secondary sink.
-
-    Raises:
-        HeadraceError: SLOT_UNKNOWN.
-    """
-    if sink and not state.generations:
-        raise HeadraceError(
-            Kind.SLOT_UNKNOWN,
-            f"no run has taken the sink {sink!r} up yet",
-            "Start `headrace run`: it fills the sink first.",
-        )
-
-
 def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> tuple[str, str]:
     """Return why a position is not applied yet, as seen from outside, and a remedy."""
     slot = applied.slot()
     if not state.backfilled:
-        where = (
-            f"says `live` of the sink {applied.key.sink!r}" if applied.key.sink else "says that it is ready"
-        )
+        sink = applied.key.sink
+        where = f"says `live` of the sink {sink!r}" if sink else "says that it is ready"
         return "the indexes are being backfilled", f"Wait until /status of the run {where}."
     if state.reached >= awaited:
         is_read = slot is not None and slot.reader is not None

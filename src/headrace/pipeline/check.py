@@ -208,7 +208,11 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
     # A gap has the remedy of a deployment's slot.
     gap = None if lost is None else GapError(lost.kind, lost.cause)
     try:
-        _check_sink(project, endpoints, inspection, report)
+        with contextlib.closing(Client(endpoints.sink)) as client:
+            _check_cluster(project, project.primary, client, report)
+            if inspection is not None:
+                state = MetaIndex(client, project.key).load()
+                check_origin(state, inspection.server, inspection.slot)
     except GapError as error:  # this error knows more about the slot
         gap = error
     except HeadraceError as error:
@@ -234,27 +238,12 @@ def _place(entry: Problem) -> tuple[str, int, int]:
     return entry.file or "", entry.line or 0, entry.column or 0
 
 
-def _check_sink(
-    project: Project, endpoints: Endpoints, inspection: Inspection | None, report: CheckReport
-) -> None:
-    client = Client(endpoints.sink)
-    try:
-        client.wait_until_ready(_SINK_SECONDS)
-        _check_indexes(project, project.primary, client, report)
-        if inspection is not None:
-            state = MetaIndex(client, project.key).load()
-            check_origin(state, inspection.server, inspection.slot)
-    finally:
-        client.close()
-
-
 def _check_secondary(project: Project, target: SinkTarget, endpoints: Endpoints, report: CheckReport) -> None:
     """Check a secondary sink; one that is away is a warning, because a run goes on without it."""
     try:
         if not target.is_plain:
             with contextlib.closing(Client(endpoints.sink)) as client:
-                client.wait_until_ready(_SINK_SECONDS)
-                _check_indexes(project, target, client, report)
+                _check_cluster(project, target, client, report)
         elif target.kind != "stdout":
             open_sink(target.kind, endpoints.options).close()
     except HeadraceError as error:
@@ -265,8 +254,9 @@ def _check_secondary(project: Project, target: SinkTarget, endpoints: Endpoints,
             report.add([HeadraceError(error.kind, text, error.remedy)])
 
 
-def _check_indexes(project: Project, target: SinkTarget, client: Client, report: CheckReport) -> None:
-    """Check the indexes in the cluster: each is created empty under a temporary name, and deleted."""
+def _check_cluster(project: Project, target: SinkTarget, client: Client, report: CheckReport) -> None:
+    """Check the indexes in a cluster: each is created empty under a temporary name, and deleted."""
+    client.wait_until_ready(_SINK_SECONDS)
     report.problems += [warning(Kind.CONFIG, text) for text in connection_warnings([client.endpoint])]
     if (pipeline := target.cluster.pipeline) is not None:
         report.add(_try(lambda: check_pipeline(client, pipeline)))

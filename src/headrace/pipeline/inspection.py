@@ -36,7 +36,7 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup, stream_columns
 from headrace.postgres.slot import SlotFacts, read_slot, slot_problem
 from headrace.resolution import required_columns
-from headrace.schema import IndexSpec, denormalised
+from headrace.schema import IndexSpec, denormalised, spec_hash
 from headrace.sinks.opensearch import Generations, GenerationState, PipelineState
 
 _DETERMINING = {
@@ -82,8 +82,10 @@ class Inspection:
 
     def hashes(self, target: SinkTarget) -> dict[str, str]:
         """Return the hash of what determines each index's documents and mapping in a sink (decision 0060)."""
-        specs = self.project.specs
-        return target.hashes(specs, {name: self.types(name) for name in specs})
+        return {
+            name: spec_hash(spec, target.determinants(spec, self.types(name)))
+            for name, spec in self.project.specs.items()
+        }
 
     def types(self, name: str) -> object:
         """Return what the catalog holds about the columns that an index or retained generation reads."""

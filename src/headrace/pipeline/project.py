@@ -42,16 +42,14 @@ class Project:
     Attributes:
         specs: the enabled indexes, by name.
         publication: the name of the publication.
-        primary: the sink that keeps the state.
-        secondary: the secondary sinks, by name.
+        targets: the sinks by name, first the primary, which keeps the state.
         retained: schemas of retained generations that the files do not hold any more, by generation.
     """
 
     deployment: Deployment
     specs: Mapping[str, IndexSpec]
     publication: str
-    primary: SinkTarget
-    secondary: Mapping[str, SinkTarget] = field(default_factory=dict)
+    targets: Mapping[str, SinkTarget]
     retained: Mapping[str, IndexSpec] = field(default_factory=dict)
 
     @property
@@ -70,14 +68,14 @@ class Project:
         return self.key.slot
 
     @property
-    def prefix(self) -> str:
-        """What precedes every name in the primary sink."""
-        return self.primary.prefix
+    def primary(self) -> SinkTarget:
+        """The sink that keeps the state."""
+        return next(iter(self.targets.values()))
 
     @property
-    def targets(self) -> tuple[SinkTarget, ...]:
-        """All sinks, the primary first."""
-        return (self.primary, *self.secondary.values())
+    def secondary(self) -> Mapping[str, SinkTarget]:
+        """The other sinks, by name."""
+        return {name: target for name, target in self.targets.items() if target.key.sink}
 
     def find_cluster(self, name: str | None) -> SinkTarget:
         """Return the sink with that name, which must be a cluster; None is the primary.
@@ -87,10 +85,10 @@ class Project:
         """
         if name is None:
             return self.primary
-        clusters = {target.name: target for target in self.targets if not target.is_plain}
+        clusters = {other: target for other, target in self.targets.items() if not target.is_plain}
         if name in clusters:
             return clusters[name]
-        if name in self.secondary:
+        if name in self.targets:
             raise HeadraceError(
                 Kind.USAGE,
                 f"the sink {name!r} is no search cluster: it cannot be asked what it holds",
@@ -100,12 +98,11 @@ class Project:
 
     def with_reports(self, reports_of: Callable[[str], ReportTo]) -> Project:
         """Return the project whose writers report, by the name of their sink."""
-        primary, *others = (
-            dataclasses.replace(target, reports=reports_of(target.name)) for target in self.targets
-        )
-        return dataclasses.replace(
-            self, primary=primary, secondary={target.name: target for target in others}
-        )
+        targets = {
+            name: dataclasses.replace(target, reports=reports_of(name))
+            for name, target in self.targets.items()
+        }
+        return dataclasses.replace(self, targets=targets)
 
     def tables(self) -> frozenset[TableName]:
         """Return every table that a document reads."""
@@ -131,7 +128,7 @@ class Project:
     def _check_indexes_differ(self, endpoints: Endpoints) -> None:
         """Refuse two sinks that share a node and a prefix."""
         owners: dict[tuple[str, str], str] = {}
-        for target in self.targets:
+        for target in self.targets.values():
             if target.is_plain:
                 continue
             indexes = [(url, target.prefix) for url in endpoints.of(target.key).sink.urls]
@@ -276,19 +273,19 @@ def _project(
     publication: str | None,
 ) -> Project:
     """Build the project of these schemas; of what is None, the file's."""
-    name, sink = _primary_sink(deployment)
+    primary, sink = _primary_sink(deployment)
     key = StateKey(slot or deployment.source.slot, _prefix_of(deployment, sink))
-    return Project(
-        deployment,
-        specs,
-        publication or deployment.source.publication,
-        SinkTarget(name, sink, key.prefix, key, files),
-        {
-            other: SinkTarget(other, config, _prefix_of(deployment, config), key.of_sink(other), files)
-            for other, config in deployment.sinks.items()
-            if other != name
-        },
-    )
+    targets = {
+        name: SinkTarget(
+            name,
+            config,
+            _prefix_of(deployment, config),
+            key if name == primary else key.of_sink(name),
+            files,
+        )
+        for name, config in {primary: sink, **deployment.sinks}.items()
+    }
+    return Project(deployment, specs, publication or deployment.source.publication, targets)
 
 
 def _primary_sink(deployment: Deployment) -> tuple[str, OpenSearchSink]:

@@ -92,11 +92,6 @@ class SecondarySink:
         self._watch: GenerationMonitor | None = None
 
     @property
-    def is_plain(self) -> bool:
-        """Whether the sink is not a cluster."""
-        return self._target.is_plain
-
-    @property
     def written(self) -> list[GenerationState]:
         """The generations that live changes are written to, or deferred for."""
         if self.generation_log is None:
@@ -116,7 +111,7 @@ class SecondarySink:
     def inspect(self, connection: Connection, inspection: Inspection) -> Inspection:
         """Add the retained generations of this sink to an inspection, where the sink answers."""
         self._state = self._load_state()
-        if self.is_plain or not self._state.generations:
+        if self._target.is_plain or not self._state.generations:
             return inspection
         try:
             self._quick_client.product()
@@ -161,7 +156,7 @@ class SecondarySink:
         """
         if self._state is None:
             self._state = self._load_state()
-        plain = PlainGenerations(self._state.generations) if self.is_plain else None
+        plain = PlainGenerations(self._state.generations) if self._target.is_plain else None
         manager = GenerationManager(
             inspection,
             self._target,
@@ -182,12 +177,12 @@ class SecondarySink:
             as_of=as_of,
             keep=0,
         )
-        self._watch = None if self.is_plain else GenerationMonitor(manager)
+        self._watch = None if self._target.is_plain else GenerationMonitor(manager)
         self.generation_log.freeze_unknown()
         self._state = None
         for index in inspection.project.specs:
             self._indexes.index(index)
-        if self.is_plain:  # it cannot list the documents that would have to be renewed
+        if self._target.is_plain:  # it cannot list the documents that would have to be renewed
             self.generation_log.resume_offline(published, drift)
             drift = SchemaDrift()
             if not self._is_served(primary):
@@ -208,13 +203,11 @@ class SecondarySink:
         written = self.written
         if self.generation_log is None or not written:
             return None
-        mirrors = {generation.index: generation.generation + ".write" for generation in primary.generations}
-        mirrors |= {
-            generation.index: generation.generation + ".write"
-            for generation in primary.generations
-            if generation.published
-        }
-        return self.generation_log.manager.work(written, mirrors if self.is_plain else {})
+        mirrors = {}
+        if self._target.is_plain:
+            served_last = sorted(primary.generations, key=lambda generation: generation.published)
+            mirrors = {generation.index: generation.generation + ".write" for generation in served_last}
+        return self.generation_log.manager.work(written, mirrors)
 
     @contextlib.contextmanager
     def beside(self, spark: LocalSpark, work: Work, job_gate: JobGate, rate: BackfillRate) -> Iterator[None]:
@@ -243,7 +236,7 @@ class SecondarySink:
         if self.ready:
             failed = self._backfill is not None and self._backfill.failure() is not None
             return failed or self.generation_log.must_drop
-        if self.is_plain:
+        if self._target.is_plain:
             return self._is_served(primary)
         return self._probe.look()
 
@@ -299,7 +292,7 @@ class SecondarySink:
         if self.generation_log is None:
             return
         try:
-            if self.ready and not self.is_plain:
+            if self.ready and not self._target.is_plain:
                 self.generation_log.note_partitions(emptied, catalog)
                 return
         except HeadraceError as error:
@@ -362,7 +355,7 @@ class SecondarySink:
 
     def _connect(self) -> None:
         """Wait until the sink answers, and take its leases."""
-        if self.is_plain:
+        if self._target.is_plain:
             return
         self._quick_client.wait_until_ready(_PROBE_SECONDS)
         if self._lease is None:

@@ -142,7 +142,7 @@ def plan_teardown(
         record = None if published is None else published.record
         tables = read_identities(connection, () if record is None else record.identities)
         plan = plan_steps(tables, publication=published, slot=read_slot(connection, project.slot))
-        aliases = tuple(project.prefix + name for name in project.specs) if indexes else ()
+        aliases = tuple(project.primary.prefix + name for name in project.specs) if indexes else ()
         yield PlannedTeardown(plan, aliases, project, endpoints, connection, is_claimed, reporter)
 
 
@@ -171,7 +171,7 @@ def _lease_state(
 
 def _drop_indexes(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
     with contextlib.closing(Client(endpoints.sink)) as client:
-        _drop_generations(Generations(client, project.prefix), project.specs)
+        _drop_generations(Generations(client, project.primary.prefix), project.specs)
         _forget_state(project, client)
     for target in project.secondary.values():
         if target.is_plain:
@@ -194,13 +194,11 @@ def _drop_generations(generations: Generations, indexes: Iterable[str]) -> None:
 
 def _forget(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
     """Delete the state: without the slot the documents grow stale, and the next run must backfill them."""
-    client = Client(endpoints.sink)
     try:
-        _forget_state(project, client)
+        with contextlib.closing(Client(endpoints.sink)) as client:
+            _forget_state(project, client)
     except HeadraceError as error:
         reporter.warning(f"the cluster still remembers the slot: {error}")
-    finally:
-        client.close()
 
 
 def _forget_state(project: Project, client: Client) -> None:

@@ -13,7 +13,7 @@ from headrace.config import IndexEntry, OpenSearchSink, Resolved, Sink, StdoutSi
 from headrace.config.text_files import read_json_object
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.worker.plan import Endpoints
-from headrace.schema import IndexSpec, spec_hash
+from headrace.schema import IndexSpec
 from headrace.sinks.activity import ReportTo
 from headrace.sinks.opensearch import Endpoint, IndexOptions, StateKey, WriterOptions
 from headrace.sinks.opensearch.settings import fixed_settings, mappings_of, settings_of
@@ -116,17 +116,8 @@ class SinkTarget:
             report=self.reports,
         )
 
-    def hashes(self, specs: Mapping[str, IndexSpec], types: Mapping[str, object]) -> dict[str, str]:
-        """Return by index the hash of all that determines its documents and mapping (decision 0060).
-
-        Args:
-            specs: the schemas, by index.
-            types: by index, what the catalog holds about the columns that it reads.
-        """
-        return {name: spec_hash(spec, self.determinants(spec, types[name])) for name, spec in specs.items()}
-
     def determinants(self, spec: IndexSpec, types: object) -> dict[str, object]:
-        """Return what determines an index beside its schema; `types` as for `hashes`."""
+        """Return what determines an index beside its schema; `types`: of the columns that it reads."""
         extra: dict[str, object] = {
             "text_analysis": self.cluster.text_analysis,
             "auto_subfields": self.cluster.auto_subfields,

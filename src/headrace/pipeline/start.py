@@ -224,7 +224,7 @@ class Start:
     def _with_retained(
         self, connection: Connection, inspection: Inspection, state: PipelineState
     ) -> tuple[Inspection, PipelineState]:
-        generations = Generations(self._client, self._project.prefix)
+        generations = Generations(self._client, self._project.primary.prefix)
         self._secondary_sinks.forget_former()
         inspection, state = inspect_retained(
             inspection, self._endpoints, connection, generations, state, target=self._project.primary
@@ -324,7 +324,7 @@ class Start:
 
     def _discard(self, generations: Iterable[GenerationState]) -> None:
         """Drop the generations that no reader has seen."""
-        store = Generations(self._client, self._project.prefix)
+        store = Generations(self._client, self._project.primary.prefix)
         for generation in generations:
             if generation.building:
                 store.drop(
@@ -379,9 +379,7 @@ def _secondary(project: Project, endpoints: Endpoints) -> dict[str, ProbedSink]:
     """Return the secondary sinks that executors write to directly."""
     probed: dict[str, ProbedSink] = {}
     for name, target in project.secondary.items():
-        sink_endpoints = endpoints.secondary[name]
-        if not target.is_plain:
-            probed[name] = (target.kind, sink_endpoints.sink)
-        elif target.kind != "stdout":
-            probed[name] = (target.kind, sink_endpoints.options)
+        own = endpoints.of(target.key)
+        if target.kind != "stdout":
+            probed[name] = (target.kind, own.options if target.is_plain else own.sink)
     return probed

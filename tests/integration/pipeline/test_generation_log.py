@@ -123,7 +123,7 @@ def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
     new = ground.reindexed()
     manager = ground.generation_log.manager
     assert manager.look([served, new]) == Seen()
-    ground.client.call("DELETE", f"/{served.generation}/_alias/{ground.project.prefix}stock")
+    ground.client.call("DELETE", f"/{served.generation}/_alias/{ground.project.primary.prefix}stock")
     seen = manager.look([served, new])
     assert (seen.unserved, seen.lost, list(seen.faults)) == (frozenset({served.uuid}), {}, ["stock"])
     ground.client.call("DELETE", f"/{served.generation}")
@@ -176,12 +176,12 @@ def test_what_is_told_of_a_filled_generation_are_its_documents(
         ground.client.call("PUT", f"/{new.generation}/_doc/a:{number}", {"shop": "a"})
     ground.generation_log.complete(new, 2)
     assert ground.board.view().indexes[0].documents == 5
-    assert f"{ground.project.prefix}stock: 5 documents" in caplog.text
+    assert f"{ground.project.primary.prefix}stock: 5 documents" in caplog.text
 
 
 def test_an_order_that_the_cluster_has_no_room_for_is_tried_again(ground: Ground) -> None:
     number = ground.orders.submit("stock", "reindex")
-    target = f"/{ground.project.prefix}stock"
+    target = f"/{ground.project.primary.prefix}stock"
 
     def no_room(request: Request) -> Answer | None:
         return _BUSY if request.method == "PUT" and request.target.startswith(target) else None
@@ -244,7 +244,7 @@ def test_settings_that_documents_rest_on_are_kept(ground: Ground) -> None:
 
 
 def test_an_index_template_alters_no_document(ground: Ground, opensearch: EmbeddedOpenSearch) -> None:
-    prefix = ground.project.prefix
+    prefix = ground.project.primary.prefix
     ground.client.call("PUT", f"/_ingest/pipeline/{prefix}", {"processors": [{"drop": {}}]})
     given = {"index": {"default_pipeline": prefix, "final_pipeline": prefix, "translog.durability": "async"}}
     template = {"index_patterns": [f"{prefix}*"], "template": {"settings": given}}
@@ -349,7 +349,7 @@ def test_an_alias_that_somebody_has_altered_is_told_and_set_right_by_a_start(
     generation_log, served = ground.generation_log, ground.generation_log.state.served("stock")
     assert served is not None
     [(what, how)] = action.items()
-    altered = {what: {"index": served.generation, "alias": f"{ground.project.prefix}stock", **how}}
+    altered = {what: {"index": served.generation, "alias": f"{ground.project.primary.prefix}stock", **how}}
     ground.client.call("POST", "/_aliases", {"actions": [altered]})
     assert replaced(ground) == []
     assert said in (ground.board.view().indexes[0].error or "")

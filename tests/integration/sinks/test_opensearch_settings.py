@@ -13,6 +13,7 @@ import pytest
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 from headrace.pipeline.project import open_project
+from headrace.schema import spec_hash
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,
@@ -63,8 +64,9 @@ class Made:
         )
         self.project = open_project(config, {})
         self.options: IndexOptions = self.project.primary.index_options("users")
-        self.hash = self.project.primary.hashes(self.project.specs, {"users": []})["users"]
-        body = mapping(self.project.specs["users"], self.options)
+        spec = self.project.specs["users"]
+        self.hash = spec_hash(spec, self.project.primary.determinants(spec, []))
+        body = mapping(spec, self.options)
         self.generation: Generation = generations.create("users", self.hash, body)
         generations.finish(self.generation, self.options)
 

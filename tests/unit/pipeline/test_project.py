@@ -6,6 +6,7 @@ import pytest
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.project import error_list, open_project
 from headrace.postgres.address import for_slot
+from headrace.schema import spec_hash
 from headrace.sinks.opensearch import StateKey
 
 SCHEMA = "version: 1\ntable: users\nprimary_key: id\nfields:\n  - long: id\n"
@@ -91,8 +92,24 @@ def test_the_first_cluster_keeps_the_state_unless_the_file_names_another(write: 
     assert project.secondary["printed"].kind == "stdout"
 
     project = open_project(write('primary_sink = "other"\n' + SOURCE + SINK + other + INDEX), {})
-    assert (project.primary.name, project.prefix, [*project.secondary]) == ("other", "o_", ["primary"])
+    assert (project.primary.name, project.primary.prefix, [*project.secondary]) == (
+        "other",
+        "o_",
+        ["primary"],
+    )
     assert (project.secondary["primary"].prefix, project.secondary["primary"].key.prefix) == ("", "o_")
+
+
+def test_only_a_sink_that_is_a_cluster_can_be_asked_what_it_holds(write: Write) -> None:
+    other = SINK.replace("primary", "other").replace("9200", "9300")
+    printed = '[sinks.printed]\ntype = "stdout"\n'
+    project = open_project(write(SOURCE + SINK + other + printed + INDEX), {})
+    found = [project.find_cluster(name).key for name in (None, "primary", "other")]
+    assert found == [project.key, project.key, StateKey("headrace", "", "other")]
+    with pytest.raises(HeadraceError, match="'printed' is no search cluster"):
+        project.find_cluster("printed")
+    with pytest.raises(HeadraceError, match=r"no sink 'othre'.*other"):
+        project.find_cluster("othre")
 
 
 def test_two_sinks_that_would_write_the_same_indexes_are_refused(write: Write) -> None:
@@ -122,7 +139,8 @@ def test_a_kind_that_a_package_offers_gets_the_options_that_the_file_gives(
 def test_what_determines_the_documents_changes_the_hash_and_nothing_else_does(write: Write) -> None:
     def hashed(text: str) -> str:
         project = open_project(write(text), {})
-        return project.primary.hashes(project.specs, {name: [] for name in project.specs})["users"]
+        spec = project.specs["users"]
+        return spec_hash(spec, project.primary.determinants(spec, []))
 
     usual = hashed(SOURCE + SINK + INDEX)
     assert hashed(SOURCE + 'slot = "other"\n' + SINK + "batch_size = 7\n" + INDEX) == usual

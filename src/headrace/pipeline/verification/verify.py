@@ -17,7 +17,7 @@ from itertools import islice
 
 from headrace.assembly.digests import Digest, DigestRanges, Presence, Sample, digest_of
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.pipeline.applied_position import AppliedPosition, check_backfilled
+from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.sink_target import SinkTarget
@@ -241,7 +241,6 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
     endpoints = project.resolve().of(target.key)
     with AppliedPosition(endpoints, target.key) as applied:
         state = applied.check()
-        check_backfilled(state, target.key.sink)
         with connect(endpoints.database, application_name="headrace verify") as connection:
             inspection = inspect(project, endpoints, connection, reading=False)
         known = find_served_generation(inspection, target, state, index)

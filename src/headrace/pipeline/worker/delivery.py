@@ -214,7 +214,7 @@ class SinkConnection:
                 if len(key) == width:
                     yield key
         except HeadraceError as error:
-            if plan.is_plain or not self._work.sink:
+            if plan.is_plain or not plan.key.sink:
                 raise
             raise SinkFailure.of(error) from error
 
@@ -229,7 +229,7 @@ class SinkConnection:
         if plan.is_plain:
             return SinkFailureWriter(PlainWriter(self._open_plain, plan.indexes))
         writer = open_writer(self._client, plan.targets, options, plan.routed)
-        return SinkFailureWriter(writer) if self._work.sink else writer
+        return SinkFailureWriter(writer) if plan.key.sink else writer
 
     def _open_plain(self) -> DocumentWriter:
         kind, options = self._plan.kind, self._work.endpoints.options

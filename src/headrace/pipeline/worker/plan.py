@@ -126,11 +126,6 @@ class Work:
     secondary: Mapping[str, Work] = field(default_factory=dict)
 
     @property
-    def sink(self) -> str:
-        """The name of a secondary sink; empty for the primary."""
-        return self.plan.key.sink
-
-    @property
     def projection(self) -> Projection:
         """The columns of changed rows that resolution reads, for all sinks."""
         kept: dict[TableName, KeptColumns] = {}
@@ -143,12 +138,12 @@ class Work:
 
     def to_options(self) -> dict[str, str]:
         """Return the plans as one option, all secrets as another, and the name of a secondary sink."""
-        works = {"": self, **self.secondary}
+        works, sink = {"": self, **self.secondary}, self.plan.key.sink
         options = {
             PLAN_OPTION: _pack({name: work.plan for name, work in works.items()}),
             SECRET_OPTION: _pack({name: work.endpoints for name, work in works.items()}),
         }
-        return options | ({SINK_OPTION: self.sink} if self.sink else {})
+        return options | ({SINK_OPTION: sink} if sink else {})
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:

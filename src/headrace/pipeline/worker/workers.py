@@ -107,7 +107,7 @@ def worker_of(options: Mapping[str, str]) -> Worker:
 
 def open_worker(work: Work, ending: threading.Event | None = None) -> Worker:
     """Create the worker for one sink, primary or secondary; `ending` ends the retries of a secondary one."""
-    if not work.sink:
+    if not work.plan.key.sink:
         return Worker(work)
     return Worker(
         _with_timeout(work, _UNHURRIED_FACTOR * failure_policy.LIMIT_SECONDS), lambda _: GiveUpSoon(ending)

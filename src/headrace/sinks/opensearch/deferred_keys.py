@@ -57,7 +57,6 @@ class DeferredKeys:
     Args:
         client: of the cluster that keeps the state.
         key: names the sink.
-        name: of the index, behind the prefix.
         note_index: called with the identity of the index before keys are stored.
     """
 
@@ -65,14 +64,12 @@ class DeferredKeys:
         self,
         client: Client,
         key: StateKey,
-        *,
-        name: str = "headrace_deferred",
         note_index: Callable[[Identity], None] = lambda _: None,
     ) -> None:
         self._client = client
         self._owner = key.id
         self._note_index = note_index
-        self.index = f"{key.prefix}{name}"
+        self.index = f"{key.prefix}headrace_deferred{'_secondary' if key.sink else ''}"
         self._batches = SystemIndex(client, self.index, _PROPERTIES)
 
     @property

@@ -32,9 +32,7 @@ class SecondarySinkNotes:
         self._away = path(key.meta_index, "_doc", f"{key.id}.away")
         self._index = (key.meta_index, "_doc", f"{key.id}.deferred")
         self._noted: Identity | None = None
-        self.deferred = DeferredKeys(
-            client, key, name="headrace_deferred_secondary", note_index=self._note_index
-        )
+        self.deferred = DeferredKeys(client, key, self._note_index)
 
     def note_away(self, reason: str) -> None:
         """Note that the sink does not answer, so that documents are deferred without trying it."""
