@@ -105,9 +105,14 @@ class DrivenRun:
         found: dict[str, Any] = answer.json() if answer.data else {}
         return found
 
+    @property
+    def url(self) -> str:
+        """Its public address."""
+        return f"http://{self._address}"
+
     def ask(self, path: str) -> urllib3.BaseHTTPResponse:
         """What a page of its public address answers, however long that takes."""
-        return urllib3.request("GET", f"http://{self._address}{path}", retries=False, timeout=60)
+        return urllib3.request("GET", f"{self.url}{path}", retries=False, timeout=60)
 
     def kill(self) -> None:
         """Kill -9 every process of the tree, Spark's Java and its Python workers too."""
@@ -179,7 +184,7 @@ class DrivenRun:
 
     def _get(self, path: str) -> urllib3.BaseHTTPResponse:
         try:
-            return urllib3.request("GET", f"http://{self._address}{path}", retries=False, timeout=5)
+            return urllib3.request("GET", f"{self.url}{path}", retries=False, timeout=5)
         except urllib3.exceptions.HTTPError:
             return urllib3.HTTPResponse(b"", status=0)
 
