@@ -88,10 +88,10 @@ class Reader(threading.Thread):
 def console_readers(deployment: Deployment, count: int) -> Iterator[list[Reader]]:
     """Keep the console open in `count` places."""
     stop = threading.Event()
-    readers = [Reader(deployment.run.url, stop) for _ in range(count)]
+    readers = [Reader(deployment.run.page, stop) for _ in range(count)]
     for reader in readers:
         reader.start()
-    curve = threading.Thread(target=_read_curves, args=(deployment.run.url, stop), daemon=True)
+    curve = threading.Thread(target=_read_curves, args=(deployment.run.page, stop), daemon=True)
     curve.start()
     try:
         yield readers

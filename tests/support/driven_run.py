@@ -30,6 +30,7 @@ class DrivenRun:
     Args:
         config: its deployment file.
         name: of slot and publication, and of its files.
+        output: the name of its files, where it is another.
         folder: for output and marks.
         ready_within: how many seconds its backfill may take.
 
@@ -39,11 +40,13 @@ class DrivenRun:
 
     arguments: Sequence[str] = ()
 
-    def __init__(self, config: Path, name: str, folder: Path, *, ready_within: float = READY_WITHIN) -> None:
-        self.output = folder / f"{name}.log"
+    def __init__(
+        self, config: Path, name: str, folder: Path, *, output: str = "", ready_within: float = READY_WITHIN
+    ) -> None:
+        self.output = folder / f"{output or name}.log"
         self._config = config
         self._name = name
-        self._mark = folder / f"{name}.mark"
+        self._mark = folder / f"{output or name}.mark"
         self._ready_within = ready_within
         self._address = ""
         self._process: subprocess.Popen[bytes] | None = None
@@ -106,13 +109,13 @@ class DrivenRun:
         return found
 
     @property
-    def url(self) -> str:
-        """Its public address."""
+    def page(self) -> str:
+        """The console's URL."""
         return f"http://{self._address}"
 
     def ask(self, path: str) -> urllib3.BaseHTTPResponse:
         """What a page of its public address answers, however long that takes."""
-        return urllib3.request("GET", f"{self.url}{path}", retries=False, timeout=60)
+        return urllib3.request("GET", f"{self.page}{path}", retries=False, timeout=60)
 
     def kill(self) -> None:
         """Kill -9 every process of the tree, Spark's Java and its Python workers too."""
@@ -123,6 +126,14 @@ class DrivenRun:
         until(lambda: not living(members), ENDED_WITHIN)
         self._collect()
         assert self.members() == []
+
+    def suspend(self) -> None:
+        """SIGSTOP every process of the tree, as if its machine had vanished."""
+        _send(self.members(), signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT every process of the tree."""
+        _send(self.members(), signal.SIGCONT)
 
     def kill_first(self) -> None:
         """Kill -9 the process that was started, and none of those that it started."""
@@ -184,7 +195,7 @@ class DrivenRun:
 
     def _get(self, path: str) -> urllib3.BaseHTTPResponse:
         try:
-            return urllib3.request("GET", f"{self.url}{path}", retries=False, timeout=5)
+            return urllib3.request("GET", f"{self.page}{path}", retries=False, timeout=5)
         except urllib3.exceptions.HTTPError:
             return urllib3.HTTPResponse(b"", status=0)
 

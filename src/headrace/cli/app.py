@@ -94,11 +94,21 @@ def run(
             envvar="HEADRACE_ON_GAP", help="at a gap in the log: stop, or reseed (default: the file's)"
         ),
     ] = None,
+    standby: Annotated[
+        bool,
+        typer.Option(
+            "--standby",
+            envvar="HEADRACE_STANDBY",
+            help="while another process runs this deployment, wait to take over",
+        ),
+    ] = False,
 ) -> None:
     """Backfill new indexes, then follow until stopped (Ctrl-C or SIGTERM)."""
     from headrace.cli.run import run_deployment, run_options
 
-    options = run_options(context, master, conf or [], on_gap=None if on_gap is None else on_gap.value)
+    options = run_options(
+        context, master, conf or [], on_gap=None if on_gap is None else on_gap.value, standby=standby
+    )
     run_deployment(context, public_address=public_address, options=options)
 
 

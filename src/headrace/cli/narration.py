@@ -157,7 +157,7 @@ class Narrator:
     def _show(self, view: View) -> None:
         """Draw the last lines of the terminal again, once the start is over."""
         if self._live is None:
-            if view.phase is Phase.STARTING:
+            if view.phase in {Phase.STARTING, Phase.STANDBY}:
                 return
             self._live = Live(console=terminal.err, transient=True, auto_refresh=False)
             self._live.start()

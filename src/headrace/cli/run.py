@@ -21,7 +21,12 @@ _LOGGER = "headrace.run"
 
 
 def run_options(
-    context: CommandContext, master: str | None, conf: Sequence[str], *, on_gap: OnGap | None
+    context: CommandContext,
+    master: str | None,
+    conf: Sequence[str],
+    *,
+    on_gap: OnGap | None,
+    standby: bool = False,
 ) -> RunOptions:
     """Combine the options of the command with Spark's own configuration file.
 
@@ -29,7 +34,13 @@ def run_options(
         HeadraceError: USAGE, CONFIG.
     """
     settings = given_settings(conf, context.environ)
-    return RunOptions(chosen_master(master, conf, settings), context.log_level.value, settings, on_gap)
+    return RunOptions(
+        chosen_master(master, conf, settings),
+        context.log_level.value,
+        settings,
+        on_gap,
+        standby=standby,
+    )
 
 
 def run_deployment(context: CommandContext, *, public_address: str | None, options: RunOptions) -> None:

@@ -117,6 +117,7 @@ class Pipeline:
         master: str = "local[*]",
         conf: Mapping[str, str] | None = None,
         address: str | None = None,
+        standby: bool = False,
     ) -> RunningPipeline:
         """Return a run that lasts while its context is entered; indexes that are not complete are backfilled.
 
@@ -125,12 +126,13 @@ class Pipeline:
             master: the master of the session that is created.
             conf: Spark settings of the session that is created.
             address: `HOST:PORT` that serves /status and the other endpoints; None serves nothing.
+            standby: while another process runs this deployment, wait to take over.
 
         Raises:
             HeadraceError: CONFIG: a variable is not set. Entering the context raises the error of a port that
                 is taken. The methods that wait, or leaving the context, raise the error that ended the run.
         """
-        options = RunOptions(master=master, conf=dict(conf or {}), session=spark)
+        options = RunOptions(master=master, conf=dict(conf or {}), session=spark, standby=standby)
         return RunningPipeline(self.project, self._reporter, options, address=address)
 
     def teardown(self, *, indexes: bool = False) -> None:

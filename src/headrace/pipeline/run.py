@@ -27,6 +27,7 @@ from headrace.pipeline.project import Project
 from headrace.pipeline.run_phases import TRANSITIONS, PhaseOutcome, RunPhase
 from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
+from headrace.pipeline.standby import Standby
 from headrace.pipeline.start import SavedState, Start, check_cluster
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.supervisor import QueryEnd, Supervisor, settle
@@ -69,6 +70,7 @@ class RunOptions:
         conf: Spark settings of the user.
         on_gap: overrides `source.on_gap` of the deployment file.
         session: a Spark session that the caller created and stops. None: the run creates its own.
+        standby: while another process runs this deployment, wait to take over instead of refusing to start.
     """
 
     master: str = "local[*]"
@@ -76,6 +78,7 @@ class RunOptions:
     conf: Mapping[str, str] = field(default_factory=dict)
     on_gap: OnGap | None = None
     session: SparkSession | None = None
+    standby: bool = False
 
     @property
     def is_local(self) -> bool:
@@ -131,13 +134,14 @@ class PipelineRun:
             secondary_sinks=self._secondary_sinks,
             exported=self._exported,
         )
-        self._lease: Lease | None = None
+        self._lease = Lease(self._client, project.key, [*project.specs])
         self._announced = False
         self._set_up_at = 0.0
         self._restarts = 0
         self._query_began = 0.0
         self._failures = 0
         self._actions: Mapping[RunPhase, Callable[[], PhaseOutcome]] = {
+            RunPhase.STANDING_BY: self._stand_by,
             RunPhase.STARTING: self._start,
             RunPhase.SETTING_UP: self._set_up,
             RunPhase.FOLLOWING: self._follow,
@@ -155,8 +159,10 @@ class PipelineRun:
         Raises:
             HeadraceError: the error that ended the run.
         """
-        phase = RunPhase.STARTING
+        phase = RunPhase.STANDING_BY if self._options.standby else RunPhase.STARTING
         with self._held:
+            self._held.enter_context(contextlib.closing(self._client))
+            self._held.enter_context(self._secondary_sinks)
             while phase is not RunPhase.STOPPED:
                 phase = TRANSITIONS[phase][self._outcome(phase)]
 
@@ -183,13 +189,20 @@ class PipelineRun:
     def _outcome_of(self, error: HeadraceError) -> PhaseOutcome | None:
         if error.kind in ALTERED:
             return PhaseOutcome.ALTERED
+        if error.kind is Kind.SLOT_IN_USE and self._options.standby:
+            return PhaseOutcome.IN_USE
         return PhaseOutcome.GAP if isinstance(error, GapError) and self._reseeds else None
 
-    def _start(self) -> PhaseOutcome:
-        held = self._held
-        held.enter_context(contextlib.closing(self._client))
-        held.enter_context(self._secondary_sinks)
+    def _stand_by(self) -> PhaseOutcome:
         with self._stopping.interrupting():
+            self._ensure_spark()
+        standby = Standby(
+            self._endpoints.database, self._project.slot, self._lease, self._board, self._stopping
+        )
+        return PhaseOutcome.DONE if standby.wait() else PhaseOutcome.STOP
+
+    def _start(self) -> PhaseOutcome:
+        with self._stopping.interrupting(), contextlib.ExitStack() as held:
             # Inspect only with the lock held: the half-saved state of a run that is just ending must not
             # look like a broken one.
             self._lock = held.enter_context(self._slot_lock())
@@ -198,8 +211,8 @@ class PipelineRun:
             )
             self._inspection = self._starter.inspect(self._connection)
             self._client.wait_until_ready(_SINK_SECONDS)
-            lease = Lease(self._client, self._project.key, [*self._project.specs])
-            self._lease = held.enter_context(lease)
+            held.enter_context(self._lease)
+            self._held.push(held.pop_all())
         return PhaseOutcome.DONE
 
     @contextlib.contextmanager
@@ -221,12 +234,16 @@ class PipelineRun:
     def _set_up(self) -> PhaseOutcome:
         with self._stopping.interrupting():
             saved = self._starter.load(self._connection, self._inspection)
-            with self._stopping.patient(), self._board.report.working("starting Spark …"):
-                self._spark = self._held.enter_context(self._open_spark())
+            self._ensure_spark()
             if not self._options.is_local:
                 check_cluster(self._spark, self._project, self._endpoints, self._board.report)
             self._resume(self._connection, saved)
         return PhaseOutcome.DONE
+
+    def _ensure_spark(self) -> None:
+        if not hasattr(self, "_spark"):
+            with self._stopping.patient(), self._board.report.working("starting Spark …"):
+                self._spark = self._held.enter_context(self._open_spark())
 
     def _open_spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         options = self._options

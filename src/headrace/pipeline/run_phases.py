@@ -9,6 +9,8 @@ from collections.abc import Mapping
 class RunPhase(enum.Enum):
     """What a run does; the board shows the phase `FOLLOWING` as backfilling, live or degraded."""
 
+    STANDING_BY = "standing by"
+    """Start Spark; wait until no other process runs this deployment."""
     STARTING = "starting"
     """Take the slot's lock, inspect both servers, take the lease."""
     SETTING_UP = "setting up"
@@ -35,6 +37,7 @@ class PhaseOutcome(enum.Enum):
 
     DONE = "done"
     STOP = "stop was requested"
+    IN_USE = "another process runs this deployment"
     CHANGE = "something must be done that a running query excludes"
     FAILED = "the query failed"
     UNREAD_FAILED = "the query failed, perhaps by a generation that nobody reads"
@@ -45,7 +48,8 @@ class PhaseOutcome(enum.Enum):
 _SET_UP_AGAIN = {PhaseOutcome.ALTERED: RunPhase.RESTARTING, PhaseOutcome.GAP: RunPhase.RESEEDING}
 
 TRANSITIONS: Mapping[RunPhase, Mapping[PhaseOutcome, RunPhase]] = {
-    RunPhase.STARTING: {PhaseOutcome.DONE: RunPhase.SETTING_UP},
+    RunPhase.STANDING_BY: {PhaseOutcome.DONE: RunPhase.STARTING, PhaseOutcome.STOP: RunPhase.STOPPED},
+    RunPhase.STARTING: {PhaseOutcome.DONE: RunPhase.SETTING_UP, PhaseOutcome.IN_USE: RunPhase.STANDING_BY},
     RunPhase.SETTING_UP: {PhaseOutcome.DONE: RunPhase.FOLLOWING},
     RunPhase.FOLLOWING: {
         PhaseOutcome.STOP: RunPhase.STOPPING,

@@ -134,7 +134,7 @@ class Supervisor:
         *,
         secondary_sinks: SecondarySinks,
         exported: HeldSnapshot,
-        lease: Lease | None,
+        lease: Lease,
         monitor_health: Callable[[SchemaDriftMonitor, SignalFiles], HealthMonitor],
         on_live: Callable[[], None],
     ) -> None:
@@ -218,7 +218,7 @@ class Supervisor:
             while not self._stopping.is_set():
                 if (failure := running.failure()) is not None:
                     return QueryEnd(failure)
-                if self._lease is not None and (lost := self._lease.lost()) is not None:
+                if (lost := self._lease.lost()) is not None:
                     raise lost
                 self._publish(running.backfills)
                 self._board.staged(query.stages)

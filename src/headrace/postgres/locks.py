@@ -31,6 +31,9 @@ _READER = f"""
     WHERE s.active_pid IS NOT NULL AND s.slot_name =
 """  # noqa: S608 - a fixed text
 _END_MILLISECONDS = 2000
+_END_SESSION = """
+    SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2
+"""
 
 _Backend = tuple[int, str]
 """A server process: its pid and when it began, because pids are reused."""
@@ -108,11 +111,7 @@ class SlotLock:
         query(connection, "SELECT set_config('tcp_user_timeout', '15000', false)")
         holder = _try_lock(connection, self._slot)
         if holder is not None and holder.backend in self._own_backends:
-            sql = """
-                SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity
-                WHERE pid = $1 AND backend_start::text = $2
-            """
-            query(connection, sql, (*holder.backend, _END_MILLISECONDS))
+            query(connection, _END_SESSION, (*holder.backend, _END_MILLISECONDS))
             holder = _try_lock(connection, self._slot)
         if holder is not None:
             return holder.error(self._slot)
@@ -146,6 +145,39 @@ def advisory_lock(connection: Connection, slot: str) -> Iterator[None]:
                 query(
                     connection, "SELECT pg_advisory_unlock($1::int, $2::int)", _lock_keys(_DEPLOYMENTS, slot)
                 )
+
+
+def is_free(connection: Connection, slot: str) -> bool:
+    """Return whether no deployment holds the lock on `slot`.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    try:
+        with advisory_lock(connection, slot):
+            return True
+    except HeadraceError as error:
+        if error.kind is not Kind.SLOT_IN_USE:
+            raise
+        return False
+
+
+def end_holders(connection: Connection, slot: str) -> None:
+    """End the sessions that hold the locks on `slot`: of a deployment that is known to be gone.
+
+    A session outlives its client where the client's machine has vanished, or is suspended.
+
+    Raises:
+        HeadraceError: SLOT_IN_USE, where one goes on; PRIVILEGE, where the role may not end it; CONNECTION,
+            DATABASE.
+    """
+    for lock_class in (_DEPLOYMENTS, _READERS):
+        keys = _lock_keys(lock_class, slot)
+        for row in query(connection, _holder_sql(*keys)):
+            holder = _Holder(*row)
+            query(connection, _END_SESSION, (*holder.backend, _END_MILLISECONDS))
+            if holder.backend in [_Holder(*row).backend for row in query(connection, _holder_sql(*keys))]:
+                raise holder.error(slot)
 
 
 def claim_slot(connection: ReplicationConnection, slot: str) -> None:

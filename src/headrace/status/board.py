@@ -171,6 +171,7 @@ class _Content:
     samples: LagSamples = field(default_factory=LagSamples)
     last_error: LastError | None = None
     warnings: tuple[str, ...] = ()
+    holder: str | None = None
     follows: bool = False
     gaps: int = 0
     gap: str | None = None
@@ -225,6 +226,11 @@ class StatusBoard:
         """Move the phase to the one that `event` leads to."""
         with self._lock:
             self._content.state = self._content.state.after(event)
+
+    def stand_by(self, holder: str) -> None:
+        """Note behind which process this run stands by."""
+        with self._lock:
+            self._content.holder = holder
 
     def mark_following(self) -> None:
         """Note that the stream is up to date; from now on indexes are served while others are backfilled."""
@@ -430,6 +436,8 @@ def _why_unready(content: _Content, phase: Phase, waiting: HeadraceError | None)
         return f"degraded: {waiting}"
     if phase is Phase.DEGRADED and content.last_error is not None:
         return f"degraded: {content.last_error.text}"
+    if phase is Phase.STANDBY:
+        return "standby" if content.holder is None else f"standby: the run on {content.holder} works"
     if phase is not Phase.LIVE and not (phase is Phase.BACKFILLING and content.follows):
         return phase.value
     incomplete = [index.name for index in content.indexes.values() if index.phase is not IndexPhase.LIVE]

@@ -16,6 +16,7 @@ class Phase(enum.StrEnum):
     """What a run is doing."""
 
     STARTING = "starting"
+    STANDBY = "standby"
     BACKFILLING = "backfilling"
     LIVE = "live"
     DEGRADED = "degraded"
@@ -25,6 +26,10 @@ class Phase(enum.StrEnum):
 class Event(enum.Enum):
     """What can happen to a run."""
 
+    STANDING_BY = "standing by"
+    """Another process runs this deployment; this one waits to take over."""
+    TAKING_OVER = "taking over"
+    """The other process has ended; this one starts."""
     BACKFILLING = "backfilling"
     """An index is being backfilled."""
     FOLLOWING = "following"
@@ -45,12 +50,17 @@ TRANSITIONS: Mapping[tuple[Phase, Event], Phase | None] = {
     (Phase.STARTING, Event.FOLLOWING): Phase.LIVE,
     (Phase.STARTING, Event.FAILED): Phase.DEGRADED,
     (Phase.STARTING, Event.STOPPED): Phase.STOPPED,
+    (Phase.STARTING, Event.STANDING_BY): Phase.STANDBY,
+    (Phase.STANDBY, Event.TAKING_OVER): Phase.STARTING,
+    (Phase.STANDBY, Event.FAILED): Phase.DEGRADED,
+    (Phase.STANDBY, Event.STOPPED): Phase.STOPPED,
     (Phase.BACKFILLING, Event.FOLLOWING): Phase.LIVE,
     (Phase.BACKFILLING, Event.FAILED): Phase.DEGRADED,
     (Phase.BACKFILLING, Event.STOPPED): Phase.STOPPED,
     (Phase.LIVE, Event.BACKFILLING): Phase.BACKFILLING,
     (Phase.LIVE, Event.FAILED): Phase.DEGRADED,
     (Phase.LIVE, Event.STOPPED): Phase.STOPPED,
+    (Phase.DEGRADED, Event.STANDING_BY): Phase.STANDBY,
     (Phase.DEGRADED, Event.BACKFILLING): Phase.BACKFILLING,
     (Phase.DEGRADED, Event.FOLLOWING): Phase.LIVE,
     (Phase.DEGRADED, Event.RECOVERED): _BACK,

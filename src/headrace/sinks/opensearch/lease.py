@@ -37,6 +37,8 @@ _LOOK_SECONDS = 0.5
 _REQUEST_SECONDS = 4.0
 """Limit of one request: after one that hangs, there is time for another before the lease counts as lost."""
 _WRITTEN = (200, 201)
+_Mark = tuple[object, object]
+"""The owner of a lease and its beat; another one at each renewal."""
 _GONE = {"type": "index_not_found_exception"}
 
 
@@ -122,6 +124,7 @@ class Lease:
         self._patience, self._beat_seconds = patience, beat
         self._quick = Client(_with_short_timeouts(client.endpoint), read_attempts=1)
         self._found: dict[str, Mapping[str, Any]] = {}
+        self._seen: dict[str, tuple[_Mark, float]] = {}
         self._beat = 0
         self._lost: HeadraceError | None = None
         self._ended = threading.Event()
@@ -134,9 +137,12 @@ class Lease:
         }
 
     def __enter__(self) -> Self:
-        seen: dict[str, tuple[object, float]] = {}
-        while others := self._held_elsewhere(seen):
-            self._refuse_living(others, seen)
+        first: dict[str, _Mark] = {}
+        while others := self._held_elsewhere():
+            for identity, holder in others.items():
+                mark, _ = self._seen[identity]
+                if first.setdefault(identity, mark) != mark:  # it is renewed: its holder lives
+                    raise _in_use(self._leases[identity][1], holder)
             time.sleep(_LOOK_SECONDS)
         for document, what in self._leases.values():
             try:
@@ -158,28 +164,27 @@ class Lease:
         """Return why a lease was lost; None while all are held, or it is not known."""
         return self._lost
 
-    def _held_elsewhere(self, seen: dict[str, tuple[object, float]]) -> list[tuple[str, Mapping[str, Any]]]:
-        """Read the leases of holders that may live; `seen` notes since when each beat is unchanged."""
-        others = []
+    def holders(self) -> list[LeaseHolder]:
+        """Return the other processes that hold a lease and may live; called again and again to watch them.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        """
+        return list(self._held_elsewhere().values())
+
+    def _held_elsewhere(self) -> dict[str, LeaseHolder]:
+        """Read the leases whose holders may live, and note since when each beat is unchanged."""
+        others = {}
         for identity, (document, _) in self._leases.items():
             found = document.load()
-            if found is None or _holder(found).gone:
+            if found is None or (holder := _holder(found)).gone:
                 continue
             mark = found.get("owner"), found.get("beat")
-            before, since = seen.get(identity, (mark, time.monotonic()))
-            if before == mark and time.monotonic() - since >= self._patience:
-                continue
-            seen.setdefault(identity, (mark, since))
-            others.append((identity, found))
+            if identity not in self._seen or self._seen[identity][0] != mark:
+                self._seen[identity] = mark, time.monotonic()
+            if time.monotonic() - self._seen[identity][1] < self._patience:
+                others[identity] = holder
         return others
-
-    def _refuse_living(
-        self, others: list[tuple[str, Mapping[str, Any]]], seen: Mapping[str, tuple[object, float]]
-    ) -> None:
-        """Raise SLOT_IN_USE where a beat has changed since it was first seen: its holder lives."""
-        for identity, found in others:
-            if seen[identity][0] != (found.get("owner"), found.get("beat")):
-                raise _in_use(self._leases[identity][1], _holder(found))
 
     def _renew(self) -> None:
         while self._lost is None and not self._ended.wait(self._beat_seconds):

@@ -74,6 +74,8 @@ def _phase(before: View, view: View) -> Iterator[tuple[str, Tone]]:
 _PHASES: dict[tuple[Phase, bool], tuple[str, Tone]] = {
     (Phase.STARTING, False): ("starting", "plain"),
     (Phase.STARTING, True): ("works again; still starting", "good"),
+    (Phase.STANDBY, False): ("standing by: another process works", "good"),
+    (Phase.STANDBY, True): ("works again; standing by", "good"),
     (Phase.BACKFILLING, False): ("indexes are being backfilled", "plain"),
     (Phase.BACKFILLING, True): ("works again; indexes are being backfilled", "good"),
     (Phase.LIVE, False): ("live: every index is backfilled, and the stream follows", "good"),
