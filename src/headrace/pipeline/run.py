@@ -30,6 +30,7 @@ from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.standby import Standby
 from headrace.pipeline.start import SavedState, Start, check_cluster
 from headrace.pipeline.stopping import Stopped, Stopping
+from headrace.pipeline.stream.warm_up import warmed_up
 from headrace.pipeline.supervisor import QueryEnd, Supervisor, settle
 from headrace.pipeline.wal_budget import SlotReleased, WalBudget
 from headrace.pipeline.worker.plan import Endpoints
@@ -199,7 +200,8 @@ class PipelineRun:
         standby = Standby(
             self._endpoints.database, self._project.slot, self._lease, self._board, self._stopping
         )
-        return PhaseOutcome.DONE if standby.wait() else PhaseOutcome.STOP
+        with warmed_up(self._spark):
+            return PhaseOutcome.DONE if standby.wait() else PhaseOutcome.STOP
 
     def _start(self) -> PhaseOutcome:
         with self._stopping.interrupting(), contextlib.ExitStack() as held:

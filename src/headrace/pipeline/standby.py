@@ -78,13 +78,9 @@ class Standby:
         if holders:
             self._note(holders[0])
             return False
-        if is_free(self._connection, self._slot):
-            return True
-        if self._holder is None:
-            return False  # a run that is starting, and has no lease yet
-        self._board.report.warning(
-            f"the run on {self._holder} does not renew its leases: its sessions in the database are ended"
-        )
+        if self._holder is None:  # none is seen, or one that is starting and has no lease yet
+            return is_free(self._connection, self._slot)
+        self._board.report.info(f"taking over: the run on {self._holder} has ended, or does not answer")
         end_holders(self._connection, self._slot)
         return True
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -65,6 +65,19 @@ def make_folder(scratch: Path) -> Path:
     return folder
 
 
+def start_query(rows: DataFrame, name: str, checkpoint: Path, pause: str = "0 seconds") -> StreamingQuery:
+    """Start a query that only counts: the rows of `DocumentsSource`, summed up for each batch."""
+    sums = (f.sum(column).alias(column) for column in (*COUNTS, *STAGES))
+    return (
+        rows.observe(_DONE, *sums, f.max(TABLES).alias(TABLES))
+        .writeStream.format("noop")
+        .option("checkpointLocation", checkpoint.as_uri())
+        .queryName(name)
+        .trigger(processingTime=pause)
+        .start()
+    )
+
+
 class DocumentsQuery:
     """The running query; the slot is its only cursor, its checkpoint is scratch (decision 0008).
 
@@ -97,14 +110,7 @@ class DocumentsQuery:
         checkpoint = folder / "checkpoint"
         self._counted = -1
         self.stages = NO_STAGES
-        sums = (f.sum(name).alias(name) for name in (*COUNTS, *STAGES))
-        self._query: StreamingQuery = (
-            counts_of_batches.observe(_DONE, *sums, f.max(TABLES).alias(TABLES))
-            .writeStream.format("noop")
-            .option("checkpointLocation", checkpoint.as_uri())
-            .queryName("headrace")
-            .start()
-        )
+        self._query = start_query(counts_of_batches, "headrace", checkpoint)
         self._tracker = ProgressTracker(work, checkpoint, self.signals, self._counts)
         self._tracker.open()
 

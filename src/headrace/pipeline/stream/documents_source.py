@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,8 @@ TABLES = "tables"
 """The columns of a task's row; their sums are the counts of a batch."""
 
 _RESULT = pa.schema([(name, pa.int64()) for name in (*COUNTS, *STAGES)] + [(TABLES, pa.string())])
+SCHEMA = ", ".join([*(f"{name} bigint" for name in (*COUNTS, *STAGES)), f"{TABLES} string"])
+"""The same for Spark."""
 _BATCH_BYTES = 32 << 20
 
 
@@ -143,6 +145,11 @@ class SourceSettings:
         )
 
 
+def one_row(counts: Iterable[int], tables: str) -> pa.RecordBatch:
+    """Return the row of a task: the numbers of `COUNTS` and `STAGES`, and the text of `TABLES`."""
+    return pa.RecordBatch.from_arrays([pa.array([value]) for value in (*counts, tables)], schema=_RESULT)
+
+
 class DocumentsSource(DataSource):
     """The source `headrace_documents`, with the options of `Work` and `SETTINGS_OPTION`."""
 
@@ -153,7 +160,7 @@ class DocumentsSource(DataSource):
 
     def schema(self) -> str:
         """Return the schema: one row for each task."""
-        return ", ".join([*(f"{name} bigint" for name in (*COUNTS, *STAGES)), f"{TABLES} string"])
+        return SCHEMA
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802
         """Return the reader; nothing is opened yet."""
@@ -255,8 +262,7 @@ class DocumentsReader(DataSourceStreamReader):
             *(done.changes, result.upserted, result.deleted, len(result.rejected)),
             *(times.resolved, times.assembled, *(round(1e6 * each) for each in seconds)),
         )
-        tables = json.dumps(times.tables) if times.tables else ""
-        yield pa.RecordBatch.from_arrays([pa.array([value]) for value in (*counts, tables)], schema=_RESULT)
+        yield one_row(counts, json.dumps(times.tables) if times.tables else "")
 
     def _reload_plan(self, position: Lsn) -> None:
         """Take a new plan between two batches; every change before `position` had the former one."""
