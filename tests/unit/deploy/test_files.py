@@ -59,7 +59,7 @@ def test_the_values_of_the_chart_are_those_of_its_schema(name: str | None) -> No
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"replicas": 2},  # the slot has one reader
+        {"replicas": 3},  # one works, one stands by
         {"replica": 1},
         {"config": "nothing"},
         {"files": {"headrace.toml": ""}},

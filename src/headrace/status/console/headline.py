@@ -60,6 +60,8 @@ def _state(view: View) -> _State:
         return "live", "good", view.unready, "nothing: the rest is being built", ""
     if view.phase is Phase.BACKFILLING:
         return "backfilling", "busy", _filling(view), "nothing: what is served already stays live", ""
+    if view.phase is Phase.STANDBY:
+        return "standby", "good", view.unready or "standby", "nothing: it takes over when that run ends", ""
     why = "files, database and cluster are checked, then Spark starts"
     return "starting", "busy", why, "wait some seconds", ""
 
