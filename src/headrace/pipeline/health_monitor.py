@@ -227,12 +227,14 @@ class HealthMonitor:
         results = self._verifications.results(generation.index for generation in served)
         for generation in served:
             documents, stored = sizes.get(generation.generation, (None, None))
+            verification = results.get(generation.index)
             self._board.index(
                 generation.index,
                 held=documents,
                 stored_bytes=stored,
                 served_since=generation.served_at,
-                verified=results.get(generation.index),
+                verified=None if verification is None else verification.text,
+                drift=None if verification is None else verification.drift,
             )
 
     def _look_at_activity(self) -> None:

@@ -54,6 +54,7 @@ class IndexStatus:
         stored_bytes: what these take on the cluster's disks, without replicas; None where unknown.
         served_since: when readers began to see the generation (Unix time); None where unknown.
         verified: the result of the last `headrace verify`, with its time; None where there is none.
+        drift: documents that it found wrong and did not repair; None where there is none.
     """
 
     name: str
@@ -72,6 +73,7 @@ class IndexStatus:
     stored_bytes: int | None = None
     served_since: float | None = None
     verified: str | None = None
+    drift: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +161,8 @@ class View:
     slot: SlotFacts | None = None
     tables: tuple[TableCoverage, ...] = ()
     stages: Stages = NO_STAGES
+    last_advance: float | None = None
+    """When the applied position advanced last (Unix time); None where it has not yet."""
 
 
 @dataclass(slots=True)
@@ -181,6 +185,7 @@ class _Content:
     slot: SlotFacts | None = None
     tables: tuple[TableCoverage, ...] = ()
     stages: Stages = NO_STAGES
+    last_advance: float | None = None
 
 
 class StatusBoard:
@@ -287,6 +292,9 @@ class StatusBoard:
     def set_positions(self, positions: Positions) -> None:
         """Set the positions of slot, documents and server; called about once a second, for the lag."""
         with self._lock:
+            before = self._content.positions.applied
+            if before is not None and positions.applied is not None and positions.applied > before:
+                self._content.last_advance = self._wall()
             self._content.positions = positions
             if positions.current is not None:
                 self._content.samples = self._content.samples.observed(positions.current, self._clock())
@@ -368,6 +376,7 @@ class StatusBoard:
                 slot=content.slot,
                 tables=content.tables,
                 stages=content.stages,
+                last_advance=content.last_advance,
             )
 
     def _failure(self, phase: Phase, waiting: HeadraceError | None) -> LastError | None:

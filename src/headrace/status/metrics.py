@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headrace.status.board import IndexPhase, IndexStatus, StatusBoard, View
 from headrace.status.phases import Phase
 from headrace.status.sinks import SinkActivity
+from headrace.status.stages import LATENCY_STAGES, Histogram, Stages
 
 
 def registry(board: StatusBoard) -> CollectorRegistry:
@@ -35,22 +36,24 @@ class BoardCollector(Collector):
         yield from _state(view)
         yield from _counters(view)
         yield from _positions(view)
+        yield from _slot(view)
+        yield _latency(view.stages)
         yield from _indexes(view.indexes)
         yield from _sinks(view.sinks)
         yield from _secondary(view)
 
 
 def _state(view: View) -> Iterator[Metric]:
-    phases = GaugeMetricFamily("headrace_phase", "1 for the phase that the run is in.", labels=["phase"])
+    states = GaugeMetricFamily("headrace_state", "1 for the state that the run is in.", labels=["state"])
     for phase in Phase:
-        phases.add_metric([phase.value], float(phase is view.phase))
-    yield phases
+        states.add_metric([phase.value], float(phase is view.phase))
+    yield states
     yield _gauge(
         "headrace_ready", "1 when every index is backfilled and the stream follows.", view.unready is None
     )
     yield _gauge("headrace_start_time_seconds", "When the run began, in Unix time.", view.started)
     yield _gauge(
-        "headrace_last_error_time_seconds",
+        "headrace_last_error_timestamp_seconds",
         "When the last error happened, in Unix time; absent without one.",
         None if view.last_error is None else view.last_error.time,
     )
@@ -63,7 +66,9 @@ def _counters(view: View) -> Iterator[Metric]:
     yield CounterMetricFamily("headrace_upserts", "Documents written while following.", counts.upserts)
     yield CounterMetricFamily("headrace_deletes", "Documents deleted while following.", counts.deletes)
     yield CounterMetricFamily("headrace_batches", "Batches whose documents are durable.", counts.batches)
-    yield CounterMetricFamily("headrace_rejected", "Documents that a sink refused for good.", counts.rejected)
+    yield CounterMetricFamily(
+        "headrace_rejected_documents", "Documents that a sink refused for good.", counts.rejected
+    )
     yield CounterMetricFamily(
         "headrace_gaps", "Gaps in the log that were found while on_gap = reseed.", view.gaps
     )
@@ -83,11 +88,44 @@ def _positions(view: View) -> Iterator[Metric]:
             places.add_metric([name], lsn)
     yield places
     yield _gauge(
-        "headrace_lag_bytes", "Bytes of log between the slot's position and the server's.", view.lag_bytes
-    )
-    yield _gauge(
         "headrace_lag_seconds", "Time since the slot's position was the server's newest.", view.lag_seconds
     )
+    yield _gauge(
+        "headrace_last_advance_timestamp_seconds",
+        "When the applied position advanced last, in Unix time; absent where it has not yet.",
+        view.last_advance,
+    )
+
+
+def _slot(view: View) -> Iterator[Metric]:
+    slot = view.slot
+    yield _gauge(
+        "headrace_slot_unconfirmed_bytes",
+        "Log between the slot's confirmed position and the server's newest.",
+        view.lag_bytes,
+    )
+    yield _gauge(
+        "headrace_slot_retained_bytes",
+        "Log that the server keeps for the slot.",
+        None if slot is None else slot.retained,
+    )
+    yield _gauge(
+        "headrace_slot_safe_wal_bytes",
+        "Log that may still be written before the slot can be lost; absent without a limit.",
+        None if slot is None else slot.safe_wal_size,
+    )
+
+
+def _latency(stages: Stages) -> Metric:
+    family = HistogramMetricFamily(
+        "headrace_latency_seconds",
+        "Time of a batch by stage, its slowest task; total: from its oldest commit to durable documents.",
+        labels=["stage"],
+    )
+    for stage in LATENCY_STAGES:
+        histogram = stages.latency.get(stage, Histogram())
+        family.add_metric([stage], [*histogram.buckets()], histogram.seconds)
+    return family
 
 
 def _secondary(view: View) -> Iterator[Metric]:
@@ -117,22 +155,22 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
         "Documents that a backfill has written; at its end, those that the index holds.",
         labels=["index"],
     )
-    speed = GaugeMetricFamily(
-        "headrace_index_backfilled_documents_per_second",
-        "Of late; absent where nothing is backfilled.",
-        labels=["index"],
-    )
     rest = GaugeMetricFamily(
-        "headrace_index_backfill_seconds_left",
-        "As far as that tells; absent where unknown.",
+        "headrace_index_backfill_remaining_seconds",
+        "As its present speed tells; absent where unknown.",
         labels=["index"],
     )
     quarantined = GaugeMetricFamily(
-        "headrace_index_quarantined", "Documents of the index in quarantine.", labels=["index"]
+        "headrace_quarantined_documents", "Documents of the index in quarantine.", labels=["index"]
+    )
+    drift = GaugeMetricFamily(
+        "headrace_drift_documents",
+        "Documents that the last `headrace verify` found wrong and did not repair; absent before the first.",
+        labels=["index"],
     )
     for index in indexes:
-        if index.documents_per_second is not None:
-            speed.add_metric([index.name], index.documents_per_second)
+        if index.drift is not None:
+            drift.add_metric([index.name], index.drift)
         if index.seconds_left is not None:
             rest.add_metric([index.name], index.seconds_left)
         backfilled.add_metric([index.name], float(index.phase is IndexPhase.LIVE))
@@ -141,7 +179,7 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
         rows.add_metric([index.name], index.rows)
         documents.add_metric([index.name], index.documents)
         quarantined.add_metric([index.name], index.quarantined)
-    yield from (backfilled, planned, done, rows, documents, speed, rest, quarantined)
+    yield from (backfilled, planned, done, rows, documents, rest, quarantined, drift)
 
 
 def _sinks(sinks: Iterable[SinkActivity]) -> Iterator[Metric]:

@@ -2,8 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+
+LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
+"""Upper bounds (seconds): from a single change on an idle machine to a batch that waits for a cluster."""
+
+LATENCY_STAGES = ("capture", "resolve", "assemble", "write", "total")
+"""The stages whose latency is measured.
+
+`total` is from the commit to durable documents, by the clocks of the server and of the workers.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """How often an action took how long.
+
+    Attributes:
+        counts: observations by bucket; the last one is without an upper bound.
+        seconds: of all observations.
+    """
+
+    counts: tuple[int, ...] = (0,) * (len(LATENCY_BUCKETS) + 1)
+    seconds: float = 0.0
+
+    def observed(self, seconds: float) -> Histogram:
+        """Return a copy with one more observation."""
+        at = bisect_left(LATENCY_BUCKETS, seconds)
+        counts = tuple(count + (bucket == at) for bucket, count in enumerate(self.counts))
+        return replace(self, counts=counts, seconds=self.seconds + seconds)
+
+    def buckets(self) -> Iterator[tuple[str, float]]:
+        """Yield the upper bound of each bucket, as Prometheus writes it, and the observations up to it."""
+        yield from zip((*map(str, LATENCY_BUCKETS), "+Inf"), accumulate(self.counts), strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +57,8 @@ class Stages:
         assemble_seconds: from keys to documents.
         write_seconds: waiting for the sink.
         tables: changed rows by table, `SCHEMA.TABLE`.
+        latency: by `LATENCY_STAGES`, how long a batch with changes took: its slowest task, and in total its
+            oldest commit.
     """
 
     batches: int = 0
@@ -35,6 +71,7 @@ class Stages:
     assemble_seconds: float = 0.0
     write_seconds: float = 0.0
     tables: Mapping[str, int] = field(default_factory=dict)
+    latency: Mapping[str, Histogram] = field(default_factory=dict)
 
 
 NO_STAGES = Stages()

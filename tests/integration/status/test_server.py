@@ -79,8 +79,8 @@ def test_metrics_are_in_the_format_that_prometheus_reads(
     answer = get(http, server, "/metrics")
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
     families = {family.name: family for family in text_string_to_metric_families(answer.data.decode())}
-    assert {"headrace_phase", "headrace_changes", "headrace_index_backfilled"} <= families.keys()
-    assert families["headrace_lag_bytes"].samples == []
+    assert {"headrace_state", "headrace_changes", "headrace_index_backfilled"} <= families.keys()
+    assert families["headrace_slot_unconfirmed_bytes"].samples == []
 
 
 @pytest.mark.parametrize(

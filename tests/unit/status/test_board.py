@@ -88,6 +88,7 @@ def test_progress_of_a_backfill_is_shown() -> None:
             "stored_bytes": None,
             "served_since": None,
             "verified": None,
+            "drift": None,
         }
     ]
 

@@ -4,6 +4,8 @@ from headrace.errors import HeadraceError, Kind
 from headrace.status import Counts, Event, IndexPhase, Phase, StatusBoard
 from headrace.status.board import Positions
 from headrace.status.metrics import registry
+from headrace.status.stages import Histogram, Stages
+from support.console_states import SLOT
 
 
 def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
@@ -21,8 +23,8 @@ def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
         "headrace_upserts_total": 5,
         "headrace_deletes_total": 1,
         "headrace_batches_total": 2,
-        "headrace_rejected_total": 1,
-        "headrace_lag_bytes": 300,
+        "headrace_rejected_documents_total": 1,
+        "headrace_slot_unconfirmed_bytes": 300,
         "headrace_ready": 1,
     }
     assert {name: numbers.get_sample_value(name) for name in expected} == expected
@@ -35,7 +37,7 @@ def test_exactly_one_phase_is_current() -> None:
     board = StatusBoard()
     board.apply_event(Event.BACKFILLING)
     shown = {
-        phase: registry(board).get_sample_value("headrace_phase", {"phase": phase.value}) for phase in Phase
+        phase: registry(board).get_sample_value("headrace_state", {"state": phase.value}) for phase in Phase
     }
     assert [phase for phase, value in shown.items() if value == 1] == [Phase.BACKFILLING]
     assert set(shown.values()) == {0, 1}
@@ -43,7 +45,11 @@ def test_exactly_one_phase_is_current() -> None:
 
 def test_what_is_unknown_has_no_sample() -> None:
     numbers = registry(StatusBoard())
-    for name in ("headrace_lag_bytes", "headrace_lag_seconds", "headrace_last_error_time_seconds"):
+    for name in (
+        "headrace_slot_unconfirmed_bytes",
+        "headrace_lag_seconds",
+        "headrace_last_error_timestamp_seconds",
+    ):
         assert numbers.get_sample_value(name) is None
     assert numbers.get_sample_value("headrace_position_bytes", {"position": "confirmed"}) is None
 
@@ -62,3 +68,37 @@ def test_every_metric_is_ours_and_explained_and_the_default_registry_stays_untou
     assert all(family.name.startswith("headrace_") for family in families)
     assert all(family.documentation.endswith(".") for family in families)
     assert not any(family.name.startswith("headrace_") for family in REGISTRY.collect())
+
+
+def test_the_advance_of_the_applied_position_has_its_time() -> None:
+    now = [1_000.0]
+    board = StatusBoard(wall=lambda: now[0])
+    numbers, name = registry(board), "headrace_last_advance_timestamp_seconds"
+    board.set_positions(Positions(confirmed=100, applied=150, current=400))
+    assert numbers.get_sample_value(name) is None
+    now[0] = 1_010.0
+    board.set_positions(Positions(confirmed=150, applied=160, current=400))
+    now[0] = 1_020.0
+    board.set_positions(Positions(confirmed=160, applied=160, current=500))
+    assert numbers.get_sample_value(name) == 1_010.0
+
+
+def test_the_slot_is_shown_as_the_server_describes_it() -> None:
+    board = StatusBoard()
+    board.slot_seen(SLOT)
+    numbers = registry(board)
+    assert numbers.get_sample_value("headrace_slot_retained_bytes") == SLOT.retained
+    assert numbers.get_sample_value("headrace_slot_safe_wal_bytes") == SLOT.safe_wal_size
+
+
+def test_latency_is_a_histogram_by_stage() -> None:
+    board = StatusBoard()
+    numbers = registry(board)
+    assert numbers.get_sample_value("headrace_latency_seconds_count", {"stage": "total"}) == 0
+    board.staged(Stages(latency={"write": Histogram().observed(0.02).observed(0.025).observed(400.0)}))
+    upto = {
+        bound: numbers.get_sample_value("headrace_latency_seconds_bucket", {"stage": "write", "le": bound})
+        for bound in ("0.01", "0.025", "300.0", "+Inf")
+    }
+    assert upto == {"0.01": 0, "0.025": 2, "300.0": 2, "+Inf": 3}
+    assert numbers.get_sample_value("headrace_latency_seconds_sum", {"stage": "write"}) == 400.045

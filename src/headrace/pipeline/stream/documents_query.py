@@ -30,6 +30,7 @@ from headrace.pipeline.stream.documents_source import (
     SETTINGS_OPTION,
     STAGES,
     TABLES,
+    TOTAL,
     DocumentsSource,
     Following,
     SourceSettings,
@@ -40,7 +41,7 @@ from headrace.sinks.opensearch import Counters
 from headrace.spark.failures import headrace_error
 from headrace.spark.jobs import RECENT_SECONDS
 from headrace.spark.session import POOL, STREAM
-from headrace.status.stages import NO_STAGES, Stages
+from headrace.status.stages import NO_STAGES, Histogram, Stages
 
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS, _PROGRESS_POLL = 0.5, 0.005
@@ -48,6 +49,8 @@ _ACCEPTED_POLL = 0.02
 _DONE = "done"
 _PLANNING = ("getBatch", "queryPlanning")
 """The parts of a batch in which its changes are taken from the reader's buffer."""
+_TIMED = {"resolve": "resolve_micros", "assemble": "assemble_micros", "write": "write_micros"}
+_LONGEST = "longest_"
 _QUERY = "query-"
 
 
@@ -68,8 +71,9 @@ def make_folder(scratch: Path) -> Path:
 def start_query(rows: DataFrame, name: str, checkpoint: Path, pause: str = "0 seconds") -> StreamingQuery:
     """Start a query that only counts: the rows of `DocumentsSource`, summed up for each batch."""
     sums = (f.sum(column).alias(column) for column in (*COUNTS, *STAGES))
+    longest = (f.max(column).alias(f"{_LONGEST}{column}") for column in (*_TIMED.values(), TOTAL))
     return (
-        rows.observe(_DONE, *sums, f.max(TABLES).alias(TABLES))
+        rows.observe(_DONE, *sums, *longest, f.max(TABLES).alias(TABLES))
         .writeStream.format("noop")
         .option("checkpointLocation", checkpoint.as_uri())
         .queryName(name)
@@ -229,6 +233,7 @@ def _with_batch(stages: Stages, progress: Any) -> Stages:
     if done is None or not done["changes"]:
         return stages
     spent = progress["durationMs"]
+    capture_seconds = sum(spent.get(part, 0) for part in _PLANNING) / 1000
     tables = Counter(stages.tables) + Counter(json.loads(done[TABLES] or "{}"))
     return Stages(
         batches=stages.batches + 1,
@@ -236,12 +241,23 @@ def _with_batch(stages: Stages, progress: Any) -> Stages:
         resolved=stages.resolved + done["resolved"],
         assembled=stages.assembled + done["assembled"],
         written=stages.written + done["upserts"] + done["deletes"],
-        capture_seconds=stages.capture_seconds + sum(spent.get(part, 0) for part in _PLANNING) / 1000,
+        capture_seconds=stages.capture_seconds + capture_seconds,
         resolve_seconds=stages.resolve_seconds + done["resolve_micros"] / 1e6,
         assemble_seconds=stages.assemble_seconds + done["assemble_micros"] / 1e6,
         write_seconds=stages.write_seconds + done["write_micros"] / 1e6,
         tables=dict(tables),
+        latency={
+            stage: stages.latency.get(stage, Histogram()).observed(seconds)
+            for stage, seconds in _latency(done, capture_seconds).items()
+        },
     )
+
+
+def _latency(done: Any, capture_seconds: float) -> dict[str, float]:
+    """Return the seconds of a batch by `LATENCY_STAGES`."""
+    columns = {**_TIMED, "total": TOTAL}
+    longest = {stage: done[f"{_LONGEST}{column}"] / 1e6 for stage, column in columns.items()}
+    return {"capture": capture_seconds, **longest}
 
 
 def _counters(progress: Any) -> Counters:

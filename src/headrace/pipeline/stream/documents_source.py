@@ -41,13 +41,15 @@ SETTINGS_OPTION = "settings"
 
 COUNTS = ("changes", "upserts", "deletes", "rejected")
 STAGES = ("resolved", "assembled", "resolve_micros", "assemble_micros", "write_micros")
-"""What the stages of a task have done, and their microseconds."""
+"""What the stages of a task have done, and their microseconds; the sums are those of a batch."""
+TOTAL = "total_micros"
+"""The microseconds from the oldest commit of a batch until a task was done; the batch's is the largest."""
 TABLES = "tables"
 """The changes of a batch by table, as JSON; of all tasks but one an empty text."""
-"""The columns of a task's row; their sums are the counts of a batch."""
 
-_RESULT = pa.schema([(name, pa.int64()) for name in (*COUNTS, *STAGES)] + [(TABLES, pa.string())])
-SCHEMA = ", ".join([*(f"{name} bigint" for name in (*COUNTS, *STAGES)), f"{TABLES} string"])
+_NUMBERS = (*COUNTS, *STAGES, TOTAL)
+_RESULT = pa.schema([(name, pa.int64()) for name in _NUMBERS] + [(TABLES, pa.string())])
+SCHEMA = ", ".join([*(f"{name} bigint" for name in _NUMBERS), f"{TABLES} string"])
 """The same for Spark."""
 _BATCH_BYTES = 32 << 20
 
@@ -257,7 +259,12 @@ class DocumentsReader(DataSourceStreamReader):
         with short_traceback():
             done = applier_of(work).apply(partition.task())
         result, times = done.result, done.times
-        seconds = (times.resolve_seconds, times.assemble_seconds, times.write_seconds)
+        seconds = (
+            times.resolve_seconds,
+            times.assemble_seconds,
+            times.write_seconds,
+            times.total_seconds,
+        )
         counts = (
             *(done.changes, result.upserted, result.deleted, len(result.rejected)),
             *(times.resolved, times.assembled, *(round(1e6 * each) for each in seconds)),

@@ -258,7 +258,8 @@ def verify(project: Project, index: str, options: VerifyOptions, reporter: Repor
         _compare(inspection, target, endpoints, applied, report, reporter=reporter)
         if not target.key.sink:
             with contextlib.suppress(HeadraceError):  # a user that may only read; a run then shows none
-                Verifications(applied.client, target.key).note(index, report.summary)
+                drift = report.wrong - report.repaired
+                Verifications(applied.client, target.key).note(index, report.summary, drift)
     return report
 
 

@@ -6,11 +6,14 @@ document is written once, whichever rows lead to it, and no data are exchanged b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from zlib import crc32
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.model import CHANGES_SCHEMA, Key, Lsn
 
@@ -47,6 +50,11 @@ class Task:
     position: Lsn
     version: Lsn
     share: TaskShare = TaskShare()
+
+    def seconds_since_commit(self) -> float:
+        """Return the seconds since the first of the changes was committed; 0 where that is unknown."""
+        oldest: datetime | None = pc.min(self.rows.column("_commit_timestamp")).as_py()
+        return 0.0 if oldest is None else max(0.0, time.time() - oldest.timestamp())
 
     def count_by_table(self) -> dict[str, int]:
         """Count the changes of each table, `SCHEMA.TABLE`."""

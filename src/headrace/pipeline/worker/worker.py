@@ -42,6 +42,7 @@ class StageTimes:
         resolve_seconds: 0 where another task of the batch counts them.
         assemble_seconds: waiting for documents from the database.
         write_seconds: waiting for the sink, while no document was read.
+        total_seconds: from the oldest commit of the batch until the task was done.
         tables: changes of each table, `SCHEMA.TABLE`; empty where another task of the batch counts them.
     """
 
@@ -50,6 +51,7 @@ class StageTimes:
     resolve_seconds: float = 0.0
     assemble_seconds: float = 0.0
     write_seconds: float = 0.0
+    total_seconds: float = 0.0
     tables: Mapping[str, int] = field(default_factory=dict)
 
     def assembling(self, operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
@@ -148,6 +150,7 @@ class Worker:
         for index_keys in deferral.keys_to_write(self._work.plan.served):
             self._times.resolved += sum(len(keys) for keys in index_keys.values())
             result += self._write(index_keys, task.version)
+        self._times.total_seconds = task.seconds_since_commit()
         counted = task.rows.num_rows if is_first else 0
         return WrittenBatch(task.position, counted, result, deferral.deferred, self._times)
 

@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.state_key import StateKey
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """The last verification of an index.
+
+    Attributes:
+        text: when it ended, and its result in a few words.
+        drift: documents that are wrong after it.
+    """
+
+    text: str
+    drift: int
 
 
 class Verifications:
@@ -16,26 +31,25 @@ class Verifications:
         self._client = client
         self._key = key
 
-    def note(self, index: str, result: str) -> None:
-        """Note the result of a verification that ends now.
+    def note(self, index: str, result: str, drift: int) -> None:
+        """Note the result of a verification that ends now, and how many documents are wrong after it.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        self._client.call(
-            "PUT", path(self._key.meta_index, "_doc", self._id(index)), {"at": at, "result": result}
-        )
+        note = {"at": at, "result": result, "drift": drift}
+        self._client.call("PUT", path(self._key.meta_index, "_doc", self._id(index)), note)
 
-    def results(self, indexes: Iterable[str]) -> dict[str, str]:
-        """Return time and result of the last verification of those indexes that have one."""
+    def results(self, indexes: Iterable[str]) -> dict[str, Verification]:
+        """Return the last verification of those indexes that have one."""
         names = {self._id(index): index for index in indexes}
         if not names:
             return {}
         answer = self._client.read(path(self._key.meta_index, "_mget"), {"ids": list(names)}, allow=(404,))
         found = answer.json()["docs"] if answer.ok else []
         return {
-            names[document["_id"]]: f"{_minute(document['_source']['at'])}: {document['_source']['result']}"
+            names[document["_id"]]: _verification(document["_source"])
             for document in found
             if document.get("found")
         }
@@ -48,5 +62,6 @@ class Verifications:
         return f"{self._key.id}.verified.{index}"
 
 
-def _minute(at: str) -> str:
-    return datetime.fromisoformat(at).strftime("%Y-%m-%d %H:%M")
+def _verification(source: Mapping[str, Any]) -> Verification:
+    minute = datetime.fromisoformat(source["at"]).strftime("%Y-%m-%d %H:%M")
+    return Verification(f"{minute}: {source['result']}", source["drift"])
