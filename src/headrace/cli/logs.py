@@ -9,6 +9,8 @@ from contextvars import ContextVar
 
 from pythonjsonlogger.json import JsonFormatter
 
+from headrace.log_fields import LogFieldsFilter
+
 
 class LogLevel(enum.StrEnum):
     """Levels of log messages."""
@@ -35,10 +37,11 @@ def configure_logging(level: LogLevel, form: LogFormat) -> None:
     """Write log messages to the standard error, with times in UTC.
 
     A JSON object has `time`, `level`, `component` and `message`, and where they are known `slot`, `batch`,
-    `position` (an LSN) and `code` (of an error).
+    `position` (an LSN) and `code` (of an error); see `headrace.log_fields`.
     """
     logs_as_json.set(form is LogFormat.JSON)
     handler = logging.StreamHandler()
+    handler.addFilter(LogFieldsFilter())
     handler.setFormatter(_json_formatter() if form is LogFormat.JSON else _text_formatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("headrace").setLevel(level.value.upper())

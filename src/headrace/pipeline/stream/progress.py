@@ -21,6 +21,7 @@ from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
 from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, retrying, unexpected
+from headrace.log_fields import log_fields
 from headrace.model import Lsn
 from headrace.model.failpoints import reach
 from headrace.pipeline.worker.plan import Work
@@ -118,12 +119,13 @@ class ProgressTracker:
             return  # Spark has removed it: there are later ones
         counters = self._counted(batch)
         origin = LogOrigin.from_json(end)
-        self._advance(Offset.from_json(end), counters, None if origin is None else origin.began)
-        self._noted = batch
-        _LOG.debug(
-            "batch %d is applied up to %s: %d changes, %d documents written, %d deleted, %d refused",
-            *(batch, end["lsn"], counters.changes, counters.upserts, counters.deletes, counters.rejected),
-        )
+        with log_fields(batch=batch, position=end["lsn"]):
+            self._advance(Offset.from_json(end), counters, None if origin is None else origin.began)
+            self._noted = batch
+            _LOG.debug(
+                "batch %d is applied up to %s: %d changes, %d documents written, %d deleted, %d refused",
+                *(batch, end["lsn"], counters.changes, counters.upserts, counters.deletes, counters.rejected),
+            )
         if counters.changes:
             reach("applied")
 
