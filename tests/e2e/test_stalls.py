@@ -1,49 +1,220 @@
-"""Who is told that the stream stands still? Whoever asks `/readyz`; and nobody where it does not."""
+"""Who is told that the stream stands still, where, and why? Whoever asks; nobody where it only seems so."""
 
 from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from e2e.conftest import Deploy
+from e2e.harness import Headrace
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.postgres.connection import connect, execute
+from support.tcp_proxy import TcpProxy
 
 _WITHIN = 60.0
 """Seconds; the promise."""
+_SOON = 20.0
+"""Seconds; the shortest `stalled_after`."""
+
+
+def stalls(pipeline: Headrace) -> list[tuple[str, str]]:
+    """Return stage and cause where the stream stands still, as `/metrics` tells it."""
+    text = pipeline.ask("/metrics").data.decode()
+    found = re.findall(r"^headrace_stalled\{([^}]*)\} 1\.0", text, re.MULTILINE)
+    labels = [dict(re.findall(r'(\w+)="(\w+)"', each)) for each in found]
+    return [(each["stage"], each["cause"]) for each in labels]
+
+
+def set_stalled_after(pipeline: Headrace, seconds: float) -> None:
+    pipeline.config.write_text(
+        pipeline.config.read_text().replace("[source]", f"[source]\nstalled_after = {seconds}")
+    )
+
+
+def is_told(pipeline: Headrace, stages: set[str], cause: str, said: str) -> bool:
+    """Whether `/metrics`, `/readyz` and `/status` all tell of the stall."""
+    reason = pipeline.ask("/readyz").data.decode()
+    errors = pipeline.status()["last_error"] or {}
+    return (
+        any(stage in stages and found == cause for stage, found in stalls(pipeline))
+        and "HEADRACE_STALLED" in reason
+        and said in reason
+        and errors.get("code") == "HEADRACE_STALLED"
+    )
+
+
+def assert_told(pipeline: Headrace, stages: set[str], cause: str, said: str) -> None:
+    """Wait for the promised time until the stall is told, with one of these stages."""
+    told = until(lambda: is_told(pipeline, stages, cause, said), _WITHIN)
+    assert told, (stalls(pipeline), pipeline.ask("/readyz").data.decode(), pipeline.last_output())
+
+
+def assert_over(pipeline: Headrace) -> None:
+    """Wait until the run has recovered by itself, and the documents are right."""
+    pipeline.wait_ready()
+    pipeline.converges()
+    assert stalls(pipeline) == []
+
+
+@contextlib.contextmanager
+def locked(pipeline: Headrace, *tables: str) -> Iterator[int]:
+    """Lock tables, as a migration does; yield the pid of the session."""
+    with connect(pipeline.shop.url, application_name="migration", autocommit=False) as other:
+        execute(other, f"LOCK TABLE {', '.join(tables)} IN ACCESS EXCLUSIVE MODE")
+        yield other.info.backend_pid
+        other.rollback()
 
 
 @pytest.mark.long
 def test_a_batch_that_does_not_get_on_is_told_of_within_a_minute(deploy: Deploy) -> None:
+    """With the time that is configured by default."""
     with deploy() as pipeline:
-        shop = pipeline.shop
         pipeline.start()
         pipeline.wait_ready()
-        with connect(shop.url, autocommit=False) as stranger:
-            execute(stranger, "LOCK TABLE public.profiles IN ACCESS EXCLUSIVE MODE")
-            shop.run("UPDATE users SET name = name || '!' WHERE id = 1")
-            assert until(lambda: not pipeline.is_ready(), _WITHIN + 5), "a batch hangs, and it is ready"
-            assert "stalled" in pipeline.ask("/readyz").data.decode()
-            stranger.rollback()
-        pipeline.wait_ready()
-        pipeline.converges()
+        with locked(pipeline, "public.profiles") as pid:
+            pipeline.shop.run("UPDATE users SET name = name || '!' WHERE id = 1")
+            assert_told(pipeline, {"resolve", "assemble"}, "lock", f"held by pid {pid}, migration of")
+        assert_over(pipeline)
         pipeline.terminate()
 
 
 @pytest.mark.long
-def test_an_idle_deployment_and_one_long_transaction_are_no_stall(deploy: Deploy) -> None:
-    with deploy() as pipeline:
-        shop = pipeline.shop
+@pytest.mark.timeout(900)
+def test_each_cause_is_told_by_its_name_and_passes_by_itself(
+    deploy: Deploy, opensearch: EmbeddedOpenSearch
+) -> None:
+    with (
+        deploy() as pipeline,
+        TcpProxy.before(pipeline.shop.url) as database,
+        TcpProxy.before(opensearch.url) as cluster,
+    ):
+        shop, text = pipeline.shop, pipeline.config.read_text()
+        for url, proxy in ((shop.url, database), (opensearch.url, cluster)):
+            assert url in text
+            text = text.replace(url, proxy.url(url))
+        pipeline.config.write_text(text)
+        set_stalled_after(pipeline, _SOON)
         pipeline.start()
         pipeline.wait_ready()
+
+        cluster.freeze()
+        shop.run("UPDATE users SET name = name || '?' WHERE id = 1")
+        assert_told(pipeline, {"write", "confirm", "resolve"}, "cluster", "")
+        cluster.resume()
+        assert_over(pipeline)
+
+        database.refuse()
+        assert_told(pipeline, {"capture"}, "server", "does not answer")
+        database.resume()
+        assert_over(pipeline)
+
+        database.freeze()
+        assert_told(pipeline, {"capture"}, "server", "does not answer")
+        database.resume()
+        assert_over(pipeline)
+
+        with unacknowledged(pipeline, "UPDATE users SET name = name || '.' WHERE id = 2"):
+            assert_told(pipeline, {"capture"}, "transaction", "synchronous standby")
+        assert_over(pipeline)
+
+        with stopped_workers(pipeline):
+            shop.run("UPDATE users SET name = name || '-' WHERE id = 3")
+            assert_told(pipeline, {"plan", "resolve", "assemble"}, "worker", "does nothing")
+        assert_over(pipeline)
+        pipeline.terminate()
+
+
+@contextlib.contextmanager
+def stopped_workers(pipeline: Headrace) -> Iterator[None]:
+    """Stop Spark's Python processes, as a debugger or a machine without memory does."""
+    workers = [
+        pid
+        for pid in pipeline.members()
+        if b"pyspark" in Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"-m\0")[2]
+    ]
+    assert workers
+    for pid in workers:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in workers:
+            os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def unacknowledged(pipeline: Headrace, statement: str) -> Iterator[None]:
+    """Run a statement whose commit waits for a standby that is not there, until the context is left."""
+    url = pipeline.shop.url
+
+    def write() -> None:
+        with connect(url) as writer:
+            execute(writer, "SET synchronous_commit = on")
+            execute(writer, "SET search_path = public")
+            execute(writer, statement)
+
+    with connect(url) as admin:
+        execute(admin, "ALTER SYSTEM SET synchronous_standby_names = 'nobody'")
+        execute(admin, "SELECT pg_reload_conf()")
+        thread = threading.Thread(target=write)
+        try:
+            assert until(lambda: execute(admin, "SHOW synchronous_standby_names") == [("nobody",)], 10)
+            thread.start()
+            yield
+        finally:
+            execute(admin, "ALTER SYSTEM RESET synchronous_standby_names")
+            execute(admin, "SELECT pg_reload_conf()")
+            thread.join()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_what_only_looks_like_a_stall_raises_no_alarm(deploy: Deploy) -> None:
+    """An idle database, one that is busy elsewhere, one long transaction, an old one that holds the log."""
+    with deploy() as pipeline:
+        shop = pipeline.shop
+        shop.run("CREATE TABLE elsewhere (text text)")
+        set_stalled_after(pipeline, _SOON)
+        pipeline.start()
+        pipeline.wait_ready()
+
+        def is_unready() -> bool:
+            return not pipeline.is_ready() or bool(stalls(pipeline))
+
+        assert not until(is_unready, 1.5 * _SOON), pipeline.ask("/readyz").data
+
+        def wrote_elsewhere() -> bool:
+            shop.run("INSERT INTO elsewhere SELECT repeat(md5(n::text), 20) FROM generate_series(1, 500) n")
+            return is_unready()
+
+        assert not until(wrote_elsewhere, 1.5 * _SOON), pipeline.ask("/readyz").data
+        with connect(shop.url, autocommit=False) as old:
+            execute(old, "UPDATE public.tags SET rank = rank")
+
+            def changed() -> bool:
+                shop.run("UPDATE users SET name = md5(random()::text) WHERE id = 3")
+                return is_unready()
+
+            assert not until(changed, 1.5 * _SOON), pipeline.ask("/readyz").data
+            assert not until(wrote_elsewhere, 1.5 * _SOON), pipeline.ask("/readyz").data
+            old.rollback()
         with connect(shop.url, autocommit=False) as writer:
             execute(writer, "SET LOCAL search_path = public")
 
             def wrote_and_unready() -> bool:
                 execute(writer, "UPDATE reviews SET rating = rating, body = repeat(md5(id::text), 200)")
-                return not pipeline.is_ready()
+                return is_unready()
 
-            assert not until(wrote_and_unready, _WITHIN), pipeline.ask("/readyz").data
+            assert not until(wrote_and_unready, 2 * _SOON), pipeline.ask("/readyz").data
             writer.commit()
-        assert not until(lambda: not pipeline.is_ready(), _WITHIN), pipeline.ask("/readyz").data
+        assert not until(is_unready, 1.5 * _SOON), pipeline.ask("/readyz").data
         pipeline.converges()
         pipeline.terminate()

@@ -102,13 +102,44 @@ class SignalFiles:
             return None if text is None else HeadraceError.find(text)
         return None
 
+    def set_invisible(self, *, waits: bool) -> None:
+        """Report whether changes wait until their transactions are visible; a failed write is ignored."""
+        file = self.folder / "invisible"
+        with contextlib.suppress(OSError):
+            if waits:
+                file.touch()
+            else:
+                file.unlink(missing_ok=True)
+
+    def is_invisible(self) -> bool:
+        """Return whether changes have arrived whose transactions are not visible yet."""
+        return (self.folder / "invisible").exists()
+
     def beat(self) -> None:
         """Note that Spark asks the reader for a batch; a failed write is ignored.
 
         Spark asks again when a batch is done, and several times a second while there is none. So a reader
         that has not been asked for long is in the middle of a batch, or hangs.
         """
-        file, now = self.folder / "beat", time.monotonic_ns()
+        self._mark("beat")
+
+    def seconds_since_beat(self) -> float | None:
+        """Return the time since the last beat (seconds); None where there was none yet."""
+        at = self._marked("beat")
+        return None if at is None else time.monotonic() - at
+
+    def mark_planned(self) -> None:
+        """Note that the tasks of a batch are planned; a failed write is ignored."""
+        self._mark("planned")
+
+    def is_planned(self) -> bool:
+        """Return whether the tasks of a batch were planned since the last beat."""
+        beat, planned = self._marked("beat"), self._marked("planned")
+        return beat is not None and planned is not None and planned >= beat
+
+    def _mark(self, name: str) -> None:
+        """Note that something happens now; a failed write is ignored."""
+        file, now = self.folder / name, time.monotonic_ns()
         with contextlib.suppress(OSError):
             try:
                 os.utime(file, ns=(now, now))  # monotonic: the system time can be changed
@@ -116,10 +147,10 @@ class SignalFiles:
                 file.touch()
                 os.utime(file, ns=(now, now))
 
-    def seconds_since_beat(self) -> float | None:
-        """Return the time since the last beat (seconds); None where there was none yet."""
+    def _marked(self, name: str) -> float | None:
+        """Return when something happened last (monotonic seconds); None where it did not yet."""
         try:
-            return time.monotonic() - (self.folder / "beat").stat().st_mtime_ns / _NANOSECONDS
+            return (self.folder / name).stat().st_mtime_ns / _NANOSECONDS
         except OSError:
             return None
 

@@ -41,6 +41,7 @@ class ChangeStream:
         self._reader = LogReader(settings, start, self._buffer)
         self._idle_since = float("-inf") if settings.warm_up else time.monotonic()
         self._session: ReadSession | None = None
+        self._is_waiting = False  # until transactions are visible
 
     def open(self) -> None:
         """Start to read the log."""
@@ -86,7 +87,9 @@ class ChangeStream:
         end = self._buffer.wait_for_cut(start, limit, timeout)
         if end is None:
             return self._idle_offset(start)
-        if not self._is_visible(self._buffer.xids(start, end), deadline):
+        is_visible = self._is_visible(self._buffer.xids(start, end), deadline)
+        self._report_visibility(is_visible=is_visible)
+        if not is_visible:
             return start
         self._idle_since = time.monotonic()
         return replace(end, last=self._buffer.last_before(end) or start.last).not_before(start.lsn)
@@ -117,6 +120,12 @@ class ChangeStream:
             _LOG.warning("%s; asking again", error)
             self._reader.wait_for_close(max(0.0, min(_RETRY_SECONDS, deadline - time.monotonic())))
             return False
+
+    def _report_visibility(self, *, is_visible: bool) -> None:
+        signals = self._settings.signals
+        if signals is not None and self._is_waiting is is_visible:
+            self._is_waiting = not is_visible
+            signals.set_invisible(waits=self._is_waiting)
 
     def _open_session(self) -> ReadSession:
         """Return a session on the server that the log comes from.

@@ -20,6 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from headrace.cli import terminal
+from headrace.log_fields import log_fields
+from headrace.model import format_lsn
 from headrace.model.units import duration, size
 from headrace.status.board import IndexStatus, StatusBoard, View
 from headrace.status.phases import Phase
@@ -89,10 +91,14 @@ def _building(view: View) -> Iterator[tuple[str, IndexStatus]]:
 
 def _trouble_of(view: View) -> str | None:
     """Return why the run makes no progress; None where it does, or has not started."""
-    reason = view.unready
-    if view.phase is Phase.DEGRADED or (reason is not None and reason.startswith("stalled")):
-        return reason
-    return None
+    return view.unready if view.phase is Phase.DEGRADED or view.stalled is not None else None
+
+
+def _code_of(view: View) -> str | None:
+    """Return the code of the error that keeps the run from making progress."""
+    if view.stalled is not None:
+        return view.stalled.diagnosis.error.code
+    return None if view.failure is None else view.failure.code
 
 
 def progress_of(index: IndexStatus) -> str:
@@ -138,13 +144,9 @@ class Narrator:
     def _run(self) -> None:
         while not self._ending.wait(_LOOK_SECONDS):
             view = self._board.view()
-            for line in self._narration.lines(view, self._clock()):
-                tell = {
-                    "trouble": self._report.warning,
-                    "recovery": self._report.done,
-                    "progress": self._report.info,
-                }[line.kind]
-                tell(line.text)
+            applied = view.positions.applied
+            with log_fields(position=None if applied is None else format_lsn(applied)):
+                self._tell(view)
             for rejection in self._board.sinks.take_rejections():
                 if rejection not in self._refused:  # a document that changes often is refused again each time
                     self._refused[rejection] = None
@@ -153,6 +155,16 @@ class Narrator:
                 del self._refused[next(iter(self._refused))]
             if self._draw and view.phase is not Phase.STOPPED:
                 self._show(view)
+
+    def _tell(self, view: View) -> None:
+        for line in self._narration.lines(view, self._clock()):
+            if line.kind == "trouble":
+                with log_fields(code=_code_of(view)):
+                    self._report.warning(line.text)
+            elif line.kind == "recovery":
+                self._report.done(line.text)
+            else:
+                self._report.info(line.text)
 
     def _show(self, view: View) -> None:
         """Draw the last lines of the terminal again, once the start is over."""

@@ -132,6 +132,8 @@ class SourceConfig(_Model):
     """How far the slot may be behind; as `wal_budget`."""
     on_budget: Literal["warn", "release"] = "warn"
     """What happens beyond the budget: it is told, or the slot is dropped and everything backfilled again."""
+    stalled_after: Annotated[float, Field(ge=20)] = 40.0
+    """After how many seconds without progress the stream has stalled; an idle slot moves every ten."""
     publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace"
 
     @field_validator("connection_url")

@@ -15,12 +15,13 @@ from headrace.model import Lsn
 from headrace.pipeline.continuity import check_continuity
 from headrace.pipeline.project import Project
 from headrace.pipeline.schema_drift import ALTERED, SchemaDriftMonitor
+from headrace.pipeline.stall_monitor import Sighting, StallMonitor
 from headrace.pipeline.wal_budget import SlotReleased, WalBudget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
-from headrace.postgres.server import inspect_server, is_at_work
+from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, PositionRequest, Quarantine
 from headrace.sinks.opensearch.documents import index_sizes
@@ -33,7 +34,6 @@ _REQUEST_SECONDS = 0.5
 _COUNT_SECONDS = 5.0
 _MEASURE_SECONDS = 20.0
 _TIMEOUT_SECONDS = 3.0
-_LONG_BATCH_SECONDS = 10.0
 _HELD_BACK_SECONDS = 10.0
 _ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
@@ -70,6 +70,14 @@ class HealthMonitor:
         self._catalog = catalog
         self._budget = budget
         self._signals = signals
+        self._stall = StallMonitor(
+            board,
+            signals,
+            endpoints.database,
+            key=project.key,
+            sink=project.primary.name,
+            open_client=lambda: short_timeout_client(endpoints),
+        )
         self._client = short_timeout_client(endpoints)
         self._meta = MetaIndex(self._client, project.key)
         self._verifications = Verifications(self._client, project.key)
@@ -89,13 +97,13 @@ class HealthMonitor:
         self._held_since: float | None = None
 
     def __enter__(self) -> Self:
-        self._board.stall.watch(self._signals.seconds_since_beat)
+        self._stall.open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._board.stall.watch(None)
+        self._stall.close()
         self._drop_connection()
         self._client.close()
         self._catalog.close()
@@ -115,7 +123,11 @@ class HealthMonitor:
         cluster = self._try(self._look_at_cluster)
         if server is None or self._slot is None:  # else the last ones stay, so that the lag in seconds grows
             self._board.set_positions(Positions(self._confirmed, self._applied, self._current))
-        if (error := server or cluster) is not None:
+        sighting = Sighting(slot=self._slot, state=self._state, server=server, cluster=cluster)
+        self._stall.pass_on(sighting, self._connection)
+        if self._stall.is_stalled:
+            self._shown = None
+        elif (error := server or cluster) is not None:
             self._show_failure(error)
         else:
             self._show_reader_status()
@@ -187,7 +199,6 @@ class HealthMonitor:
                 self._confirmed = self._current = None
                 raise self._without_slot(self._connection)
             self._confirmed, self._current = self._slot.confirmed_flush, self._slot.current
-            self._look_at_activity()
             self._catalog.look()
             self._budget.check(self._slot, self._board.view().lag_seconds)
         except HeadraceError:
@@ -236,14 +247,6 @@ class HealthMonitor:
                 verified=None if verification is None else verification.text,
                 drift=None if verification is None else verification.drift,
             )
-
-    def _look_at_activity(self) -> None:
-        """Note, while a batch takes long, whether the database is working on it."""
-        since = self._signals.seconds_since_beat()
-        if since is None or since < _LONG_BATCH_SECONDS or self._connection is None:
-            return
-        if is_at_work(self._connection, application_name(self._project.slot)):
-            self._board.stall.worked()
 
     def _count_quarantine(self) -> None:
         if self._quarantine is None or time.monotonic() < self._next_count:

@@ -63,7 +63,12 @@ class RunningPipeline:
         address: str | None = None,
         stopping: Stopping | None = None,
     ) -> None:
-        self.board = StatusBoard(project.specs, secondary=project.secondary, reporter=reporter)
+        self.board = StatusBoard(
+            project.specs,
+            secondary=project.secondary,
+            reporter=reporter,
+            stalled_after=project.deployment.source.stalled_after,
+        )
         self.address: str | None = None
         self._project = project
         self._endpoints = project.resolve()

@@ -37,7 +37,9 @@ SELECT s.slot_name::text, s.plugin::text, s.slot_type, coalesce(s.database::text
        (j.row ->> 'inactive_since')::timestamptz,
        {session_text("s.active_pid")},
        (SELECT extract(epoch FROM r.flush_lag)::float8 FROM pg_stat_replication r WHERE r.pid = s.active_pid),
-       coalesce(a.wait_event = 'WaitForStandbyConfirmation', false)
+       coalesce(a.wait_event = 'WaitForStandbyConfirmation', false),
+       (SELECT (r.sent_lsn - '0/0')::bigint FROM pg_stat_replication r WHERE r.pid = s.active_pid),
+       coalesce(a.state = 'active' AND coalesce(a.wait_event_type, 'IO') = 'IO', false)
 FROM pg_replication_slots s
 CROSS JOIN LATERAL (SELECT to_jsonb(s)) AS j (row)
 LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
@@ -73,6 +75,8 @@ class SlotFacts:
             server measures it; None without a recent measurement.
         awaits_standbys: whether the server sends nothing now because standbys have not received it
             (synchronized_standby_slots, 17 and later).
+        sent: up to where the walsender has decoded the log (bytes); None without one.
+        decodes: whether the walsender works right now, and waits for nothing but the disk.
     """
 
     name: str
@@ -94,6 +98,8 @@ class SlotFacts:
     reader: str | None = None
     reader_lag: float | None = None
     awaits_standbys: bool = False
+    sent: Lsn | None = None
+    decodes: bool = False
 
     @property
     def lag(self) -> int:

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Self
 
 from headrace.errors import HeadraceError, Kind
+from headrace.model.stage import Stage
 
 _PAUSE = 0.5
 _LONGEST_TEXT = 1_000
@@ -53,6 +54,7 @@ class ActivityReport:
         lasts: seconds; a writer that reports nothing for longer has ended.
         failure: kind (a name of `Kind`), cause and remedy of what it waits for; empty where it waits for
             nothing.
+        accepted: requests that were accepted, since the writer began.
     """
 
     run: str
@@ -63,6 +65,7 @@ class ActivityReport:
     retries: int
     lasts: float
     failure: tuple[str, str, str] | tuple[()] = ()
+    accepted: int = 0
 
     def to_bytes(self) -> bytes:
         """Encode as a datagram."""
@@ -110,6 +113,44 @@ class RejectionsReport:
         return cls(found["run"], found["sink"], tuple(map(str, found["lines"])))
 
 
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """The stage that a worker's task has come to; empty when the task is done.
+
+    Attributes:
+        run, sink: as `ReportTo`.
+        worker: host and pid of the process.
+        stage: a value of `Stage`.
+    """
+
+    run: str
+    sink: str
+    worker: str
+    stage: str
+
+    def to_bytes(self) -> bytes:
+        """Encode as a datagram."""
+        return json.dumps(asdict(self), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Decode a datagram of `to_bytes`.
+
+        Raises:
+            ValueError, TypeError: something else sent it.
+        """
+        return cls(**json.loads(data))
+
+
+def report_stage(to: ReportTo | None, stage: Stage | None) -> None:
+    """Report the stage that this process's task has come to, None at its end; does nothing without `to`."""
+    if to is None:
+        return
+    report = StageReport(to.run, to.sink, f"{socket.gethostname()}:{os.getpid()}", stage or "")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port, contextlib.suppress(OSError):
+        port.sendto(report.to_bytes(), (to.host, to.port))
+
+
 def report_rejections(to: ReportTo | None, lines: Sequence[str]) -> None:
     """Report documents that the run continues without; does nothing without `to`."""
     if to is None or not lines:
@@ -143,6 +184,7 @@ class Activity:
         self._in_flight = 0
         self._failure: tuple[str, str, str] | tuple[()] = ()
         self._next = 0.0
+        self._accepted = 0
         self.retries = 0
 
     @contextlib.contextmanager
@@ -158,8 +200,10 @@ class Activity:
         """Note that a request was accepted; the next one may have `bulk_bytes`."""
         with self._lock:
             self._bulk_bytes = bulk_bytes
+            self._accepted += 1
             healed, self._failure = bool(self._failure), ()
-        self._tell(now=healed)
+            is_idle = not self._in_flight  # without this report it would look as if it waited for an answer
+        self._tell(now=healed or is_idle)
 
     def refused(self, error: HeadraceError, bulk_bytes: int) -> None:
         """Note that a request was refused; it, or its documents assembled again, will be sent again."""
@@ -196,6 +240,7 @@ class Activity:
                 self.retries,
                 self._lasts,
                 self._failure,
+                self._accepted,
             )
             with contextlib.suppress(OSError):  # nobody listens, or no network: nothing depends on it
                 self._socket.sendto(report.to_bytes(), (to.host, to.port))

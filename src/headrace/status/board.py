@@ -20,9 +20,10 @@ from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
 from headrace.reporter import Reporter, SilentReporter
 from headrace.status.phases import Event, Phase, State
-from headrace.status.progress import LagSamples, Stall, bytes_behind, describe_stall
+from headrace.status.progress import LagSamples, bytes_behind
 from headrace.status.sinks import SinkActivity, SinkReports, first_error
 from headrace.status.stages import NO_STAGES, Stages
+from headrace.status.stall import STALLED_SECONDS, StallDetector, Stalled
 
 
 class IndexPhase(enum.StrEnum):
@@ -163,6 +164,7 @@ class View:
     stages: Stages = NO_STAGES
     last_advance: float | None = None
     """When the applied position advanced last (Unix time); None where it has not yet."""
+    stalled: Stalled | None = None
 
 
 @dataclass(slots=True)
@@ -195,13 +197,14 @@ class StatusBoard:
         indexes: the names of the indexes that must be backfilled before the run is ready.
         secondary: the names of the secondary sinks; they do not decide whether the run is ready.
         reporter: gets messages about what happens.
+        stalled_after: the seconds without progress that are a stall.
         clock: monotonic seconds.
         wall: Unix time in seconds.
 
     Attributes:
         report: the reporter.
         sinks: the reports of the writers; one that waits for its cluster makes the run degraded.
-        stall: signs of progress; a stream without any is not ready.
+        stall: detects that the stream stands still; it is not ready then.
     """
 
     def __init__(
@@ -210,6 +213,7 @@ class StatusBoard:
         *,
         secondary: Iterable[str] = (),
         reporter: Reporter | None = None,
+        stalled_after: float = STALLED_SECONDS,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -219,7 +223,7 @@ class StatusBoard:
         self._wall = wall
         self._started = wall()
         self.sinks = SinkReports(clock)
-        self.stall = Stall(clock)
+        self.stall = StallDetector(clock, stalled_after)
         self._content = _Content(
             indexes={name: IndexStatus(name) for name in indexes},
             secondary={name: SecondaryStatus() for name in secondary},
@@ -351,15 +355,14 @@ class StatusBoard:
         """Return the whole board at one moment."""
         sinks = self.sinks.view()
         waiting = first_error(sink for sink in sinks if sink.name not in self._content.secondary)
-        stalled_seconds = self.stall.seconds(self.sinks.last)
+        stalled = self.stall.view(self.sinks.last)
         with self._lock:
             content = self._content
             confirmed = content.positions.confirmed
             state = content.state if waiting is None else content.state.after(Event.FAILED)
             return View(
                 phase=state.phase,
-                unready=_why_unready(content, state.phase, waiting)
-                or (None if stalled_seconds is None else describe_stall(stalled_seconds)),
+                unready=_why_unready(content, state.phase, waiting, stalled),
                 started=self._started,
                 indexes=tuple(content.indexes.values()),
                 counts=content.counts,
@@ -377,6 +380,7 @@ class StatusBoard:
                 tables=content.tables,
                 stages=content.stages,
                 last_advance=content.last_advance,
+                stalled=stalled,
             )
 
     def _failure(self, phase: Phase, waiting: HeadraceError | None) -> LastError | None:
@@ -440,7 +444,11 @@ def _sink(activity: SinkActivity) -> dict[str, Any]:
     }
 
 
-def _why_unready(content: _Content, phase: Phase, waiting: HeadraceError | None) -> str | None:
+def _why_unready(
+    content: _Content, phase: Phase, waiting: HeadraceError | None, stalled: Stalled | None
+) -> str | None:
+    if stalled is not None:
+        return f"stalled: {stalled.diagnosis.error}"
     if phase is Phase.DEGRADED and waiting is not None:
         return f"degraded: {waiting}"
     if phase is Phase.DEGRADED and content.last_error is not None:

@@ -11,10 +11,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headrace.model.stage import Stage
 from headrace.status.board import IndexPhase, IndexStatus, StatusBoard, View
 from headrace.status.phases import Phase
 from headrace.status.sinks import SinkActivity
 from headrace.status.stages import LATENCY_STAGES, Histogram, Stages
+from headrace.status.stall import Stalled
 
 
 def registry(board: StatusBoard) -> CollectorRegistry:
@@ -38,6 +40,7 @@ class BoardCollector(Collector):
         yield from _positions(view)
         yield from _slot(view)
         yield _latency(view.stages)
+        yield _stalled(view.stalled)
         yield from _indexes(view.indexes)
         yield from _sinks(view.sinks)
         yield from _secondary(view)
@@ -114,6 +117,20 @@ def _slot(view: View) -> Iterator[Metric]:
         "Log that may still be written before the slot can be lost; absent without a limit.",
         None if slot is None else slot.safe_wal_size,
     )
+
+
+def _stalled(stalled: Stalled | None) -> Metric:
+    family = GaugeMetricFamily(
+        "headrace_stalled",
+        "1 for the stage at which the stream stands still, with the likely cause; else 0 (none).",
+        labels=["stage", "cause"],
+    )
+    diagnosis = None if stalled is None else stalled.diagnosis
+    for stage in (*Stage, None):
+        is_still = diagnosis is not None and diagnosis.stage is stage
+        cause = diagnosis.cause.value if diagnosis is not None and is_still else "none"
+        family.add_metric([stage or "unknown", cause], float(is_still))
+    return family
 
 
 def _latency(stages: Stages) -> Metric:

@@ -18,7 +18,8 @@ from types import TracebackType
 from typing import Self
 
 from headrace.errors import HeadraceError
-from headrace.sinks.activity import ActivityReport, RejectionsReport, ReportTo
+from headrace.model.stage import Stage
+from headrace.sinks.activity import ActivityReport, RejectionsReport, ReportTo, StageReport
 
 SHOWN_AFTER_SECONDS = 1.0
 """A failure that ends within this time is normal for a busy cluster, and not shown."""
@@ -45,6 +46,21 @@ class SinkActivity:
     error: HeadraceError | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class TaskActivity:
+    """What a task of a worker does.
+
+    Attributes:
+        worker: host and pid of the process.
+        stage: the stage that the task has come to.
+        heard: when it reported last (the clock's seconds).
+    """
+
+    worker: str
+    stage: Stage
+    heard: float
+
+
 @dataclass(slots=True)
 class _LastReport:
     report: ActivityReport
@@ -66,17 +82,38 @@ class SinkReports:
     _last_reports: dict[tuple[str, str], _LastReport] = field(default_factory=dict)
     _retries_of_ended: dict[str, int] = field(default_factory=dict)
     last: float = float("-inf")
-    """When any writer reported last."""
+    """When any writer or task reported progress last."""
+    _tasks: dict[tuple[str, str], TaskActivity] = field(default_factory=dict)
     _rejections: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_REJECTIONS))
 
     def take(self, report: ActivityReport) -> None:
         """Note a writer's report."""
         with self._lock:
             key, now = (report.sink, report.writer), self.clock()
-            self.last = now
             before = self._last_reports.get(key)
+            if report.accepted > (0 if before is None else before.report.accepted):
+                self.last = now
             goes_on = before is not None and before.report.failure
             self._last_reports[key] = _LastReport(report, now, before.since if before and goes_on else now)
+
+    def take_stage(self, report: StageReport) -> None:
+        """Note the stage of a task."""
+        with self._lock:
+            key, self.last = (report.sink, report.worker), self.clock()
+            self._tasks.pop(key, None)
+            if report.stage:
+                self._tasks[key] = TaskActivity(report.worker, Stage(report.stage), self.last)
+
+    def forget_tasks(self) -> None:
+        """Forget the tasks of a query that has ended: a process that was killed reports no end."""
+        with self._lock:
+            self._tasks.clear()
+
+    def oldest_task(self, sink: str) -> TaskActivity | None:
+        """Return the task of a sink that has been silent for the longest time; None without any."""
+        with self._lock:
+            tasks = [task for (name, _), task in self._tasks.items() if name == sink]
+            return min(tasks, key=lambda task: task.heard, default=None)
 
     def rejected(self, rejections: RejectionsReport) -> None:
         """Note documents that a sink refuses; the oldest are dropped where nothing takes them."""
@@ -156,13 +193,15 @@ class ReportsPort:
                 continue
             if isinstance(report, RejectionsReport):
                 self._reports.rejected(report)
+            elif isinstance(report, StageReport):
+                self._reports.take_stage(report)
             else:
                 self._reports.take(report)
 
 
-def _parse_datagram(data: bytes) -> ActivityReport | RejectionsReport | None:
+def _parse_datagram(data: bytes) -> ActivityReport | RejectionsReport | StageReport | None:
     """Parse a datagram; None where it is no report."""
-    for kind in (ActivityReport, RejectionsReport):
+    for kind in (ActivityReport, RejectionsReport, StageReport):
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
             return kind.from_bytes(data)
     return None

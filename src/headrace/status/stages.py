@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 
+from headrace.model.stage import Stage
+
 LATENCY_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 """Upper bounds (seconds): from a single change on an idle machine to a batch that waits for a cluster."""
 
-LATENCY_STAGES = ("capture", "resolve", "assemble", "write", "total")
+LATENCY_STAGES = (Stage.CAPTURE, Stage.RESOLVE, Stage.ASSEMBLE, Stage.WRITE, "total")
 """The stages whose latency is measured.
 
 `total` is from the commit to durable documents, by the clocks of the server and of the workers.

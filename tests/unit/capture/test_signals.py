@@ -39,6 +39,25 @@ def test_nothing_is_confirmed_without_a_limit(tmp_path: Path) -> None:
     assert signals.confirm_limit() == 0x1_0000_0000
 
 
+def test_a_batch_is_planned_until_the_next_one_is_asked_for(tmp_path: Path) -> None:
+    signals = SignalFiles(tmp_path)
+    assert not signals.is_planned()
+    signals.beat()
+    assert not signals.is_planned()
+    signals.mark_planned()
+    assert signals.is_planned()
+    time.sleep(0.01)
+    signals.beat()
+    assert not signals.is_planned()
+
+
+def test_what_waits_to_be_visible_is_told_until_it_is(tmp_path: Path) -> None:
+    signals = SignalFiles(tmp_path)
+    for waits in (False, True, True, False):
+        signals.set_invisible(waits=waits)
+        assert signals.is_invisible() is waits
+
+
 def test_a_source_that_is_asked_again_beats_again(tmp_path: Path) -> None:
     signals = SignalFiles(tmp_path)
     assert signals.seconds_since_beat() is None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.activity import ActivityReport
+from headrace.model.stage import Stage
+from headrace.sinks.activity import ActivityReport, StageReport
 from headrace.status import Event, IndexPhase, StatusBoard
 from headrace.status.metrics import registry
-from headrace.status.sinks import SinkActivity
+from headrace.status.sinks import SinkActivity, TaskActivity
 
 BUSY = ("SINK_BUSY", "the cluster is full", "Look at its disk")
 
@@ -67,6 +68,25 @@ def test_a_writer_that_waits_makes_the_run_degraded_with_its_reason() -> None:
     assert registry(board).get_sample_value("headrace_sink_waiting", {"sink": "main"}) == 1
     board.sinks.take(report())
     assert board.ready
+
+
+def test_the_task_that_is_silent_for_the_longest_time_is_known() -> None:
+    clock = Clock()
+    board = StatusBoard(clock=clock)
+
+    def tell(worker: str, stage: str, sink: str = "main") -> None:
+        clock.now += 1
+        board.sinks.take_stage(StageReport("run", sink, worker, stage))
+
+    tell("host:1", "resolve", sink="other")
+    assert board.sinks.oldest_task("main") is None
+    tell("host:1", "resolve")
+    tell("host:2", "resolve")
+    tell("host:1", "assemble")
+    assert board.sinks.oldest_task("main") == TaskActivity("host:2", Stage.RESOLVE, 3.0)
+    assert board.sinks.last == 4.0, "a stage that ends is progress"
+    tell("host:2", "")
+    assert board.sinks.oldest_task("main") == TaskActivity("host:1", Stage.ASSEMBLE, 4.0)
 
 
 def test_a_run_that_has_stopped_is_not_degraded() -> None:

@@ -250,6 +250,7 @@ class DocumentsReader(DataSourceStreamReader):
         tasks = plan_tasks(batches, behind.lsn, behind.version, self._settings.max_tasks)
         if batches:
             reach("planned")
+        self._settings.signals.mark_planned()
         return [DocumentsPartition(stream, task.position, task.version, task.share, plan) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

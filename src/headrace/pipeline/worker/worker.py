@@ -15,6 +15,7 @@ from headrace.assembly import Assembler, Refuse
 from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName
 from headrace.model.failpoints import reach
+from headrace.model.stage import Stage
 from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, IndexKeys, group_keys, halves
 from headrace.pipeline.worker.delivery import Delivery, SinkConnection, limit_rate
 from headrace.pipeline.worker.failure_policy import UNAVAILABLE, FailurePolicy, WaitForSink
@@ -23,6 +24,7 @@ from headrace.pipeline.worker.task import Task
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
+from headrace.sinks.activity import ReportTo, report_stage
 from headrace.sinks.base import Rejection, WriteResult
 from headrace.sinks.opensearch import Client, DeferredKeys, KeyBatch
 from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
@@ -30,6 +32,7 @@ from headrace.snapshot import are_rewritten, check_filenode, files_of, read_file
 
 BATCHES_AT_ONCE = 10
 """Key batches that a task reads, writes and deletes together, at most."""
+_REPORT_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -111,6 +114,7 @@ class Worker:
         state = self._sink.state
         self._deferred = DeferredKeys(state, work.plan.key)
         self._times = StageTimes()
+        self._reports: ReportTo | None = None  # where a task of the stream reports its stage
         self._policy = WaitForSink(self._deferred) if open_policy is None else open_policy(state)
 
     def close(self) -> None:
@@ -142,11 +146,21 @@ class Worker:
         if not task.rows.num_rows:
             self._warm_up()
             return WrittenBatch(task.position, 0)
+        self._reports = self._work.plan.writer.report
+        try:
+            return self._apply(task)
+        finally:
+            report_stage(self._reports, None)
+            self._reports = None
+
+    def _apply(self, task: Task) -> WrittenBatch:
+        report_stage(self._reports, Stage.RESOLVE)
         self._times, began, is_first = StageTimes(), time.perf_counter(), task.share.number == 0
         result, deferral = WriteResult(), self._collect_keys(task)
         if is_first:
             self._times.resolve_seconds = time.perf_counter() - began
             self._times.tables = task.count_by_table()
+        report_stage(self._reports, Stage.ASSEMBLE)
         for index_keys in deferral.keys_to_write(self._work.plan.served):
             self._times.resolved += sum(len(keys) for keys in index_keys.values())
             result += self._write(index_keys, task.version)
@@ -429,7 +443,17 @@ class Worker:
                 )
             )
             with self._times.writing():
-                return self._sink.delivery.write(self._times.assembling(operations), version, unreadable)
+                reported = self._reporting(self._times.assembling(operations))
+                return self._sink.delivery.write(reported, version, unreadable)
+
+    def _reporting(self, operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
+        """Yield the operations; report from time to time that they still come."""
+        next_report = time.monotonic() + _REPORT_SECONDS
+        for operation in operations:
+            if time.monotonic() >= next_report:
+                report_stage(self._reports, Stage.ASSEMBLE)
+                next_report = time.monotonic() + _REPORT_SECONDS
+            yield operation
 
     def _refuse_into(self, index: str, unreadable: list[Rejection]) -> Refuse | None:
         """Return what collects an index's unreadable documents; None where the index's policy is to stop."""

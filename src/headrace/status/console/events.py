@@ -54,8 +54,8 @@ def _between(before: View, view: View) -> Iterator[tuple[str, Tone]]:
 
 
 def is_stalled(view: View) -> bool:
-    """Whether the stream makes no progress although nothing fails."""
-    return view.unready is not None and view.unready.startswith("stalled")
+    """Whether the stream stands still."""
+    return view.stalled is not None
 
 
 def _phase(before: View, view: View) -> Iterator[tuple[str, Tone]]:

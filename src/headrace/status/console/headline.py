@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headrace.model.units import duration
 from headrace.postgres.slot import SlotFacts
 from headrace.status.board import IndexPhase, LastError, View
-from headrace.status.console.events import Tone, is_stalled
+from headrace.status.console.events import Tone
 from headrace.status.console.formats import age_text, documents_text, moment_text
 from headrace.status.console.history import History
 from headrace.status.phases import Phase
@@ -73,11 +73,11 @@ def _trouble(view: View) -> _State | None:
         return "stopped", "plain", "it was stopped on request", _START_AGAIN, ""
     if view.phase is Phase.STOPPED and failure is not None:
         return "stopped", "bad", failure.cause or failure.text, failure.remedy or _START_AGAIN, failure.code
+    if view.stalled is not None:
+        error = view.stalled.diagnosis.error
+        return "stalled", "bad", error.cause, error.remedy, error.code
     if view.phase is Phase.DEGRADED:
         return "degraded", "bad", *_of_failure(failure)
-    if is_stalled(view) and view.unready is not None:
-        why, _, remedy = view.unready.removeprefix("stalled: ").partition("; ")
-        return "stalled", "bad", why, remedy, ""
     return None
 
 

@@ -38,7 +38,7 @@ _HARDLY_BEHIND = 1_000_000  # bytes: an estimate for less would only flicker
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageRow:
     """One stage on the way of a change."""
 
     name: str
@@ -114,8 +114,8 @@ class Page:
     slot_name: str
     headline: Headline
     notices: tuple[Notice, ...]
-    way: tuple[Stage, ...]
-    sinks: tuple[Stage, ...]
+    way: tuple[StageRow, ...]
+    sinks: tuple[StageRow, ...]
     lag: tuple[Figure, ...]
     slot: tuple[Figure, ...]
     indexes: tuple[IndexRow, ...]
@@ -153,13 +153,13 @@ def make_page(view: View, history: History, now: float) -> Page:
 # The way of a change.
 
 
-def _way(view: View, rates: Rates) -> Iterator[Stage]:
+def _way(view: View, rates: Rates) -> Iterator[StageRow]:
     stages = view.stages
     has_stages = stages.batches > 0
     for key, name, says, unit in _STAGES:
         rate = rates.stages.get(key) if has_stages else rates.changes if key == "captured" else None
         spent = rates.batch_seconds.get(key)
-        yield Stage(
+        yield StageRow(
             name,
             says,
             rate_text(rate),
@@ -177,13 +177,13 @@ _STAGES = (
 )
 
 
-def _sinks(view: View, rates: Rates) -> Iterator[Stage]:
+def _sinks(view: View, rates: Rates) -> Iterator[StageRow]:
     primary = [activity for activity in view.sinks if activity.name not in view.secondary]
     for activity in primary:
         tone = "bad" if activity.error is not None else "good"
         says = "waits" if activity.error is not None else "takes documents"
         written = rates.stages.get("written") if view.stages.batches else None
-        yield Stage(
+        yield StageRow(
             activity.name, says, rate_text(written), "documents/s", "", tone, tuple(_activity(activity))
         )
     reported = {activity.name: activity for activity in view.sinks}
@@ -191,10 +191,10 @@ def _sinks(view: View, rates: Rates) -> Iterator[Stage]:
         yield _secondary(name, sink, reported.get(name))
 
 
-def _secondary(name: str, sink: SecondaryStatus, activity: SinkActivity | None) -> Stage:
+def _secondary(name: str, sink: SecondaryStatus, activity: SinkActivity | None) -> StageRow:
     tone = {"away": "bad", "live": "good"}.get(sink.phase, "busy")
     notes = [f"lacks {documents_text(sink.deferred)}"] if sink.deferred else []
-    return Stage(
+    return StageRow(
         name, sink.phase, "", "", "", tone, (*notes, *(() if activity is None else _activity(activity)))
     )
 

@@ -93,11 +93,12 @@ def test_the_headline_is_the_state_its_reason_and_what_to_do(
 
 def test_a_stall_is_a_state_with_its_own_advice() -> None:
     board = board_in("live")
-    board.sinks.last = float("-inf")
     board.stall.watch(lambda: 100.0)
+    board.stall.limit = -1.0
     headline = page(board).headline
     assert headline.word == "stalled"
-    assert headline.why.startswith("for ")
+    assert headline.code == "HEADRACE_STALLED"
+    assert headline.why.startswith("the stream stands still")
     assert "pg_stat_activity" in headline.remedy
 
 
