@@ -148,6 +148,8 @@ class View:
     started: float
     indexes: tuple[IndexStatus, ...]
     counts: Counts
+    counts_known: bool
+    """Whether the totals were read: they go on where the run before has ended."""
     errors: dict[str, int]
     positions: Positions
     lag_bytes: int | None
@@ -172,6 +174,7 @@ class _Content:
     state: State = field(default_factory=State)
     indexes: dict[str, IndexStatus] = field(default_factory=dict)
     counts: Counts = Counts()
+    counts_known: bool = False
     errors: dict[Kind, int] = field(default_factory=dict)
     positions: Positions = Positions()
     samples: LagSamples = field(default_factory=LagSamples)
@@ -284,6 +287,7 @@ class StatusBoard:
     def set_counts(self, counts: Counts) -> None:
         """Set the totals; a smaller number than before is ignored."""
         with self._lock:
+            self._content.counts_known = True
             before, now = asdict(self._content.counts), asdict(counts)
             self._content.counts = Counts(**{name: max(before[name], now[name]) for name in now})
 
@@ -366,6 +370,7 @@ class StatusBoard:
                 started=self._started,
                 indexes=tuple(content.indexes.values()),
                 counts=content.counts,
+                counts_known=content.counts_known,
                 errors={f"HEADRACE_{kind.value}": count for kind, count in content.errors.items()},
                 positions=content.positions,
                 lag_bytes=bytes_behind(confirmed, content.positions.current),

@@ -65,13 +65,19 @@ def _state(view: View) -> Iterator[Metric]:
 
 def _counters(view: View) -> Iterator[Metric]:
     counts = view.counts
-    yield CounterMetricFamily("headrace_changes", "Changed rows captured from the log.", counts.changes)
-    yield CounterMetricFamily("headrace_upserts", "Documents written while following.", counts.upserts)
-    yield CounterMetricFamily("headrace_deletes", "Documents deleted while following.", counts.deletes)
-    yield CounterMetricFamily("headrace_batches", "Batches whose documents are durable.", counts.batches)
-    yield CounterMetricFamily(
-        "headrace_rejected_documents", "Documents that a sink refused for good.", counts.rejected
-    )
+    totals = {
+        "headrace_changes": ("Changed rows captured from the log.", counts.changes),
+        "headrace_upserts": ("Documents written while following.", counts.upserts),
+        "headrace_deletes": ("Documents deleted while following.", counts.deletes),
+        "headrace_batches": ("Batches whose documents are durable.", counts.batches),
+        "headrace_rejected_documents": ("Documents that a sink refused for good.", counts.rejected),
+    }
+    for name, (documentation, count) in totals.items():
+        # They go on where the run before has ended: a 0 until they are read would look like an increase.
+        family = CounterMetricFamily(name, documentation)
+        if view.counts_known:
+            family.add_metric([], count)
+        yield family
     yield CounterMetricFamily(
         "headrace_gaps", "Gaps in the log that were found while on_gap = reseed.", view.gaps
     )

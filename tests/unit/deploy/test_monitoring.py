@@ -14,7 +14,7 @@ from prometheus_client import generate_latest
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.activity import ActivityReport
 from headrace.status import IndexPhase, StatusBoard
-from headrace.status.board import Positions
+from headrace.status.board import Counts, Positions
 from headrace.status.metrics import registry
 from support.console_states import SLOT
 
@@ -33,6 +33,7 @@ def exposed() -> str:
     board.set_positions(Positions(confirmed=1, applied=1, current=3))
     board.set_positions(Positions(confirmed=1, applied=2, current=3))
     board.slot_seen(SLOT)
+    board.set_counts(Counts())
     board.record_error(HeadraceError(Kind.INTERNAL, "no"))
     board.secondary("copy", deferred=1)
     board.sinks.take(
