@@ -303,7 +303,7 @@ def quarantine(
     from headrace.cli import quarantine as documents
 
     if action is QuarantineAction.RETRY:
-        return documents.retry_quarantined(context, index, document)
+        return documents.rebuild_quarantined(context, index, document)
     if action is QuarantineAction.DROP:
         return documents.drop_quarantined(context, index, document)
     documents.show_quarantine(context, index, document)

@@ -21,12 +21,20 @@ from headrace.pipeline.applied_position import AppliedPosition, parse_position, 
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.generation_states import request_generation, wait_until_served
 from headrace.pipeline.project import Project
+from headrace.pipeline.quarantined_documents import (
+    RetriedDocuments,
+    forget_quarantined,
+    list_quarantined,
+    retry_quarantined,
+)
 from headrace.pipeline.run import PipelineRun, RunOptions
+from headrace.pipeline.run_orders import LogLevelName, pause, resume, set_log_level
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
+from headrace.sinks.opensearch import Quarantined
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.status.sinks import ReportsPort
@@ -221,6 +229,55 @@ class RunningPipeline:
             HeadraceError: USAGE for an unknown index; an error of either server.
         """
         return verify(self._project, index, VerifyOptions(repair, percent), self._reporter)
+
+    def quarantined(self, index: str | None = None, document: str | None = None) -> list[Quarantined]:
+        """Return the documents in quarantine, oldest first: all, those of an index, or the one with this id.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        """
+        return list_quarantined(self._endpoints, self._project.key, index, document)
+
+    def retry_quarantined(self, index: str | None = None, document: str | None = None) -> RetriedDocuments:
+        """Build quarantined documents again; those that are accepted leave the quarantine.
+
+        Raises:
+            HeadraceError: SCHEMA_CHANGED; an error of either server.
+        """
+        return retry_quarantined(self._project, self._endpoints, index, document)
+
+    def drop_quarantined(self, index: str | None = None, document: str | None = None) -> list[Quarantined]:
+        """Forget documents in quarantine until they change again; return those that are forgotten.
+
+        Raises:
+            HeadraceError: as for `quarantined`.
+        """
+        entries = self.quarantined(index, document)
+        forget_quarantined(self._endpoints, self._project.key, entries)
+        return entries
+
+    def pause(self, by: str = "this program") -> None:
+        """Plan no further batch until `resume`; the batch that runs is finished.
+
+        It takes effect within a second. Changes wait in the log, which the slot retains. The pause lasts
+        through retries and ends with this run.
+
+        Args:
+            by: who pauses, for the log and `/status`.
+        """
+        pause(self.board, by)
+
+    def resume(self, by: str = "this program") -> None:
+        """Plan batches again."""
+        resume(self.board, by)
+
+    def set_log_level(self, level: LogLevelName, by: str = "this program") -> None:
+        """Log messages of this process from `level` on.
+
+        Raises:
+            HeadraceError: USAGE for an unknown level.
+        """
+        set_log_level(self.board, level, by)
 
     def _applied(self) -> AppliedPosition:
         return AppliedPosition(self._endpoints, self._project.key)
