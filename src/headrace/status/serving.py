@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import uvicorn
-from starlette.applications import Starlette
+from starlette.types import ASGIApp
 
 from headrace.errors import HeadraceError, Kind
 from headrace.status.connections import BoundedConnection
@@ -43,7 +43,7 @@ class HttpServer:
     """
 
     def __init__(
-        self, application: Starlette, address: str, name: str, certificate: Certificate | None = None
+        self, application: ASGIApp, address: str, name: str, certificate: Certificate | None = None
     ) -> None:
         self._family, self._host, self._port = _parse(address)
         self._name = name
@@ -56,6 +56,7 @@ class HttpServer:
             log_config=None,
             log_level="critical",
             access_log=False,
+            proxy_headers=False,  # else a client could say that it is another one
             server_header=False,
             timeout_graceful_shutdown=1,
             ssl_certfile=None if certificate is None else certificate.certificate_file,
