@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import asdict
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
+from headrace.cli.control_client import quarantine_path
 from headrace.model import format_lsn
 from headrace.pipeline.quarantined_documents import (
+    RetriedDocuments,
     by_index,
+    entry_data,
+    entry_of,
     forget_quarantined,
     list_quarantined,
     retry_quarantined,
@@ -21,11 +25,11 @@ def show_quarantine(context: CommandContext, index: str | None, id_: str | None)
     """Print every document in quarantine, or those of an index, or one; oldest first.
 
     Raises:
-        HeadraceError: CONFIG, SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        HeadraceError: CONFIG, SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION; as for `ControlClient.ask`.
     """
-    entries = list_quarantined(*context.open_endpoints(), index, id_)
+    entries = _entries(context, index, id_)
     if context.as_json:
-        terminal.data([asdict(entry) | {"position": format_lsn(entry.position)} for entry in entries])
+        terminal.data([entry_data(entry) for entry in entries])
     elif entries:
         rows = [
             (entry.index, entry.id, entry.at, format_lsn(entry.position), entry.reason) for entry in entries
@@ -41,14 +45,18 @@ def drop_quarantined(context: CommandContext, index: str | None, id_: str | None
     Raises:
         HeadraceError: as for `show_quarantine`; USAGE where the question cannot be answered.
     """
-    place = context.open_endpoints()
-    entries = list_quarantined(*place, index, id_)
+    entries = _entries(context, index, id_)
     if not entries:
         terminal.say("nothing is in quarantine")
         return True
     if not terminal.agreed(f"Forget {_count(entries)} until they change again?", yes=context.yes):
         return False
-    forget_quarantined(*place, entries)
+    client = context.open_control()
+    if client is None:
+        forget_quarantined(*context.open_endpoints(), entries)
+    else:
+        dropped = client.ask("POST", quarantine_path(index, "drop"), {"id": id_})["dropped"]
+        entries = [entry_of(entry) for entry in dropped]
     terminal.done(f"forgotten: {_count(entries)}")
     return True
 
@@ -57,10 +65,9 @@ def rebuild_quarantined(context: CommandContext, index: str | None, id_: str | N
     """Build quarantined documents again, beside the running stream; return whether all are accepted now.
 
     Raises:
-        HeadraceError: CONFIG, SCHEMA; as for `retry_quarantined`.
+        HeadraceError: CONFIG, SCHEMA; as for `retry_quarantined` and `ControlClient.follow`.
     """
-    project = context.open_project()
-    retried = retry_quarantined(project, project.resolve(), index, id_)
+    retried = _retry(context, index, id_)
     if not retried.found:
         terminal.say("nothing is in quarantine")
         return True
@@ -68,6 +75,22 @@ def rebuild_quarantined(context: CommandContext, index: str | None, id_: str | N
     for entry in retried.left:
         terminal.warn(f"{entry.index} {entry.id}: {entry.reason}")
     return not retried.left
+
+
+def _entries(context: CommandContext, index: str | None, id_: str | None) -> list[Quarantined]:
+    client = context.open_control()
+    if client is None:
+        return list_quarantined(*context.open_endpoints(), index, id_)
+    return [entry_of(entry) for entry in client.ask("GET", quarantine_path(index, id_=id_))]
+
+
+def _retry(context: CommandContext, index: str | None, id_: str | None) -> RetriedDocuments:
+    client = context.open_control()
+    if client is None:
+        project = context.open_project()
+        return retry_quarantined(project, project.resolve(), index, id_)
+    result = client.follow(client.order(quarantine_path(index, "retry"), {"id": id_}), math.inf)
+    return RetriedDocuments(result["found"], [entry_of(entry) for entry in result["left"]])
 
 
 def _count(all_entries: Sequence[Quarantined]) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -16,15 +15,14 @@ from starlette.routing import Route
 
 from headrace.config.control import Scope
 from headrace.errors import HeadraceError, Kind, retrying
-from headrace.model import format_lsn
 from headrace.pipeline.control.bodies import LogLevelBody, NoOptions, QuarantineBody, VerifyBody, read_body
 from headrace.pipeline.control.orders import Order, Orders, new_order
 from headrace.pipeline.control.refusal import NO_STORE, Refusal, refusal_of, refuse
 from headrace.pipeline.generation_states import GenerationRequest
+from headrace.pipeline.quarantined_documents import entry_data
 from headrace.pipeline.verification.report import as_data
 from headrace.pipeline.verification.verify import VerifyOptions
 from headrace.reporter import SilentReporter
-from headrace.sinks.opensearch import Quarantined
 from headrace.sinks.opensearch.control_requests import RequestKind
 from headrace.status.board import StatusBoard
 
@@ -121,7 +119,7 @@ class ControlPages:
     async def _list_quarantine(self, request: Request) -> Response:
         index, document = request.path_params.get("index"), request.query_params.get("id")
         entries = await run_in_threadpool(self._running.quarantined, index, document)
-        return _json([_entry(entry) for entry in entries])
+        return _json([entry_data(entry) for entry in entries])
 
     # Orders that are done at once.
 
@@ -147,7 +145,7 @@ class ControlPages:
         index, body = request.path_params.get("index"), await read_body(request, QuarantineBody)
         dropped = await run_in_threadpool(self._running.drop_quarantined, index, body.id)
         self._log(request, f"drop {len(dropped)} documents{_of(index)} from quarantine")
-        return _json({"dropped": [_entry(entry) for entry in dropped]})
+        return _json({"dropped": [entry_data(entry) for entry in dropped]})
 
     # Orders that take a while.
 
@@ -185,7 +183,7 @@ class ControlPages:
 
         def retry(_: None) -> Any:
             retried = running.retry_quarantined(index, body.id)
-            return {"found": retried.found, "left": [_entry(entry) for entry in retried.left]}
+            return {"found": retried.found, "left": [entry_data(entry) for entry in retried.left]}
 
         return await self._start(
             new_order("quarantine_retry", index, _who(request), _client(request)), lambda: None, retry
@@ -266,10 +264,6 @@ def _refusal_of_routing(error: HTTPException) -> Refusal:
 def _refused(board: StatusBoard, order: str, refusal: Refusal) -> Response:
     board.control.count_request(order, refusal.outcome)
     return refusal.response()
-
-
-def _entry(entry: Quarantined) -> dict[str, Any]:
-    return asdict(entry) | {"position": format_lsn(entry.position)}
 
 
 def _of(index: str | None) -> str:

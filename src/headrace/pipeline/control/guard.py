@@ -68,7 +68,7 @@ def allows_host(given: str, address: str, allowed: Collection[str]) -> bool:
 def is_loopback(address: str) -> bool:
     """Whether `HOST:PORT` is reached from this machine alone."""
     host = address.rpartition(":")[0].lower()
-    return host.startswith("127.") or host in _LOOPBACK
+    return host.startswith("127.") or host.strip("[]") == "::1" or host == "localhost"
 
 
 class Guard:
