@@ -111,6 +111,14 @@ def test_what_is_committed_is_waited_for_verified_and_rebuilt(pipeline: Headrace
 
 
 @pytest.mark.long
+def test_a_program_pauses_and_resumes_its_run(pipeline: Headrace) -> None:
+    [program] = programs("Pause and resume, refused documents, log level")
+    said, left = ran(pipeline, program)
+    assert said.split("\n")[0] == "paused by the nightly load"
+    assert left == {}
+
+
+@pytest.mark.long
 def test_a_log_is_told(pipeline: Headrace) -> None:
     [program] = programs("Hear what happens")
     _, left = ran(pipeline, program)

@@ -93,7 +93,9 @@ def test_every_command_and_option_that_is_written_exists(page: Path) -> None:
     text = page.read_text()
     written = [
         (match["command"], match["rest"])
-        for match in re.finditer(r"(?:`|^)headrace (?P<command>[a-z]+)(?P<rest>[^`#\n]*)", text, re.MULTILINE)
+        for match in re.finditer(
+            r"(?:`|^)headrace (?P<command>[a-z]+(?:-[a-z]+)*)(?P<rest>[^`#\n]*)", text, re.MULTILINE
+        )
     ]
     unknown = [command for command, _ in written if command not in COMMANDS.commands]
     options = [

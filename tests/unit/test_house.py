@@ -45,7 +45,7 @@ def test_every_room_has_its_layer() -> None:
 
 def test_the_readme_lists_every_command_as_its_help_does() -> None:
     page = (ROOT / "README.md").read_text()
-    listed = dict(re.findall(r"^\| `([a-z]+)` \| (.*) \|$", page, re.MULTILINE))
+    listed = dict(re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", page, re.MULTILINE))
     commands = get_command(app).commands  # type: ignore[attr-defined]
     helps = {name: command.short_help.rstrip(".") for name, command in commands.items()}
     assert {name: text.capitalize() for name, text in listed.items()} == {

@@ -1,7 +1,8 @@
 """Exchange a stream's state between processes of one machine, in small files that are replaced atomically.
 
 The reader of the log runs in a process of Spark's that only sees changes and batches. The driver writes how
-far the reader may confirm, which position a client waits for, and a new plan for later batches. The reader
+far the reader may confirm, which position a client waits for, a new plan for later batches, and whether the
+stream is paused. The reader
 writes which error keeps it from reading, that Spark still asks it for batches, and from where a plan holds.
 """
 
@@ -71,6 +72,18 @@ class SignalFiles:
                 return (offered, file.read()) if offered > number else None
         except FileNotFoundError:
             return None
+
+    def set_paused(self, *, paused: bool) -> None:
+        """Let the reader plan no batch, or again; a failed write is ignored, as the driver repeats it."""
+        with contextlib.suppress(OSError):
+            if paused:
+                (self.folder / "paused").touch()
+            else:
+                (self.folder / "paused").unlink(missing_ok=True)
+
+    def is_paused(self) -> bool:
+        """Whether the reader must plan no batch."""
+        return (self.folder / "paused").exists()
 
     # What the reader tells the driver.
 

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.context import CommandContext, app, command
+from headrace.cli.context import CONTROL, CommandContext, app, command
+from headrace.cli.logs import LogLevel
 from headrace.version import __version__
 
 __all__ = ["UsageError", "app"]
@@ -81,6 +82,13 @@ def run(
             envvar="HEADRACE_PUBLIC_ADDRESS", help="HOST:PORT for health, status and metrics (default: none)"
         ),
     ] = None,
+    private_address: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HEADRACE_PRIVATE_ADDRESS",
+            help="HOST:PORT for orders from holders of the file's tokens (default: none)",
+        ),
+    ] = None,
     master: Annotated[
         str | None, typer.Option(envvar="HEADRACE_MASTER", help="Spark's master (default: local[*])")
     ] = None,
@@ -109,7 +117,7 @@ def run(
     options = run_options(
         context, master, conf or [], on_gap=None if on_gap is None else on_gap.value, standby=standby
     )
-    run_deployment(context, public_address=public_address, options=options)
+    run_deployment(context, public_address=public_address, private_address=private_address, options=options)
 
 
 @command("Check files, database and cluster.", "config", "slot", "publication", json_output=True)
@@ -219,7 +227,7 @@ def explain(
     explain_document(context, index, document)
 
 
-@command("Compare an index with the database.", "config", "slot", json_output=True)
+@command("Compare an index with the database.", "config", "slot", *CONTROL, json_output=True)
 def verify(
     context: CommandContext,
     index: Index,
@@ -252,7 +260,7 @@ def indexes(context: CommandContext) -> None:
     show_indexes(context)
 
 
-@command("Rebuild an index beside the one that is served.", "config", "slot")
+@command("Rebuild an index beside the one that is served.", "config", "slot", *CONTROL)
 def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline for a new generation of an index; readers see the old one until it is done."""
     from headrace.cli.indexes import request_change
@@ -260,12 +268,41 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
     request_change(context, index, "reindex", wait=wait)
 
 
-@command("Serve the previous generation of an index.", "config", "slot")
+@command("Serve the previous generation of an index.", "config", "slot", *CONTROL)
 def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline to serve the retained generation, until the schema file changes."""
     from headrace.cli.indexes import request_change
 
     request_change(context, index, "rollback", wait=wait)
+
+
+@command("Pause the stream of a running pipeline.", "config", "slot", *CONTROL)
+def pause(context: CommandContext) -> None:
+    """Plan no further batch until `headrace resume`, or the next start; the slot retains the log."""
+    from headrace.cli.control import order_run
+
+    order_run(context, "pause", "paused: changes wait in the log until `headrace resume`")
+
+
+@command("Let a paused pipeline go on.", "config", "slot", *CONTROL)
+def resume(context: CommandContext) -> None:
+    """Plan batches again after `headrace pause`."""
+    from headrace.cli.control import order_run
+
+    order_run(context, "resume", "resumed")
+
+
+@command("Change what a running pipeline logs.", "config", "slot", *CONTROL)
+def log_level(
+    context: CommandContext,
+    level: Annotated[
+        LogLevel, typer.Argument(envvar="HEADRACE_LEVEL", help="log messages from this level on")
+    ],
+) -> None:
+    """Change from which level on a running pipeline logs, until it ends."""
+    from headrace.cli.control import order_run
+
+    order_run(context, "log_level", f"it logs from {level.value} on", level.value)
 
 
 @command("Wait until a commit is in the documents.", "config", "slot")
@@ -290,7 +327,7 @@ def wait(
     wait_applied(context, lsn=lsn, searchable=searchable, timeout=timeout, sink=sink)
 
 
-@command("List, retry or drop refused documents.", "config", "slot", "yes", json_output=True)
+@command("List, retry or drop refused documents.", "config", "slot", "yes", *CONTROL, json_output=True)
 def quarantine(
     context: CommandContext,
     action: Annotated[QuarantineAction, typer.Argument(envvar="HEADRACE_QUARANTINE")] = QuarantineAction.LIST,
@@ -303,7 +340,7 @@ def quarantine(
     from headrace.cli import quarantine as documents
 
     if action is QuarantineAction.RETRY:
-        return documents.retry_quarantined(context, index, document)
+        return documents.rebuild_quarantined(context, index, document)
     if action is QuarantineAction.DROP:
         return documents.drop_quarantined(context, index, document)
     documents.show_quarantine(context, index, document)

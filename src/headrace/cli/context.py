@@ -20,6 +20,7 @@ from headrace.cli import errors_as_json
 from headrace.cli.logs import LogFormat, LogLevel, configure_logging
 
 if TYPE_CHECKING:
+    from headrace.cli.control_client import ControlClient
     from headrace.pipeline.project import Project
     from headrace.pipeline.worker.plan import Endpoints
     from headrace.sinks.opensearch import StateKey
@@ -53,6 +54,8 @@ class CommandContext:
         as_json: whether output and errors are JSON.
         log_level: the least severe messages that are logged.
         log_format: the format of log messages.
+        control_url: the private address that orders go to; None: they go through the cluster.
+        control_token_file: the file with its token; None: the token is in the environment.
         environ: the environment variables.
     """
 
@@ -63,6 +66,8 @@ class CommandContext:
     as_json: bool = False
     log_level: LogLevel = LogLevel.INFO
     log_format: LogFormat = LogFormat.TEXT
+    control_url: str | None = None
+    control_token_file: Path | None = None
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def open_project(self) -> Project:
@@ -84,6 +89,18 @@ class CommandContext:
         from headrace.pipeline.project import open_endpoints  # noqa: PLC0415 - loads the database driver
 
         return open_endpoints(self.config, self.environ, self.slot, sink)
+
+    def open_control(self) -> ControlClient | None:
+        """Return a client of the private address; None where orders go through the cluster.
+
+        Raises:
+            HeadraceError: USAGE: there is no token, or the URL is no address.
+        """
+        if self.control_url is None:
+            return None
+        from headrace.cli.control_client import open_client  # noqa: PLC0415 - loads the HTTP client
+
+        return open_client(self.control_url, self.control_token_file, self.environ)
 
 
 def _set_error_format(chosen: Format) -> Format:
@@ -132,16 +149,41 @@ _SHARED: Mapping[str, tuple[Any, Any]] = {
         ],
         LogFormat.TEXT,
     ),
+    "control_url": (
+        Annotated[
+            str | None,
+            typer.Option(
+                "--control-url",
+                envvar="HEADRACE_CONTROL_URL",
+                help="the run's private address, http(s)://HOST:PORT (default: ask through the cluster)",
+            ),
+        ],
+        None,
+    ),
+    "control_token_file": (
+        Annotated[
+            Path | None,
+            typer.Option(
+                "--control-token-file",
+                envvar="HEADRACE_CONTROL_TOKEN_FILE",
+                help="the file with its token (default: the variable HEADRACE_CONTROL_TOKEN)",
+            ),
+        ],
+        None,
+    ),
 }
 """The shared options: type and default value."""
 _OUTPUT = (_format("human or json, also for errors"), Format.HUMAN)
 _ERRORS = (_format("human or json, for errors"), Format.HUMAN)
 
+CONTROL = ("control_url", "control_token_file")
+"""The shared options of the commands that give orders to a run."""
+
 Command = Callable[..., bool | int | None]
 
 
 def command(short_help: str, *shared: str, json_output: bool = False) -> Callable[[Command], Command]:
-    """Register a command that is named like its function, with some of the shared options.
+    """Register a command that is named like its function, with hyphens, and some of the shared options.
 
     The function gets a `CommandContext`, then its own options. It returns whether it succeeded, or an exit
     code; None is a success.
@@ -174,7 +216,7 @@ def command(short_help: str, *shared: str, json_output: bool = False) -> Callabl
         parameters = [*(option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in own), *options]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        app.command(function.__name__, short_help=short_help)(run)
+        app.command(function.__name__.replace("_", "-"), short_help=short_help)(run)
         return function
 
     return register

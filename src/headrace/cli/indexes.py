@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
+from headrace.cli.control_client import ControlClient, index_path
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.generation_states import request_generation, wait_until_served
@@ -80,7 +81,7 @@ def request_change(context: CommandContext, index: str, what: RequestKind, *, wa
     """Request a reindex or a rollback of `index` from the pipeline.
 
     Args:
-        context: the deployment.
+        context: the deployment, or the private address of its run.
         index: the name of the index.
         what: what is requested.
         wait: seconds to wait until it is done; None returns at once.
@@ -88,6 +89,10 @@ def request_change(context: CommandContext, index: str, what: RequestKind, *, wa
     Raises:
         HeadraceError: as for `request_generation` and `wait_until_served`; CONFIG.
     """
+    client = context.open_control()
+    if client is not None:
+        _order_change(client, index, what, wait)
+        return
     project = context.open_project()
     find_index(project, index)
     endpoints = project.resolve()
@@ -101,6 +106,15 @@ def request_change(context: CommandContext, index: str, what: RequestKind, *, wa
             with terminal.working(f"waiting for {what} {index} …"):
                 served = wait_until_served(applied, request, wait)
             terminal.done(f"{index}: readers see {served}")
+
+
+def _order_change(client: ControlClient, index: str, what: RequestKind, wait: float | None) -> None:
+    order = client.order(index_path(index, what))
+    terminal.say(f"{what} {index}: ordered, as {order['id']}")
+    if wait is not None:
+        with terminal.working(f"waiting for {what} {index} …"):
+            result = client.follow(order, wait)
+        terminal.done(f"{index}: readers see {result['generation']}")
 
 
 def _list_generation(

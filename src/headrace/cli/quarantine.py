@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-import contextlib
+import math
 from collections.abc import Sequence
-from dataclasses import asdict, replace
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
+from headrace.cli.control_client import quarantine_path
 from headrace.model import format_lsn
-from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.inspection import Inspection, inspect
-from headrace.pipeline.project import Project
-from headrace.pipeline.verification.sides import DatabaseDocuments, Repair
-from headrace.pipeline.verification.verify import find_served_generation
-from headrace.pipeline.worker.plan import Endpoints
-from headrace.postgres.connection import connect
-from headrace.postgres.session import ReadSession
-from headrace.sinks.opensearch import (
-    Client,
-    Generation,
-    GenerationState,
-    Quarantine,
-    Quarantined,
+from headrace.pipeline.quarantined_documents import (
+    RetriedDocuments,
+    by_index,
+    entry_data,
+    entry_of,
+    forget_quarantined,
+    list_quarantined,
+    retry_quarantined,
 )
-from headrace.sinks.opensearch.routed import open_writer
+from headrace.sinks.opensearch import Quarantined
 
 
 def show_quarantine(context: CommandContext, index: str | None, id_: str | None) -> None:
     """Print every document in quarantine, or those of an index, or one; oldest first.
 
     Raises:
-        HeadraceError: CONFIG, SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        HeadraceError: CONFIG, SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION; as for `ControlClient.ask`.
     """
-    endpoints, key = context.open_endpoints()
-    with contextlib.closing(Client(endpoints.sink)) as client:
-        entries = Quarantine(client, key).entries(index, id_)
+    entries = _entries(context, index, id_)
     if context.as_json:
-        terminal.data([asdict(entry) | {"position": format_lsn(entry.position)} for entry in entries])
+        terminal.data([entry_data(entry) for entry in entries])
     elif entries:
         rows = [
             (entry.index, entry.id, entry.at, format_lsn(entry.position), entry.reason) for entry in entries
@@ -53,87 +45,54 @@ def drop_quarantined(context: CommandContext, index: str | None, id_: str | None
     Raises:
         HeadraceError: as for `show_quarantine`; USAGE where the question cannot be answered.
     """
-    endpoints, key = context.open_endpoints()
-    with contextlib.closing(Client(endpoints.sink)) as client:
-        quarantine = Quarantine(client, key)
-        entries = quarantine.entries(index, id_)
-        if not entries:
-            terminal.say("nothing is in quarantine")
-            return True
-        if not terminal.agreed(f"Forget {_count(entries)} until they change again?", yes=context.yes):
-            return False
-        for entry in entries:
-            quarantine.drop(entry.generation, [entry.id])
+    entries = _entries(context, index, id_)
+    if not entries:
+        terminal.say("nothing is in quarantine")
+        return True
+    if not terminal.agreed(f"Forget {_count(entries)} until they change again?", yes=context.yes):
+        return False
+    client = context.open_control()
+    if client is None:
+        forget_quarantined(*context.open_endpoints(), entries)
+    else:
+        dropped = client.ask("POST", quarantine_path(index, "drop"), {"id": id_})["dropped"]
+        entries = [entry_of(entry) for entry in dropped]
     terminal.done(f"forgotten: {_count(entries)}")
     return True
 
 
-def retry_quarantined(context: CommandContext, index: str | None, id_: str | None) -> bool:
+def rebuild_quarantined(context: CommandContext, index: str | None, id_: str | None) -> bool:
     """Build quarantined documents again, beside the running stream; return whether all are accepted now.
 
     Raises:
-        HeadraceError: SLOT_UNKNOWN; SCHEMA_CHANGED: an index was built from other files; CONFIG, SCHEMA,
-            BINDING, CONNECTION, DATABASE, SINK_UNREACHABLE, SINK_BUSY.
+        HeadraceError: CONFIG, SCHEMA; as for `retry_quarantined` and `ControlClient.follow`.
     """
-    project = context.open_project()
-    endpoints = project.resolve()
-    left: list[Quarantined] = []
-    with AppliedPosition(endpoints, project.key) as applied:
-        quarantine = Quarantine(applied.client, project.key)
-        found = quarantine.entries(index, id_)
-        for name, entries in _by_index(found).items():
-            if name not in project.specs:
-                terminal.warn(f"{name}: the deployment does not have this index any more")
-                left += entries
-                continue
-            served = find_served_generation(
-                _inspect(project, endpoints), project.primary, applied.check(), name
-            )
-            mine = [entry for entry in entries if entry.generation == served.generation]
-            refused = _rebuild(project, endpoints, applied, served, [entry.id for entry in mine])
-            quarantine.drop(served.generation, [entry.id for entry in mine if entry.id not in refused])
-            again = [replace(entry, reason=refused[entry.id]) for entry in mine if entry.id in refused]
-            quarantine.put(again)
-            left += [*again, *(entry for entry in entries if entry.generation != served.generation)]
-    if not found:
+    retried = _retry(context, index, id_)
+    if not retried.found:
         terminal.say("nothing is in quarantine")
         return True
-    terminal.done(f"{len(found) - len(left)} of {len(found)} documents are right now")
-    for entry in left:
+    terminal.done(f"{retried.found - len(retried.left)} of {retried.found} documents are right now")
+    for entry in retried.left:
         terminal.warn(f"{entry.index} {entry.id}: {entry.reason}")
-    return not left
+    return not retried.left
 
 
-def _rebuild(
-    project: Project,
-    endpoints: Endpoints,
-    applied: AppliedPosition,
-    served: GenerationState,
-    ids: Sequence[str],
-) -> dict[str, str]:
-    """Write the documents of `ids` as they should be; return those that are refused, and why."""
-    index, inspection = served.index, _inspect(project, endpoints)
-    project = inspection.project
-    target = Generation(index, served.generation, served.hash, 0, served.uuid).target
-    routed = {index} if project.specs[index].routing is not None else ()
-    writer = open_writer(applied.client, {index: target}, project.primary.writer_options(), routed)
-    with contextlib.closing(writer), ReadSession(endpoints.database) as session:
-        database = DatabaseDocuments(session, project.specs[index], inspection.catalog)
-        return Repair(index, database, writer, applied).rebuild(ids)
+def _entries(context: CommandContext, index: str | None, id_: str | None) -> list[Quarantined]:
+    client = context.open_control()
+    if client is None:
+        return list_quarantined(*context.open_endpoints(), index, id_)
+    return [entry_of(entry) for entry in client.ask("GET", quarantine_path(index, id_=id_))]
 
 
-def _inspect(project: Project, endpoints: Endpoints) -> Inspection:
-    with connect(endpoints.database, application_name="headrace quarantine") as connection:
-        return inspect(project, endpoints, connection, reading=False)
-
-
-def _by_index(entries: Sequence[Quarantined]) -> dict[str, list[Quarantined]]:
-    result: dict[str, list[Quarantined]] = {}
-    for entry in entries:
-        result.setdefault(entry.index, []).append(entry)
-    return result
+def _retry(context: CommandContext, index: str | None, id_: str | None) -> RetriedDocuments:
+    client = context.open_control()
+    if client is None:
+        project = context.open_project()
+        return retry_quarantined(project, project.resolve(), index, id_)
+    result = client.follow(client.order(quarantine_path(index, "retry"), {"id": id_}), math.inf)
+    return RetriedDocuments(result["found"], [entry_of(entry) for entry in result["left"]])
 
 
 def _count(all_entries: Sequence[Quarantined]) -> str:
-    counts = [f"{len(entries)} of {name}" for name, entries in _by_index(all_entries).items()]
+    counts = [f"{len(entries)} of {name}" for name, entries in by_index(all_entries).items()]
     return f"{', '.join(counts)} in quarantine"

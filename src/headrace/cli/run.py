@@ -43,7 +43,9 @@ def run_options(
     )
 
 
-def run_deployment(context: CommandContext, *, public_address: str | None, options: RunOptions) -> None:
+def run_deployment(
+    context: CommandContext, *, public_address: str | None, private_address: str | None, options: RunOptions
+) -> None:
     """Run a deployment until a signal stops it.
 
     Raises:
@@ -53,15 +55,28 @@ def run_deployment(context: CommandContext, *, public_address: str | None, optio
     server = project.deployment.server
     if public_address is None and "public_address" in server.model_fields_set:
         public_address = server.public_address
+    if (
+        private_address is None
+        and "private_address" in server.model_fields_set
+        and project.deployment.control.tokens  # a file of flusso has the address, and no tokens
+    ):
+        private_address = server.private_address
     draw = terminal.err.is_terminal and context.log_format is LogFormat.TEXT
     report: Reporter = terminal.TerminalReporter() if draw else LoggingReporter(logging.getLogger(_LOGGER))
     add_to_each_line(slot=project.slot)
     running = RunningPipeline(
-        project, report, options, address=public_address, stopping=stopping_by_signals()
+        project,
+        report,
+        options,
+        address=public_address,
+        private_address=private_address,
+        stopping=stopping_by_signals(),
     )
     with running:
         if running.address is not None:
             report.info(f"console at http://{running.address}/, status at http://{running.address}/status")
+        if running.private_address is not None:
+            report.info(f"orders are taken at {running.private_address}, with a token")
         with terminal.timed(), Narrator(running.board, time.monotonic, draw=draw):
             running.execute()
     report.done("stopped")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import asdict
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
+from headrace.cli.control_client import index_path
 from headrace.model import format_lsn
 from headrace.pipeline.verification.recheck import Verdict
-from headrace.pipeline.verification.report import Drift, Report, as_data
+from headrace.pipeline.verification.report import Drift, Report, as_data, report_of
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 
 
@@ -16,9 +19,15 @@ def verify_index(context: CommandContext, index: str, options: VerifyOptions) ->
     """Compare an index with the database and print the report; return whether the index is right now.
 
     Raises:
-        HeadraceError: as for `verify`.
+        HeadraceError: as for `verify`, and `ControlClient.follow`.
     """
-    report = verify(context.open_project(), index, options, terminal.TerminalReporter())
+    client = context.open_control()
+    if client is None:
+        report = verify(context.open_project(), index, options, terminal.TerminalReporter())
+    else:
+        order = client.order(index_path(index, "verify"), asdict(options))
+        with terminal.working(f"waiting for the comparison of {index} …"):
+            report = report_of(client.follow(order, math.inf))
     if context.as_json:
         terminal.out.print_json(json.dumps(as_data(report)))
     else:

@@ -7,7 +7,6 @@ pipeline does not run. `resolve.py` turns references into values.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -25,6 +24,8 @@ from pydantic import (
     field_validator,
 )
 
+from headrace.config.control import Control, command_words
+from headrace.config.file_model import FileModel
 from headrace.config.secret import Secret
 
 OnError = Literal["stop", "skip", "quarantine"]
@@ -46,13 +47,7 @@ _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]]*):(?P<port>\d{1,5})")
 _LAST_PORT = 65535
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, populate_by_name=False
-    )
-
-
-class EnvReference(_Model):
+class EnvReference(FileModel):
     """`{ env = "NAME" }`: the value of an environment variable where the pipeline runs."""
 
     env: Annotated[str, Field(min_length=1, pattern=r"^[^=\x00]+$")]
@@ -83,7 +78,7 @@ Addresses = Annotated[
 """One value or several."""
 
 
-class ConnectionParts(_Model):
+class ConnectionParts(FileModel):
     """A database connection, part by part."""
 
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
@@ -109,7 +104,7 @@ Connection = Annotated[
 ]
 
 
-class SourceConfig(_Model):
+class SourceConfig(FileModel):
     """The database that changes are captured from."""
 
     type: Literal["postgres"]
@@ -146,10 +141,7 @@ class SourceConfig(_Model):
     @field_validator("password_command", mode="before")
     @classmethod
     def _is_command(cls, value: object) -> object:
-        words = shlex.split(value) if isinstance(value, str) else value
-        if isinstance(words, list | tuple) and not (words and words[0]):
-            raise ValueError('must be a command, as in ["program", "word"]')
-        return tuple(words) if isinstance(words, list) else words
+        return command_words(value)
 
     @field_validator("wal_budget")
     @classmethod
@@ -175,7 +167,7 @@ class SourceConfig(_Model):
         return value
 
 
-class OpenSearchSink(_Model):
+class OpenSearchSink(FileModel):
     """An OpenSearch cluster."""
 
     type: Literal["opensearch"]
@@ -223,7 +215,7 @@ class OpenSearchSink(_Model):
         return value
 
 
-class StdoutSink(_Model):
+class StdoutSink(FileModel):
     """Standard output, one JSON object per operation."""
 
     type: Literal["stdout"]
@@ -274,7 +266,7 @@ TAGS = frozenset({"<text>", "<env>", "<list>", "<parts>", "<opensearch>", "<stdo
 """Tags that a union adds to the location of an error; they are no keys of a file."""
 
 
-class IndexEntry(_Model):
+class IndexEntry(FileModel):
     """One index: its name, its schema file, whether it is built."""
 
     name: str
@@ -305,13 +297,13 @@ class IndexEntry(_Model):
         return value
 
 
-class Server(_Model):
+class Server(FileModel):
     """The addresses of the two HTTP servers, `HOST:PORT`; port 0 takes a free one."""
 
     public_address: str = "127.0.0.1:9464"
     """Health, readiness, status and metrics, for everyone."""
     private_address: str = "127.0.0.1:9465"
-    """Control, behind a password."""
+    """Control, behind the tokens of `[control]`; listens only where the file or an option says so."""
 
     @field_validator("public_address", "private_address")
     @classmethod
@@ -322,7 +314,7 @@ class Server(_Model):
         return value
 
 
-class BackfillConfig(_Model):
+class BackfillConfig(FileModel):
     """Limits for the load that a backfill puts on the database and the cluster."""
 
     rows_per_second: Annotated[int, Field(ge=1)] | None = None
@@ -333,14 +325,14 @@ class BackfillConfig(_Model):
     """How long (min) the new slot's snapshot is kept at most; it holds back VACUUM in the whole database."""
 
 
-class GenerationsPolicy(_Model):
+class GenerationsPolicy(FileModel):
     """What happens with an index that a newer one has replaced."""
 
     keep: Annotated[int, Field(ge=0, le=9)] = 1
     """How many former generations of an index are kept up to date, for a rollback."""
 
 
-class Deployment(_Model):
+class Deployment(FileModel):
     """The content of a deployment file."""
 
     source: SourceConfig
@@ -358,6 +350,7 @@ class Deployment(_Model):
     prefix: str = ""
     """The prefix of every name that Headrace creates in a cluster, with its separator."""
     server: Server = Server()
+    control: Control = Control()
     backfill: BackfillConfig = BackfillConfig()
     generations: GenerationsPolicy = GenerationsPolicy()
 
@@ -405,6 +398,7 @@ class Deployment(_Model):
                 names.update(variable for part in RESERVED for variable in reserved(name, part))
                 values.extend(sink.url if isinstance(sink.url, tuple) else (sink.url,))
                 values.extend((sink.username, sink.password, sink.api_key))
+        names.update(token.token_env for token in self.control.tokens if token.token_env is not None)
         return frozenset(names | {value.env for value in values if isinstance(value, EnvReference)})
 
     def on_error_of(self, name: str) -> OnError:

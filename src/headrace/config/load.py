@@ -96,7 +96,8 @@ def _complete(path: Path, deployment: Deployment) -> Deployment:
     for name, sink in sinks.items():
         if isinstance(sink, OpenSearchSink) and sink.ca_file is not None:
             sinks[name] = sink.model_copy(update={"ca_file": folder / sink.ca_file})
-    return deployment.model_copy(update={"indexes": indexes, "sinks": sinks})
+    control = deployment.control.below(folder)
+    return deployment.model_copy(update={"indexes": indexes, "sinks": sinks, "control": control})
 
 
 def _duplicates(locator: Locator, deployment: Deployment) -> list[HeadraceError]:

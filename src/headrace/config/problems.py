@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
+from headrace.config.control import ControlToken
 from headrace.config.deployment import (
     SINK_TYPES,
     TAGS,
@@ -27,6 +28,7 @@ KeyPath = tuple[str | int, ...]
 _HEADER = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?")
 _KEY = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'|\s*\.\s*)+?)\s*=(.*)""")
 _PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
+_ELEMENTS: Mapping[KeyPath, type[BaseModel]] = {("index",): IndexEntry, ("control", "tokens"): ControlToken}
 _TRIPLE = re.compile(r"\"{3}|'{3}")
 
 
@@ -93,8 +95,8 @@ def _model(path: KeyPath, data: dict[str, Any]) -> type[BaseModel]:
         case (str(table),):
             annotation = Deployment.model_fields[table].annotation
             return annotation if isinstance(annotation, type) else EnvReference
-        case ("index", int()):
-            return IndexEntry
+        case (*table, int()) if tuple(table) in _ELEMENTS:
+            return _ELEMENTS[tuple(table)]
         case ("sinks", name):
             sinks = {key.strip().lower(): value for key, value in data["sinks"].items()}
             return SINK_TYPES[sinks[name]["type"]]

@@ -117,6 +117,7 @@ class Pipeline:
         master: str = "local[*]",
         conf: Mapping[str, str] | None = None,
         address: str | None = None,
+        private_address: str | None = None,
         standby: bool = False,
     ) -> RunningPipeline:
         """Return a run that lasts while its context is entered; indexes that are not complete are backfilled.
@@ -126,6 +127,8 @@ class Pipeline:
             master: the master of the session that is created.
             conf: Spark settings of the session that is created.
             address: `HOST:PORT` that serves /status and the other endpoints; None serves nothing.
+            private_address: `HOST:PORT` that takes orders from holders of the deployment's tokens; None:
+                nothing does.
             standby: while another process runs this deployment, wait to take over.
 
         Raises:
@@ -133,7 +136,9 @@ class Pipeline:
                 is taken. The methods that wait, or leaving the context, raise the error that ended the run.
         """
         options = RunOptions(master=master, conf=dict(conf or {}), session=spark, standby=standby)
-        return RunningPipeline(self.project, self._reporter, options, address=address)
+        return RunningPipeline(
+            self.project, self._reporter, options, address=address, private_address=private_address
+        )
 
     def teardown(self, *, indexes: bool = False) -> None:
         """Drop slot and publication, and restore replica identities; with `indexes` also delete the indexes.

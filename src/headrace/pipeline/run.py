@@ -39,6 +39,7 @@ from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import drop_slot, read_slot
 from headrace.sinks.opensearch import Client, PipelineState
 from headrace.sinks.opensearch.lease import Lease, holder_of
+from headrace.sinks.opensearch.run_requests import RunRequests
 from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_spark, master_of
 from headrace.spark.settings import is_local
 from headrace.status.board import StatusBoard
@@ -123,6 +124,7 @@ class PipelineRun:
         self._on_live = on_live
         self._held = contextlib.ExitStack()
         self._client = Client(endpoints.sink)
+        self._run_requests = RunRequests(self._client, project.key)
         self._secondary_sinks = SecondarySinks(project, endpoints, self._client, board)
         self._exported = HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes)
         self._reseeds = project.deployment.source.on_gap == "reseed"
@@ -214,6 +216,7 @@ class PipelineRun:
             self._inspection = self._starter.inspect(self._connection)
             self._client.wait_until_ready(_SINK_SECONDS)
             held.enter_context(self._lease)
+            self._run_requests.forget()  # they were meant for an earlier run
             self._held.push(held.pop_all())
         return PhaseOutcome.DONE
 
@@ -422,6 +425,7 @@ class PipelineRun:
             secondary_sinks=self._secondary_sinks,
             exported=self._exported,
             lease=self._lease,
+            run_requests=self._run_requests,
             monitor_health=self._monitor_health,
             on_live=self._announce,
         )

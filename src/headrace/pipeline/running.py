@@ -6,6 +6,7 @@ One thread serves all clients that wait at `/wait` of a run.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -18,15 +19,25 @@ from urllib.parse import urlsplit
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
+from headrace.pipeline.control.server import ControlServer
 from headrace.pipeline.explain import Explainer
-from headrace.pipeline.generation_states import request_generation, wait_until_served
+from headrace.pipeline.generation_states import GenerationRequest, request_generation, wait_until_served
 from headrace.pipeline.project import Project
+from headrace.pipeline.quarantined_documents import (
+    RetriedDocuments,
+    forget_quarantined,
+    list_quarantined,
+    retry_quarantined,
+)
 from headrace.pipeline.run import PipelineRun, RunOptions
+from headrace.pipeline.run_orders import LogLevelName, pause, resume, set_log_level
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
+from headrace.sinks.opensearch import Quarantined
+from headrace.sinks.opensearch.control_requests import RequestKind
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.status.sinks import ReportsPort
@@ -46,12 +57,15 @@ class RunningPipeline:
         reporter: receives progress and warnings.
         options: the options of the run.
         address: `HOST:PORT` that serves /status and the other endpoints; None serves nothing.
+        private_address: `HOST:PORT` that takes orders from holders of the deployment's tokens; None: nothing
+            does.
         stopping: set to end the run; the caller then calls `execute`. None: the run has a thread of its own
             while the context is entered.
 
     Attributes:
         board: the status, kept up to date by the run.
         address: where the status is served; None where it is not.
+        private_address: where orders are taken; None where they are not.
     """
 
     def __init__(
@@ -61,6 +75,7 @@ class RunningPipeline:
         options: RunOptions,
         *,
         address: str | None = None,
+        private_address: str | None = None,
         stopping: Stopping | None = None,
     ) -> None:
         self.board = StatusBoard(
@@ -75,6 +90,8 @@ class RunningPipeline:
         self._reporter = reporter
         self._options = options
         self._wanted_address = address
+        self.private_address: str | None = None
+        self._wanted_private_address = private_address
         self._stopping = Stopping() if stopping is None else stopping
         self._is_threaded = stopping is None
         self._live = threading.Event()
@@ -91,6 +108,9 @@ class RunningPipeline:
                     StatusServer(self.board, self._wanted_address, waits, Explainer(project, endpoints))
                 )
                 self.address = status.address
+            if self._wanted_private_address is not None:
+                control = ControlServer(self, project.deployment, self._wanted_private_address)
+                self.private_address = held.enter_context(control).address
             port = held.enter_context(
                 ReportsPort(self.board.sinks, beside=_local_address(self._options, endpoints))
             )
@@ -188,6 +208,24 @@ class RunningPipeline:
             wait_until_applied(applied, awaited, timeout=timeout, searchable=searchable)
         return awaited
 
+    def request_generation(self, index: str, what: RequestKind) -> GenerationRequest:
+        """Request a reindex or a rollback, without waiting for it.
+
+        Raises:
+            HeadraceError: as for `reindex`.
+        """
+        with self._applied() as applied:
+            return request_generation(applied, self._project, index, what)
+
+    def wait_until_served(self, request: GenerationRequest, timeout: float = math.inf) -> str:
+        """Wait until a requested generation is served; return its name.
+
+        Raises:
+            HeadraceError: as for `reindex`.
+        """
+        with self._applied() as applied:
+            return wait_until_served(applied, request, timeout)
+
     def reindex(self, index: str, *, timeout: float = 3600.0) -> str:
         """Build an index again beside the served generation; return the generation that readers see then.
 
@@ -198,10 +236,7 @@ class RunningPipeline:
         Raises:
             HeadraceError: USAGE for an unknown index; BEHIND, SINK_REJECTED; CONNECTION, SINK_UNREACHABLE.
         """
-        with self._applied() as applied:
-            return wait_until_served(
-                applied, request_generation(applied, self._project, index, "reindex"), timeout
-            )
+        return self.wait_until_served(self.request_generation(index, "reindex"), timeout)
 
     def rollback(self, index: str, *, timeout: float = 60.0) -> str:
         """Serve the former generation of an index; return its name.
@@ -209,10 +244,7 @@ class RunningPipeline:
         Raises:
             HeadraceError: as for `reindex`; USAGE: there is no generation to roll back to.
         """
-        with self._applied() as applied:
-            return wait_until_served(
-                applied, request_generation(applied, self._project, index, "rollback"), timeout
-            )
+        return self.wait_until_served(self.request_generation(index, "rollback"), timeout)
 
     def verify(self, index: str, *, repair: bool = False, percent: float | None = None) -> Report:
         """Compare an index with the database, beside the stream.
@@ -225,7 +257,64 @@ class RunningPipeline:
         Raises:
             HeadraceError: USAGE for an unknown index; an error of either server.
         """
-        return verify(self._project, index, VerifyOptions(repair, percent), self._reporter)
+        return self.verify_with(index, VerifyOptions(repair, percent), self._reporter)
+
+    def verify_with(self, index: str, options: VerifyOptions, reporter: Reporter) -> Report:
+        """Compare an index with the database with every option; `reporter` is told the progress.
+
+        Raises:
+            HeadraceError: as for `verify`.
+        """
+        return verify(self._project, index, options, reporter)
+
+    def quarantined(self, index: str | None = None, document: str | None = None) -> list[Quarantined]:
+        """Return the documents in quarantine, oldest first: all, those of an index, or the one with this id.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        """
+        return list_quarantined(self._endpoints, self._project.key, index, document)
+
+    def retry_quarantined(self, index: str | None = None, document: str | None = None) -> RetriedDocuments:
+        """Build quarantined documents again; those that are accepted leave the quarantine.
+
+        Raises:
+            HeadraceError: SCHEMA_CHANGED; an error of either server.
+        """
+        return retry_quarantined(self._project, self._endpoints, index, document)
+
+    def drop_quarantined(self, index: str | None = None, document: str | None = None) -> list[Quarantined]:
+        """Forget documents in quarantine until they change again; return those that are forgotten.
+
+        Raises:
+            HeadraceError: as for `quarantined`.
+        """
+        entries = self.quarantined(index, document)
+        forget_quarantined(self._endpoints, self._project.key, entries)
+        return entries
+
+    def pause(self, by: str = "this program") -> None:
+        """Plan no further batch until `resume`; the batch that runs is finished.
+
+        It takes effect within a second. Changes wait in the log, which the slot retains. The pause lasts
+        through retries and ends with this run.
+
+        Args:
+            by: who pauses, for the log and `/status`.
+        """
+        pause(self.board, by)
+
+    def resume(self, by: str = "this program") -> None:
+        """Plan batches again."""
+        resume(self.board, by)
+
+    def set_log_level(self, level: LogLevelName, by: str = "this program") -> None:
+        """Log messages of this process from `level` on.
+
+        Raises:
+            HeadraceError: USAGE for an unknown level.
+        """
+        set_log_level(self.board, level, by)
 
     def _applied(self) -> AppliedPosition:
         return AppliedPosition(self._endpoints, self._project.key)

@@ -166,6 +166,8 @@ class StallMonitor:
         elif decodes and not self._signals.is_planned():  # a batch of an earlier process may be sent again
             self._board.stall.note_work()
         self._board.stall.note_look(reached, behind, decodes=decodes)
+        if self._board.control.paused is not None:
+            self._board.stall.note_pause()
 
     def _read_waits(self, connection: Connection) -> StreamWaits:
         """Ask the server what the stream waits for, where nothing has moved for a while.

@@ -25,6 +25,7 @@ from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
 from headrace.pipeline.project import Project
+from headrace.pipeline.run_orders import carry_out
 from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.stopping import Stopped, Stopping
@@ -43,6 +44,7 @@ from headrace.sinks.opensearch import (
     MetaIndex,
 )
 from headrace.sinks.opensearch.lease import Lease
+from headrace.sinks.opensearch.run_requests import RunRequests
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
 from headrace.status.board import StatusBoard
@@ -117,6 +119,7 @@ class Supervisor:
         generation_log: holds the generations that the query writes.
         exported: holds the slot's snapshot, which the backfill reads.
         lease: the lease of the cluster that keeps the state.
+        run_requests: reads what other processes ask of the whole run.
         monitor_health: makes the monitor that looks at both servers while the query runs.
         on_live: called when the stream follows and every index is complete; perhaps more than once.
 
@@ -135,6 +138,7 @@ class Supervisor:
         secondary_sinks: SecondarySinks,
         exported: HeldSnapshot,
         lease: Lease,
+        run_requests: RunRequests,
         monitor_health: Callable[[SchemaDriftMonitor, SignalFiles], HealthMonitor],
         on_live: Callable[[], None],
     ) -> None:
@@ -147,6 +151,7 @@ class Supervisor:
         self._secondary_sinks = secondary_sinks
         self._exported = exported
         self._lease = lease
+        self._run_requests = run_requests
         self._monitor_health = monitor_health
         self._on_live = on_live
         self._needs = needs_of(catalog, generation_log, secondary_sinks)
@@ -183,7 +188,8 @@ class Supervisor:
                 spark, work, generations, self._board, snapshot=self._exported, rate=rate, job_gate=job_gate
             )
 
-        query = DocumentsQuery(spark.session, work, following, spark.scratch)
+        paused = self._board.control.paused is not None
+        query = DocumentsQuery(spark.session, work, following, spark.scratch, paused=paused)
         job_gate = JobGate(lambda: generation_log.is_read, query.batch_seconds)
         try:
             with (
@@ -220,6 +226,7 @@ class Supervisor:
                     return QueryEnd(failure)
                 if (lost := self._lease.lost()) is not None:
                     raise lost
+                query.signals.set_paused(paused=self._board.control.paused is not None)
                 self._publish(running.backfills)
                 self._board.staged(query.stages)
                 begun = begun or query.begun() or time.monotonic() - began > _QUIET_SECONDS
@@ -337,11 +344,17 @@ class Supervisor:
         return QueryEnd(again=True, failed=failed)
 
     def _read_requests(self) -> list[ControlRequest]:
-        """Read control requests once a second; the health monitor reports a cluster that does not answer."""
+        """Read control requests once a second, and carry out those for the whole run.
+
+        The health monitor reports a cluster that does not answer.
+        """
         if time.monotonic() < self._next_read:
             return []
         self._next_read = time.monotonic() + _REQUESTS_SECONDS
         with contextlib.suppress(HeadraceError):
+            for request in self._run_requests.read():
+                carry_out(self._board, request)
+                self._run_requests.done(request)
             return self._generation_log.read_requests()
         return []
 

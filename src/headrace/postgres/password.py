@@ -49,8 +49,13 @@ def _invalid_command() -> HeadraceError:
     )
 
 
-def run_password_command(command: Sequence[str], *, seconds: float = SECONDS) -> str:
+def run_password_command(command: Sequence[str], *, seconds: float = SECONDS, what: str = "password") -> str:
     """Run `command` without a shell and without input; return the line that it prints.
+
+    Args:
+        command: the program and its words.
+        seconds: how long it may take.
+        what: what it prints, as messages call it: `password` or `token`.
 
     Raises:
         HeadraceError: CONFIG where there is no such program; PASSWORD_COMMAND where it fails, prints no
@@ -62,26 +67,26 @@ def run_password_command(command: Sequence[str], *, seconds: float = SECONDS) ->
             list(command), stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired:
-        raise _failed(name, f"did not answer within {seconds:g} s") from None
+        raise _failed(what, name, f"did not answer within {seconds:g} s") from None
     except OSError as error:
         raise HeadraceError(
             Kind.CONFIG,
-            f"the password command {name!r} cannot be started: {error.strerror}",
-            "Correct password_command; it is run without a shell.",
+            f"the {what} command {name!r} cannot be started: {error.strerror}",
+            f"Correct {what}_command; it is run without a shell.",
         ) from error
     if result.returncode:
         errors = result.stderr.decode(errors="replace").strip().splitlines()
         last = f": {errors[-1].strip()[:300]}" if errors else ""
-        raise _failed(name, f"ended with exit code {result.returncode}{last}")
+        raise _failed(what, name, f"ended with exit code {result.returncode}{last}")
     lines = result.stdout.decode(errors="replace").rstrip("\r\n").splitlines()
     if len(lines) != 1 or not lines[0] or "\0" in lines[0]:
-        raise _failed(name, "printed nothing" if not any(lines) else "printed more than one line")
+        raise _failed(what, name, "printed nothing" if not any(lines) else "printed more than one line")
     return lines[0]
 
 
-def _failed(name: str, how: str) -> HeadraceError:
+def _failed(what: str, name: str, how: str) -> HeadraceError:
     return HeadraceError(
         Kind.PASSWORD_COMMAND,
-        f"the password command {name!r} {how}",
-        "Run it by hand as the user that runs Headrace; it must print the password and nothing else.",
+        f"the {what} command {name!r} {how}",
+        f"Run it by hand as the user that runs Headrace; it must print the {what} and nothing else.",
     )

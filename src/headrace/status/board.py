@@ -19,6 +19,7 @@ from headrace.model import Lsn, format_lsn
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
 from headrace.reporter import Reporter, SilentReporter
+from headrace.status.control import ControlStatus, Pause
 from headrace.status.phases import Event, Phase, State
 from headrace.status.progress import LagSamples, bytes_behind
 from headrace.status.sinks import SinkActivity, SinkReports, first_error
@@ -167,6 +168,8 @@ class View:
     last_advance: float | None = None
     """When the applied position advanced last (Unix time); None where it has not yet."""
     stalled: Stalled | None = None
+    paused: Pause | None = None
+    control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -208,6 +211,7 @@ class StatusBoard:
         report: the reporter.
         sinks: the reports of the writers; one that waits for its cluster makes the run degraded.
         stall: detects that the stream stands still; it is not ready then.
+        control: what operators have ordered of the run.
     """
 
     def __init__(
@@ -227,6 +231,7 @@ class StatusBoard:
         self._started = wall()
         self.sinks = SinkReports(clock)
         self.stall = StallDetector(clock, stalled_after)
+        self.control = ControlStatus(wall)
         self._content = _Content(
             indexes={name: IndexStatus(name) for name in indexes},
             secondary={name: SecondaryStatus() for name in secondary},
@@ -359,7 +364,9 @@ class StatusBoard:
         """Return the whole board at one moment."""
         sinks = self.sinks.view()
         waiting = first_error(sink for sink in sinks if sink.name not in self._content.secondary)
+        paused = self.control.paused
         stalled = self.stall.view(self.sinks.last)
+        notices = (_describe_pause(paused), self._content.gap, self._content.budget_warning)
         with self._lock:
             content = self._content
             confirmed = content.positions.confirmed
@@ -376,7 +383,7 @@ class StatusBoard:
                 lag_bytes=bytes_behind(confirmed, content.positions.current),
                 lag_seconds=content.samples.seconds_behind(confirmed, self._clock()),
                 last_error=content.last_error,
-                warnings=tuple(filter(None, (content.gap, content.budget_warning, *content.warnings))),
+                warnings=tuple(filter(None, (*notices, *content.warnings))),
                 gaps=content.gaps,
                 sinks=sinks,
                 secondary=dict(content.secondary),
@@ -386,6 +393,8 @@ class StatusBoard:
                 stages=content.stages,
                 last_advance=content.last_advance,
                 stalled=stalled,
+                paused=paused,
+                control_requests=self.control.requests(),
             )
 
     def _failure(self, phase: Phase, waiting: HeadraceError | None) -> LastError | None:
@@ -406,6 +415,7 @@ class StatusBoard:
             "phase": view.phase.value,
             "ready": view.unready is None,
             "reason": view.unready,
+            "paused": view.paused and {"since": _iso(view.paused.since), "by": view.paused.by},
             "started": _iso(view.started),
             "indexes": [_index(index) for index in view.indexes],
             "counters": {**asdict(view.counts), "errors": sum(view.errors.values()), "gaps": view.gaps},
@@ -419,6 +429,15 @@ class StatusBoard:
 
 def _last_error(error: HeadraceError, time: float) -> LastError:
     return LastError(error.code, str(error), time, error.cause, error.remedy)
+
+
+def _describe_pause(pause: Pause | None) -> str | None:
+    if pause is None:
+        return None
+    return (
+        f"paused since {_iso(pause.since)} by {pause.by}: changes wait in the log, which the slot retains; "
+        "`headrace resume` goes on"
+    )
 
 
 def _sinks(view: View) -> dict[str, Any]:

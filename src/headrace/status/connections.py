@@ -1,6 +1,6 @@
 """Bound what clients can hold of the process: connections, and the time for a request or an answer.
 
-The status server lives in the process of the pipeline. A client that sends half a request, takes no answer,
+The servers live in the process of the pipeline. A client that sends half a request, takes no answer,
 or opens a thousand connections must not take the pipeline's file descriptors or memory.
 """
 

@@ -44,6 +44,7 @@ class BoardCollector(Collector):
         yield from _indexes(view.indexes)
         yield from _sinks(view.sinks)
         yield from _secondary(view)
+        yield _control_requests(view)
 
 
 def _state(view: View) -> Iterator[Metric]:
@@ -54,6 +55,7 @@ def _state(view: View) -> Iterator[Metric]:
     yield _gauge(
         "headrace_ready", "1 when every index is backfilled and the stream follows.", view.unready is None
     )
+    yield _gauge("headrace_paused", "1 while an operator has paused the stream.", view.paused is not None)
     yield _gauge("headrace_start_time_seconds", "When the run began, in Unix time.", view.started)
     yield _gauge(
         "headrace_last_error_timestamp_seconds",
@@ -149,6 +151,17 @@ def _latency(stages: Stages) -> Metric:
         histogram = stages.latency.get(stage, Histogram())
         family.add_metric([stage], [*histogram.buckets()], histogram.seconds)
     return family
+
+
+def _control_requests(view: View) -> Metric:
+    requests = CounterMetricFamily(
+        "headrace_control_requests",
+        "Requests to the private address, by what was ordered and how it was answered.",
+        labels=["order", "outcome"],
+    )
+    for (order, outcome), count in sorted(view.control_requests.items()):
+        requests.add_metric([order, outcome], count)
+    return requests
 
 
 def _secondary(view: View) -> Iterator[Metric]:

@@ -8,33 +8,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
-import re
-import socket
-import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from types import TracebackType
 from typing import Self
 
-import uvicorn
 from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from headrace.errors import HeadraceError, Kind
 from headrace.status.board import StatusBoard
-from headrace.status.connections import BoundedConnection
 from headrace.status.console.explanation import Explains
 from headrace.status.console.routes import Console
 from headrace.status.metrics import registry
+from headrace.status.serving import HttpServer
 from headrace.status.waiting import WaitRequest, Waits, answer_body, parse_request
 
-_ADDRESS = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>\d{1,5})")
-_LAST_PORT = 65535
-_START_STOP_SECONDS = 5.0
 _DISCONNECT_CHECK_SECONDS = 1.0
 _NO_STORE = {"Cache-Control": "no-store"}
 
@@ -57,24 +48,10 @@ class StatusServer:
     def __init__(
         self, board: StatusBoard, address: str, waits: Waits | None = None, explains: Explains | None = None
     ) -> None:
-        self._family, self._host, self._port = _parse(address)
         self._console = Console(board, explains)
         self._loop: asyncio.AbstractEventLoop | None = None
-        config = uvicorn.Config(
-            application(board, self._console, waits, self._running),
-            http=BoundedConnection,
-            ws="none",
-            lifespan="on",
-            loop="asyncio",
-            log_config=None,
-            log_level="critical",
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=1,
-        )
-        self._server = uvicorn.Server(config)
-        self._thread: threading.Thread | None = None
-        self._address = address
+        pages = application(board, self._console, waits, self._running)
+        self._http = HttpServer(pages, address, "status")
 
     def start(self) -> None:
         """Listen; return when requests are answered.
@@ -82,34 +59,19 @@ class StatusServer:
         Raises:
             HeadraceError: PORT_IN_USE, or USAGE as for the class.
         """
-        listener = self._listen()
-        host, port = listener.getsockname()[:2]
-        self._address = f"[{host}]:{port}" if self._family is socket.AF_INET6 else f"{host}:{port}"
-        self._thread = threading.Thread(
-            target=self._server.run, kwargs={"sockets": [listener]}, name="headrace status", daemon=True
-        )
-        self._thread.start()
-        deadline = time.monotonic() + _START_STOP_SECONDS
-        while not self._server.started:
-            if not self._thread.is_alive() or time.monotonic() > deadline:
-                listener.close()
-                raise HeadraceError(Kind.INTERNAL, f"the status server at {self._address} does not start")
-            time.sleep(0.005)
+        self._http.start()
 
     def stop(self) -> None:
         """Show watchers the last state, answer open requests and close the port; idempotent."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
                 self._loop.call_soon_threadsafe(self._console.feed.end)
-        self._server.should_exit = True
-        if self._thread is not None:
-            self._thread.join(timeout=_START_STOP_SECONDS)
-            self._thread = None
+        self._http.stop()
 
     @property
     def address(self) -> str:
         """The address `HOST:PORT`, with the real port once the server has started."""
-        return self._address
+        return self._http.address
 
     def __enter__(self) -> Self:
         self.start()
@@ -130,28 +92,6 @@ class StatusServer:
         finally:
             looking.cancel()
             self._console.close()
-
-    def _listen(self) -> socket.socket:
-        try:
-            return socket.create_server((self._host, self._port), family=self._family, backlog=64)
-        except OSError as error:
-            raise self._listen_error(error) from error
-
-    def _listen_error(self, error: OSError) -> HeadraceError:
-        place = f"the status address {self._address}"
-        if error.errno == errno.EADDRINUSE:
-            return HeadraceError(
-                Kind.PORT_IN_USE, f"{place} is taken by another process", "Choose another, or port 0."
-            )
-        if error.errno in (errno.EACCES, errno.EPERM):
-            return HeadraceError(
-                Kind.USAGE, f"{place} is not for this user to listen on", "Choose a port from 1024 on."
-            )
-        return HeadraceError(
-            Kind.USAGE,
-            f"{place} is not one of this machine: {error.strerror or error}",
-            "Use 127.0.0.1:PORT, or 0.0.0.0:PORT for every interface.",
-        )
 
 
 def application(
@@ -213,14 +153,3 @@ async def _answer_wait(waits: Waits, wait_request: WaitRequest, request: Request
         future.cancel()
     body = answer_body(progress, time.monotonic() - began, done=is_done)
     return JSONResponse(body, status_code=200 if is_done else 504, headers=_NO_STORE)
-
-
-def _parse(address: str) -> tuple[socket.AddressFamily, str, int]:
-    match = _ADDRESS.fullmatch(address)
-    if match is None or int(match["port"]) > _LAST_PORT:
-        raise HeadraceError(
-            Kind.USAGE, f"{address!r} is no address to listen on", "Write HOST:PORT, like 127.0.0.1:9464."
-        )
-    if match["six"] is not None:
-        return socket.AF_INET6, match["six"], int(match["port"])
-    return socket.AF_INET, match["host"], int(match["port"])

@@ -111,6 +111,10 @@ class StallDetector:
         """Note that the database is at work for the stream right now."""
         self._worked = self._clock()
 
+    def note_pause(self) -> None:
+        """Note that the stream is paused on request, so that it does not stand still by itself."""
+        self._began = self._moved = self._clock()
+
     def note_look(self, reached: Mapping[str, int], behind: float | None, *, decodes: bool = False) -> None:
         """Note a look at the server.
 

@@ -179,3 +179,20 @@ def test_a_plan_is_accepted_between_two_batches(log: Log) -> None:
         log.run("INSERT INTO item VALUES (3, 'three')")
         _, [partition] = next_batch(reader, later)
         assert (partition.plan, log.signals.accepted_plan()) == ("third", (3, parse_lsn(end["lsn"])))
+
+
+def test_while_paused_what_is_durable_is_confirmed_and_no_batch_is_planned(log: Log) -> None:
+    with log.reading() as reader:
+        start = reader.initialOffset()
+        log.run("INSERT INTO item VALUES (1, 'one')")
+        end, _ = next_batch(reader, start)
+        log.signals.set_confirm_limit(parse_lsn(end["lsn"]))
+        log.signals.set_paused(paused=True)
+        log.run("INSERT INTO item VALUES (2, 'two')")
+        log.signals.offer_plan(1, "new")
+        for _ in range(5):
+            assert reader.latestOffset(end, ReadAllAvailable()) == end
+        assert log.signals.accepted_plan() == (1, parse_lsn(end["lsn"]))  # a reindex goes on
+        log.signals.set_paused(paused=False)
+        _, [partition] = next_batch(reader, end)
+    assert [dict(row) for row in partition.task().rows.column("after").to_pylist()] == [{"id": "2"}]

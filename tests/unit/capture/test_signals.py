@@ -93,3 +93,14 @@ def test_a_plan_is_offered_until_a_newer_one_is(tmp_path: Path) -> None:
     assert signals.newer_plan(0) == (2, "second")
     signals.accept_plan(2, 20)
     assert (signals.newer_plan(2), signals.accepted_plan()) == (None, (2, 20))
+
+
+def test_a_pause_lasts_until_it_is_ended(tmp_path: Path) -> None:
+    signals = SignalFiles(tmp_path)
+    assert not signals.is_paused()
+    signals.set_paused(paused=True)
+    signals.set_paused(paused=True)
+    assert SignalFiles(tmp_path).is_paused()
+    signals.set_paused(paused=False)
+    signals.set_paused(paused=False)
+    assert not signals.is_paused()

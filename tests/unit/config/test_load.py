@@ -281,3 +281,35 @@ def test_how_long_a_snapshot_is_held_and_what_a_gap_does(tmp_path: Path) -> None
     for wrong in ('on_gap = "go on"\n', "[backfill]\nsnapshot_minutes = -1\n"):
         with pytest.raises(ErrorGroup, match=r"headrace.toml"):
             load(tmp_path, SOURCE + wrong)
+
+
+CONTROL = '[source]\ntype = "postgres"\n[control]\n'
+TOKEN = '[[control.tokens]]\nname = "ada"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (TOKEN, "needs exactly one of token_file, token_env and token_command"),
+        (TOKEN + 'token_env = "A"\ntoken_file = "b"\n', "needs exactly one of"),
+        (
+            TOKEN + 'token_env = "A"\nscope = "admin"\n',
+            "'control.tokens[1].scope' must be 'read' or 'operate'",
+        ),
+        (TOKEN + 'token = "0123456789abcdef"\n', "unknown key 'control.tokens[1].token'"),
+        ('[[control.tokens]]\nname = "a b"\ntoken_env = "A"\n', "'control.tokens[1].name'"),
+        ((TOKEN + 'token_env = "A"\n') * 2, "two tokens have the same name"),
+        ('certificate_file = "a.pem"\n', "certificate_file and key_file belong together"),
+        ('allowed_hosts = ["http://a"]\n', "'control.allowed_hosts[1]'"),
+    ],
+)
+def test_what_is_wrong_about_the_private_address_is_told_in_one_line(
+    text: str, problem: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text(CONTROL + text)
+    with pytest.raises(HeadraceError) as caught:
+        load_deployment(file, {})
+    assert problem in str(caught.value)
+    assert "0123456789abcdef" not in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1

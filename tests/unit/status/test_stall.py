@@ -123,3 +123,13 @@ def test_a_stall_is_shown_with_its_diagnosis_and_goes_away_with_it() -> None:
     board.stall.note_work()
     assert numbers.get_sample_value(name, labels) is None
     assert board.view().stalled is None
+
+
+def test_a_stream_that_is_paused_does_not_stall_and_may_stall_again_afterwards(stream: Stream) -> None:
+    for second in range(120):
+        stream.look(1, behind=second, confirmed=5)
+        stream.detector.note_pause()
+        assert not stream.stalls()
+    for second in range(60):
+        stream.look(1, behind=120 + second, confirmed=5)
+        assert stream.stalls() is (second >= 40)

@@ -86,11 +86,13 @@ class DocumentsQuery:
     """The running query; the slot is its only cursor, its checkpoint is scratch (decision 0008).
 
     Attributes:
-        signals: between this process and the source.
+        signals: between this process and the source; the file that pauses it is there before it starts.
         stages: what the stages have done since the query began; a thread replaces it after each batch.
     """
 
-    def __init__(self, spark: SparkSession, work: Work, following: Following, scratch: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, work: Work, following: Following, scratch: Path, *, paused: bool = False
+    ) -> None:
         spark.dataSource.register(DocumentsSource)
         folder = make_folder(scratch)
         self.signals = SignalFiles(folder)
@@ -98,6 +100,7 @@ class DocumentsQuery:
         self._plan, self._plan_number = options[PLAN_OPTION], 0
         self._projection = work.projection
         self.signals.set_confirm_limit(following.applied)
+        self.signals.set_paused(paused=paused)
         settings = SourceSettings(
             following,
             self._projection,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,7 @@ _RESULT = pa.schema([(name, pa.int64()) for name in _NUMBERS] + [(TABLES, pa.str
 SCHEMA = ", ".join([*(f"{name} bigint" for name in _NUMBERS), f"{TABLES} string"])
 """The same for Spark."""
 _BATCH_BYTES = 32 << 20
+_PAUSED_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,15 +229,20 @@ class DocumentsReader(DataSourceStreamReader):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002, N802
         """Confirm `start`, wait a moment for changes, and return where the next batch ends.
 
-        A new plan is taken first, as the batch up to `start` is done.
+        A new plan is taken first, as the batch up to `start` is done. While the stream is paused no batch is
+        planned, and what was read from the log stays in the buffer.
         """
-        self._settings.signals.beat()
+        signals = self._settings.signals
+        signals.beat()
         begin = Offset.from_json(start)
         self._reload_plan(begin.lsn)
         planner = self._open_planner(begin, begin)
         planner.confirm(begin)
+        if signals.is_paused():
+            time.sleep(_PAUSED_SECONDS)  # Spark asks again at once
+            return start
         end = planner.next_offset(begin)
-        if end == begin or planner.origin is None:
+        if end == begin or planner.origin is None or signals.is_paused():
             return start
         return end.to_json() | planner.origin.to_json()
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.assembly.digests import Sample
-from headrace.model import Lsn, format_lsn
+from headrace.model import Lsn, format_lsn, parse_lsn
 from headrace.pipeline.verification.recheck import Finding, Verdict, first_difference
 
 SHOWN = 10
@@ -162,6 +163,7 @@ def as_data(report: Report) -> dict[str, Any]:
             "count": report.left_count,
             "first": [{"id": id_, "why": why} for id_, why in report.left.items()],
         },
+        "fenced": report.fenced,
     }
     return {
         "index": report.index,
@@ -186,3 +188,32 @@ def as_data(report: Report) -> dict[str, Any]:
         "seconds": round(report.seconds, 3),
         "documents_per_second": round(report.rate, 1),
     }
+
+
+def report_of(data: Mapping[str, Any]) -> Report:
+    """Return the report that `as_data` has written."""
+    repair = data["repair"]
+    repaired = repair or {"repaired": 0, "left": {"count": 0, "first": []}, "fenced": 0}
+    return Report(
+        data["index"],
+        data["alias"],
+        data["generation"],
+        parse_lsn(data["applied"]),
+        sink=data["sink"],
+        sample=None if data["sample"] is None else Sample(**data["sample"]),
+        contents=data["contents"],
+        documents=data["documents"],
+        ids=data["ids"],
+        in_flight=data["in_flight"],
+        changing=data["changing"],
+        undecided=data["undecided"]["count"],
+        why_undecided=data["undecided"]["why"],
+        unreadable=Drift(**data["unreadable"]),
+        drift={verdict: Drift(**data[str(verdict)]) for verdict in Verdict if verdict.is_drift},
+        repairing=repair is not None,
+        repaired=repaired["repaired"],
+        left={entry["id"]: entry["why"] for entry in repaired["left"]["first"]},
+        left_count=repaired["left"]["count"],
+        fenced=repaired["fenced"],
+        seconds=data["seconds"],
+    )

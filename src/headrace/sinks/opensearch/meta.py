@@ -18,6 +18,7 @@ from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.control_requests import ControlRequests, position_request_document
 from headrace.sinks.opensearch.deferred_keys import DeferredKeys
 from headrace.sinks.opensearch.quarantine import Quarantine
+from headrace.sinks.opensearch.run_requests import RunRequests
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
 from headrace.sinks.opensearch.state_key import StateKey
@@ -159,6 +160,7 @@ class MetaIndex:
             Verifications(self._client, self._key).forget(generation["index"])
         if not self._key.sink:
             self._progress.delete()
+            RunRequests(self._client, self._key).forget()
         self._generations.delete()
         self._state = self._saved_generations = None
 

@@ -1,0 +1,91 @@
+"""Define what a deployment file says of the private address: who may give orders, and how it is reached."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from headrace.config.file_model import FileModel
+
+Scope = Literal["read", "operate"]
+"""What a token is for: look, or give orders too."""
+
+
+def command_words(value: object) -> object:
+    """Return the words of a command that is a text or a list; anything else unchanged.
+
+    Raises:
+        ValueError: it has no first word, or its quotes are not closed.
+    """
+    words = shlex.split(value) if isinstance(value, str) else value
+    if isinstance(words, list | tuple) and not (words and words[0]):
+        raise ValueError('must be a command, as in ["program", "word"]')
+    return tuple(words) if isinstance(words, list) else words
+
+
+class ControlToken(FileModel):
+    """A token of the private address; the file says only where it is read from."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
+    """Who has it; each order is logged with this name."""
+    scope: Scope = "read"
+    token_file: Annotated[Path, Field(strict=False)] | None = None
+    """A file that holds the token alone; absolute once the deployment file is loaded."""
+    token_env: Annotated[str, Field(min_length=1, pattern=r"^[^=\x00]+$")] | None = None
+    """The environment variable that holds it."""
+    token_command: tuple[str, ...] | None = None
+    """A command that prints it, run without a shell."""
+
+    _is_command = field_validator("token_command", mode="before")(command_words)
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        if sum(each is not None for each in (self.token_file, self.token_env, self.token_command)) != 1:
+            raise ValueError("needs exactly one of token_file, token_env and token_command")
+        return self
+
+
+class Control(FileModel):
+    """The private address: its tokens, the names that it is asked by, its certificate."""
+
+    tokens: Annotated[tuple[ControlToken, ...], Field(strict=False)] = ()
+    """Without any, nothing listens at the private address."""
+    allowed_hosts: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[^\s/@]+$")], ...], Field(strict=False)
+    ] = ()
+    """Values of the Host header besides the address itself: `HOST:PORT`, or `HOST` with any port."""
+    certificate_file: Annotated[Path, Field(strict=False)] | None = None
+    """The PEM file with the certificate and its chain; absolute once the file is loaded."""
+    key_file: Annotated[Path, Field(strict=False)] | None = None
+    """The PEM file with the certificate's key; absolute once the file is loaded."""
+
+    @field_validator("tokens")
+    @classmethod
+    def _have_names(cls, value: tuple[ControlToken, ...]) -> tuple[ControlToken, ...]:
+        if len({token.name for token in value}) < len(value):
+            raise ValueError("two tokens have the same name")
+        return value
+
+    @model_validator(mode="after")
+    def _has_both_files(self) -> Self:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ValueError("certificate_file and key_file belong together")
+        return self
+
+    def below(self, folder: Path) -> Self:
+        """Return a copy whose relative paths begin at `folder`."""
+        tokens = tuple(
+            token
+            if token.token_file is None
+            else token.model_copy(update={"token_file": folder / token.token_file})
+            for token in self.tokens
+        )
+        files = {
+            name: folder / file
+            for name, file in (("certificate_file", self.certificate_file), ("key_file", self.key_file))
+            if file is not None
+        }
+        return self.model_copy(update={"tokens": tokens, **files})

@@ -1,0 +1,1 @@
+"""Serve orders to a running pipeline over HTTP, at the private address."""

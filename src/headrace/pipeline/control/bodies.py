@@ -1,0 +1,100 @@
+"""Read the body of a request to the private address, and check it against what the order takes."""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from typing import Annotated, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.requests import ClientDisconnect, Request
+
+from headrace.pipeline.control.refusal import refuse
+from headrace.pipeline.run_orders import LogLevelName
+
+MOST_BYTES = 64 * 1024
+PATIENCE_SECONDS = 10.0
+"""For a whole body."""
+_JSON = "application/json"
+
+
+class NoOptions(BaseModel):
+    """The body of an order that takes nothing: empty, or `{}`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
+
+
+class VerifyBody(NoOptions):
+    """What a verification takes; see `VerifyOptions`."""
+
+    repair: bool = False
+    percent: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] | None = None
+    seed: Annotated[str, Field(max_length=200)] | None = None
+    sink: Annotated[str, Field(max_length=63)] | None = None
+
+
+class QuarantineBody(NoOptions):
+    """Which documents in quarantine are meant: the one with this id, else all."""
+
+    id: str | None = None
+
+
+class LogLevelBody(NoOptions):
+    """The least severe messages that are logged."""
+
+    level: LogLevelName
+
+
+_Body = TypeVar("_Body", bound=NoOptions)
+
+
+async def read_body(request: Request, model: type[_Body]) -> _Body:
+    """Read and check a body; an empty one is an empty object.
+
+    Raises:
+        Refusal: it is too large, too slow, no JSON, or not what the order takes.
+    """
+    data = await _read(request)
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if data and (media_type != _JSON or request.headers.get("content-encoding")):
+        raise refuse(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+            "wrong_media_type",
+            "the body is not said to be plain JSON",
+            f"Send it as `Content-Type: {_JSON}`, without a Content-Encoding.",
+        )
+    try:
+        return model.model_validate_json(data or b"{}")
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise refuse(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "malformed",
+            f"the body is wrong: {place[:100] + ': ' if place else ''}{first['msg']}",
+            f"It takes {', '.join(model.model_fields) or 'nothing'}.",
+        ) from None
+
+
+async def _read(request: Request) -> bytes:
+    too_large = refuse(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        "too_large",
+        f"the body is larger than {MOST_BYTES} bytes",
+        Connection="close",
+    )
+    given = request.headers.get("content-length", "0")
+    if given.isdigit() and int(given) > MOST_BYTES:
+        raise too_large
+    data = bytearray()
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            async for part in request.stream():
+                data += part
+                if len(data) > MOST_BYTES:
+                    raise too_large
+    except (TimeoutError, ClientDisconnect):
+        raise refuse(
+            HTTPStatus.REQUEST_TIMEOUT, "too_slow", "the body did not come in time", Connection="close"
+        ) from None
+    return bytes(data)

@@ -1,0 +1,129 @@
+"""List, build again or forget the documents that the cluster refused, beside the running stream."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from headrace.model import format_lsn, parse_lsn
+from headrace.pipeline.applied_position import AppliedPosition
+from headrace.pipeline.inspection import Inspection, inspect
+from headrace.pipeline.project import Project
+from headrace.pipeline.verification.sides import DatabaseDocuments, Repair
+from headrace.pipeline.verification.verify import find_served_generation
+from headrace.pipeline.worker.plan import Endpoints
+from headrace.postgres.connection import connect
+from headrace.postgres.session import ReadSession
+from headrace.sinks.opensearch import Client, Generation, GenerationState, Quarantine, Quarantined
+from headrace.sinks.opensearch.routed import open_writer
+from headrace.sinks.opensearch.state_key import StateKey
+
+
+@dataclass(frozen=True, slots=True)
+class RetriedDocuments:
+    """The result of building quarantined documents again.
+
+    Attributes:
+        found: how many were in quarantine.
+        left: those that are refused again, each with its reason.
+    """
+
+    found: int
+    left: Sequence[Quarantined]
+
+
+def list_quarantined(
+    endpoints: Endpoints, key: StateKey, index: str | None = None, id_: str | None = None
+) -> list[Quarantined]:
+    """Return every document in quarantine, or those of an index, or one; oldest first.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+    """
+    with contextlib.closing(Client(endpoints.sink)) as client:
+        return Quarantine(client, key).entries(index, id_)
+
+
+def forget_quarantined(endpoints: Endpoints, key: StateKey, entries: Iterable[Quarantined]) -> None:
+    """Delete entries; the index is not changed.
+
+    Raises:
+        HeadraceError: as for `list_quarantined`.
+    """
+    with contextlib.closing(Client(endpoints.sink)) as client:
+        quarantine = Quarantine(client, key)
+        for entry in entries:
+            quarantine.drop(entry.generation, [entry.id])
+
+
+def retry_quarantined(
+    project: Project, endpoints: Endpoints, index: str | None = None, id_: str | None = None
+) -> RetriedDocuments:
+    """Build quarantined documents again; those that are accepted leave the quarantine.
+
+    Raises:
+        HeadraceError: SLOT_UNKNOWN; SCHEMA_CHANGED: an index was built from other files; BINDING, CONNECTION,
+            DATABASE, SINK_UNREACHABLE, SINK_BUSY.
+    """
+    left: list[Quarantined] = []
+    with AppliedPosition(endpoints, project.key) as applied:
+        quarantine = Quarantine(applied.client, project.key)
+        found = quarantine.entries(index, id_)
+        for name, entries in by_index(found).items():
+            if name not in project.specs:
+                gone = "the deployment does not have this index any more"
+                left += [replace(entry, reason=gone) for entry in entries]
+                continue
+            served = find_served_generation(
+                _inspect(project, endpoints), project.primary, applied.check(), name
+            )
+            mine = [entry for entry in entries if entry.generation == served.generation]
+            refused = _rebuild(project, endpoints, applied, served, [entry.id for entry in mine])
+            quarantine.drop(served.generation, [entry.id for entry in mine if entry.id not in refused])
+            again = [replace(entry, reason=refused[entry.id]) for entry in mine if entry.id in refused]
+            quarantine.put(again)
+            left += [*again, *(entry for entry in entries if entry.generation != served.generation)]
+    return RetriedDocuments(len(found), left)
+
+
+def entry_data(entry: Quarantined) -> dict[str, Any]:
+    """Return an entry as JSON values."""
+    return asdict(entry) | {"position": format_lsn(entry.position)}
+
+
+def entry_of(data: Mapping[str, Any]) -> Quarantined:
+    """Return the entry that `entry_data` has written."""
+    return Quarantined(**{**data, "position": parse_lsn(data["position"])})
+
+
+def by_index(entries: Iterable[Quarantined]) -> dict[str, list[Quarantined]]:
+    """Group entries by their index."""
+    result: dict[str, list[Quarantined]] = {}
+    for entry in entries:
+        result.setdefault(entry.index, []).append(entry)
+    return result
+
+
+def _rebuild(
+    project: Project,
+    endpoints: Endpoints,
+    applied: AppliedPosition,
+    served: GenerationState,
+    ids: Sequence[str],
+) -> dict[str, str]:
+    """Write the documents of `ids` as they should be; return those that are refused, and why."""
+    index, inspection = served.index, _inspect(project, endpoints)
+    project = inspection.project
+    target = Generation(index, served.generation, served.hash, 0, served.uuid).target
+    routed = {index} if project.specs[index].routing is not None else ()
+    writer = open_writer(applied.client, {index: target}, project.primary.writer_options(), routed)
+    with contextlib.closing(writer), ReadSession(endpoints.database) as session:
+        database = DatabaseDocuments(session, project.specs[index], inspection.catalog)
+        return Repair(index, database, writer, applied).rebuild(ids)
+
+
+def _inspect(project: Project, endpoints: Endpoints) -> Inspection:
+    with connect(endpoints.database, application_name="headrace quarantine") as connection:
+        return inspect(project, endpoints, connection, reading=False)

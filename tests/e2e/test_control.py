@@ -1,0 +1,254 @@
+"""A run is ordered about while it works: over its private address, and by commands."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+import urllib3
+
+from e2e.conftest import Deploy
+from e2e.harness import Headrace
+from headrace.embedded.processes import free_port, until
+from headrace.sinks.opensearch import Client, Endpoint, Quarantine, Quarantined
+from headrace.sinks.opensearch.state_key import StateKey
+from integration.cli.command_line import Deployment, Outcome
+
+ADA, GRAFANA = "ada-0123456789abcdef", "grafana-0123456789ab"
+CONTROL = """
+[[control.tokens]]
+name = "ada"
+scope = "operate"
+token_file = "ada.token"
+[[control.tokens]]
+name = "grafana"
+token_command = ["echo", "grafana-0123456789ab"]
+"""
+
+
+class Controlled:
+    """A run with a private address, and somebody with a token."""
+
+    def __init__(self, pipeline: Headrace) -> None:
+        self.pipeline = pipeline
+        self.address = f"127.0.0.1:{free_port()}"
+        folder = pipeline.config.parent
+        self.token_file = folder / "ada.token"
+        self.token_file.write_text(f"{ADA}\n")
+        pipeline.config.write_text(pipeline.config.read_text() + CONTROL)
+        pipeline.arguments = ("--private-address", self.address)
+        self.commands = Deployment(folder, pipeline.shop.url, secrets=[ADA, GRAFANA])
+
+    def ask(self, method: str, path: str, body: object = None, token: str = ADA) -> urllib3.BaseHTTPResponse:
+        return urllib3.request(
+            method,
+            f"http://{self.address}{path}",
+            headers={"Authorization": f"Bearer {token}"},
+            json=body,
+            retries=False,
+            timeout=30,
+        )
+
+    def order(self, path: str, body: object = None) -> dict[str, Any]:
+        """The result of an order, once it is done."""
+        answer = self.ask("POST", path, body)
+        assert answer.status == 202, answer.data
+        place = answer.headers["Location"]
+        assert until(lambda: self.ask("GET", place, token=GRAFANA).json()["state"] != "running", 120)
+        order = self.ask("GET", place).json()
+        assert order["state"] == "done", order
+        result: dict[str, Any] = order["result"]
+        return result
+
+    def through_address(self, *words: str) -> Outcome:
+        """A command of somebody who has the token, and no deployment file."""
+        places = ("--control-url", f"http://{self.address}", "--control-token-file", str(self.token_file))
+        return self.commands.type(*words, *places, HEADRACE_CONFIG="there-is-no.toml")
+
+    def through_cluster(self, *words: str) -> Outcome:
+        return self.commands.type(*words, "--config", str(self.pipeline.config), "--slot", self.pipeline.name)
+
+    def served(self, index: str) -> str:
+        [found] = [each for each in self.pipeline.status()["indexes"] if each["name"] == index]
+        generation: str = found["generation"]
+        return generation
+
+
+@pytest.fixture(scope="module")
+def controlled(deploy: Deploy) -> Iterator[Controlled]:
+    with deploy(users=20) as pipeline:
+        made = Controlled(pipeline)
+        pipeline.start()
+        pipeline.wait_ready()
+        yield made
+        public = pipeline.ask("/status").data + pipeline.ask("/metrics").data
+        pipeline.terminate()
+        for token in (ADA, GRAFANA):
+            assert token not in pipeline.output.read_text()
+            assert token not in public.decode()
+
+
+@contextlib.contextmanager
+def quarantined(pipeline: Headrace, generation: str, id_: str) -> Iterator[None]:
+    """A document in quarantine, as if the cluster had refused it once."""
+    with contextlib.closing(Client(Endpoint((pipeline.sink_url,)))) as client:
+        quarantine = Quarantine(client, StateKey(pipeline.name, pipeline.prefix))
+        quarantine.put([Quarantined.now("users", id_, "not a number", 16, generation)])
+        yield
+        quarantine.forget()
+
+
+def kill_planner(pipeline: Headrace) -> None:
+    """Kill the process that reads the slot: the query fails and is started again."""
+    port = pipeline.shop.id(
+        "SELECT client_port FROM pg_stat_replication JOIN pg_replication_slots ON active_pid = pid "
+        f"WHERE slot_name = '{pipeline.name}'"
+    )
+    [reader] = [
+        process
+        for process in map(psutil.Process, pipeline.members())
+        if any(connection.laddr.port == port for connection in process.net_connections("tcp"))
+    ]
+    reader.kill()
+
+
+def email_of(pipeline: Headrace, id_: int) -> Any:
+    return pipeline.documents("users")[str(id_)]["email"]
+
+
+def stays(pipeline: Headrace, id_: int, email: str, seconds: float) -> None:
+    """Make sure that a document keeps this value for a while."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        assert email_of(pipeline, id_) == email
+        pipeline.assert_running()
+        time.sleep(0.2)
+
+
+def test_an_index_is_rebuilt_verified_and_rolled_back_over_the_address(controlled: Controlled) -> None:
+    pipeline, before = controlled.pipeline, controlled.served("users")
+    after = controlled.order("/v1/indexes/users/reindex")["generation"]
+    assert after != before
+    report = controlled.order("/v1/indexes/users/verify", {"repair": True})
+    assert (report["right"], report["documents"], report["generation"]) == (True, 20, after)
+    assert controlled.order("/v1/indexes/users/rollback")["generation"] == before
+    said = pipeline.output.read_text()
+    for order in ("reindex", "verify", "rollback"):
+        [line] = re.findall(rf"^.*control: ada from 127\.0\.0\.1: {order} of users.*$", said, re.MULTILINE)
+        assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ ", line)
+    assert 'headrace_control_requests_total{order="reindex",outcome="accepted"} 1.0' in (
+        pipeline.ask("/metrics").data.decode()
+    )
+
+
+def test_a_verification_repairs_what_somebody_else_wrote(controlled: Controlled) -> None:
+    pipeline = controlled.pipeline
+    url = f"{pipeline.sink_url}/{controlled.served('users')}/_update/1?refresh=true"
+    assert urllib3.request("POST", url, json={"doc": {"email": "somebody else"}}).status == 200
+    outcome = controlled.through_address("verify", "users", "--format", "json")
+    assert outcome.code == 1, outcome
+    outcome = controlled.through_address("verify", "users", "--repair")
+    assert outcome.code == 0, outcome
+    assert "1 rebuilt" in outcome.err
+    assert pipeline.differences() == []
+
+
+def test_a_pause_holds_changes_back_also_through_a_retry_until_the_resume(controlled: Controlled) -> None:
+    """A reindex goes on meanwhile, and the slot keeps the log."""
+    pipeline = controlled.pipeline
+    assert controlled.ask("POST", "/v1/pause").json()["paused"]["by"] == "ada"
+    time.sleep(1.5)
+    email, confirmed = email_of(pipeline, 2), pipeline.confirmed()
+    pipeline.shop.run("UPDATE users SET email = 'paused@example.org' WHERE id = 2")
+    stays(pipeline, 2, email, 3)
+    status = pipeline.status()
+    assert (status["ready"], status["paused"]["by"]) == (True, "ada")
+    assert any(warning.startswith("paused since ") for warning in status["warnings"])
+    controlled.order("/v1/indexes/products/reindex")
+    assert email_of(pipeline, 2) == email
+    kill_planner(pipeline)
+    pipeline.wait_until(
+        lambda: "starting the stream again" in pipeline.output.read_text(), "did not notice the kill", 60
+    )
+    stays(pipeline, 2, email, 10)
+    assert pipeline.confirmed() <= confirmed
+    assert pipeline.status()["paused"]["by"] == "ada"
+    assert controlled.ask("POST", "/v1/resume").json() == {"paused": None}
+    pipeline.converges()
+    assert email_of(pipeline, 2) == "paused@example.org"
+    assert pipeline.status()["paused"] is None
+
+
+@pytest.mark.parametrize("way", ["address", "cluster"])
+def test_a_command_pauses_and_resumes(way: str, controlled: Controlled) -> None:
+    pipeline = controlled.pipeline
+    typed = controlled.through_address if way == "address" else controlled.through_cluster
+    outcome = typed("pause")
+    assert outcome.code == 0, outcome
+    by = pipeline.status()["paused"]["by"]
+    assert (by == "ada") if way == "address" else re.fullmatch(r"\S+@\S+", by)
+    time.sleep(1.5)
+    email = email_of(pipeline, 3)
+    pipeline.shop.run(f"UPDATE users SET email = '{way}@example.org' WHERE id = 3")
+    stays(pipeline, 3, email, 1)
+    assert typed("resume").code == 0
+    pipeline.converges()
+    assert email_of(pipeline, 3) == f"{way}@example.org"
+
+
+def test_refused_documents_are_listed_rebuilt_and_forgotten(controlled: Controlled) -> None:
+    pipeline, generation = controlled.pipeline, controlled.served("users")
+    with quarantined(pipeline, generation, "5"):
+        [entry] = controlled.ask("GET", "/v1/indexes/users/quarantine", token=GRAFANA).json()
+        assert (entry["id"], entry["reason"]) == ("5", "not a number")
+        assert "not a number" in controlled.through_address("quarantine", "list", "users").out
+        assert controlled.order("/v1/indexes/users/quarantine/retry", {"id": "5"}) == {"found": 1, "left": []}
+        assert controlled.ask("GET", "/v1/quarantine").json() == []
+    for id_ in ("6", "7"):
+        with quarantined(pipeline, generation, id_):
+            if id_ == "6":
+                dropped = controlled.ask("POST", "/v1/indexes/users/quarantine/drop", {"id": id_}).json()
+                assert [each["id"] for each in dropped["dropped"]] == [id_]
+            else:
+                outcome = controlled.through_address("quarantine", "drop", "users", "--yes")
+                assert "1 of users in quarantine" in outcome.err
+            assert controlled.ask("GET", "/v1/quarantine").json() == []
+    with quarantined(pipeline, generation, "8"):
+        outcome = controlled.through_address("quarantine", "retry")
+        assert (outcome.code, "1 of 1 documents are right now" in outcome.err) == (0, True)
+    assert pipeline.differences() == []
+
+
+@pytest.mark.parametrize("way", ["address", "cluster"])
+def test_a_command_changes_the_log_level(way: str, controlled: Controlled) -> None:
+    pipeline = controlled.pipeline
+    typed = controlled.through_address if way == "address" else controlled.through_cluster
+    size = len(pipeline.output.read_text())
+    assert typed("log-level", "debug").code == 0
+    pipeline.shop.run("UPDATE users SET email = email || 'x' WHERE id = 4")
+    pipeline.wait_until(
+        lambda: " DEBUG headrace" in pipeline.output.read_text()[size:], "logs nothing at debug", 30
+    )
+    assert typed("log-level", "info").code == 0
+
+
+def test_a_command_rebuilds_and_rolls_back_through_the_address(controlled: Controlled) -> None:
+    before = controlled.served("users")
+    outcome = controlled.through_address("reindex", "users", "--wait", "120")
+    assert outcome.code == 0, outcome
+    assert controlled.served("users") != before
+    assert controlled.through_address("rollback", "users", "--wait", "60").code == 0
+    assert controlled.through_address("reindex", "nobody").refused(2, "USAGE")
+
+
+def test_a_wrong_token_orders_nothing(controlled: Controlled) -> None:
+    wrong = controlled.token_file.with_name("wrong.token")
+    wrong.write_text("wrong-0123456789abcdef")
+    places = ("--control-url", f"http://{controlled.address}", "--control-token-file", str(wrong))
+    assert controlled.commands.type("pause", *places).refused(1, "AUTHENTICATION")
+    assert controlled.pipeline.status()["paused"] is None
