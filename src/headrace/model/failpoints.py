@@ -6,6 +6,7 @@ The commit points:
 - `bulk`: a bulk request of a batch is durable.
 - `applied`: the applied position is durable, not yet confirmed.
 - `confirmed`: the confirmation was sent.
+- `checked`: changed files are checked, and publication and replica identities extended for them.
 - `made`: a requested generation is in the state, the stream does not write to it yet.
 - `joined`: the stream writes to it, the request is not deleted yet.
 - `range`: a range of a backfill is written, not yet recorded.
@@ -43,6 +44,7 @@ Name = Literal[
     "bulk",
     "applied",
     "confirmed",
+    "checked",
     "made",
     "joined",
     "range",

@@ -19,6 +19,7 @@ from headrace.pipeline.generation_messages import GenerationMessages
 from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded, why_built
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.inspection import Inspection
+from headrace.pipeline.reloading import Replan
 from headrace.pipeline.schema_drift import SchemaDrift
 from headrace.sinks.opensearch import (
     ControlRequest,
@@ -115,6 +116,13 @@ class GenerationLog:
         """
         late = time.monotonic() - self._to_drop_since > _DROP_SECONDS
         return bool(self._to_drop) and (late or not self.building)
+
+    def has_all(self, hashes: Mapping[str, str]) -> bool:
+        """Whether a followed generation exists for each of these hashes, by index."""
+        return all(
+            any(generation.hash == wanted for generation in self.written if generation.index == index)
+            for index, wanted in hashes.items()
+        )
 
     def adopt(self, state: PipelineState) -> None:
         """Go on from a state that was loaded, which may still hold generations to drop."""
@@ -236,6 +244,33 @@ class GenerationLog:
         if done:
             reach("made")
         return done
+
+    def replan(self, replan: Replan) -> None:
+        """Go on with changed files beside the running query, as far as it need not take part; see `apply`.
+
+        Raises:
+            HeadraceError: an error of the cluster; a new query may then go on from what was done.
+        """
+        self._reload()
+        project = replan.inspection.project
+        self.manager, self._inspection = replan.manager, replan.inspection
+        self.as_of, self._keep = replan.catalog.baseline.as_of, project.deployment.generations.keep
+        self._indexes = tuple(project.specs)
+        self._watch = GenerationMonitor(self.manager, _LOOK_SECONDS)
+        self.state = self.state.changed(*replan.frozen)
+        removed = [g.generation for g in self.state.generations if g.index not in self._indexes]
+        self.state = self.state.without(*removed)
+        for index in self._indexes:
+            self._carry_out(index, plan_from_files(self.state.of(index), self.manager.hashes[index]))
+        for attempt in retrying():
+            with attempt:
+                self._meta.save_generations(self.state.generations)
+        reach("made")
+        for index in self._indexes:
+            served = self.state.served(index)
+            if served is not None:
+                self.manager.serve(served)  # with the settings that a living index can change
+            self._messages.show(index, self.state)
 
     def forget(self, done: Sequence[ControlRequest]) -> None:
         """Remove requests that are carried out, once the query has the new plan."""

@@ -20,10 +20,12 @@ from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry, retrying
 from headrace.model.failpoints import reach
 from headrace.pipeline.continuity import GapError
 from headrace.pipeline.exported_snapshot import HeldSnapshot
+from headrace.pipeline.file_reload import FileReload
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.health_monitor import HealthMonitor
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import Project
+from headrace.pipeline.reloading import ReloadRequests
 from headrace.pipeline.run_phases import TRANSITIONS, PhaseOutcome, RunPhase
 from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
@@ -39,6 +41,7 @@ from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import drop_slot, read_slot
 from headrace.sinks.opensearch import Client, PipelineState
 from headrace.sinks.opensearch.lease import Lease, holder_of
+from headrace.sinks.opensearch.reload_request import ReloadRequest
 from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_spark, master_of
 from headrace.spark.settings import is_local
 from headrace.status.board import StatusBoard
@@ -86,13 +89,23 @@ class RunOptions:
         """Whether the run's tasks run on this machine, in the session that it is given or creates."""
         return is_local(self.master if self.session is None else master_of(self.session))
 
+    def apply_to(self, project: Project) -> Project:
+        """Return the project with the policy that the run was given."""
+        if self.on_gap is None:
+            return project
+        source = project.deployment.source.model_copy(update={"on_gap": self.on_gap})
+        deployment = project.deployment.model_copy(update={"source": source})
+        return dataclasses.replace(project, deployment=deployment)
+
 
 class PipelineRun:
     """One run of one deployment.
 
     Args:
         stopping: set to end the run; noticed at the next pause.
+        reload_requests: what threads and signal handlers of this process ask for; None: the files stay.
         on_live: called once, when every index is complete and the stream follows.
+        on_reload: called with the project once changed files are taken up.
     """
 
     _lock: SlotLock
@@ -113,9 +126,11 @@ class PipelineRun:
         stopping: Stopping,
         *,
         options: RunOptions,
+        reload_requests: ReloadRequests | None = None,
         on_live: Callable[[], None] = lambda: None,
+        on_reload: Callable[[Project], None] = lambda _: None,
     ) -> None:
-        self._project = project = _with_on_gap(project, options.on_gap)
+        self._project = project = options.apply_to(project)
         self._endpoints = endpoints
         self._board = board
         self._stopping = stopping
@@ -136,6 +151,16 @@ class PipelineRun:
             exported=self._exported,
         )
         self._lease = Lease(self._client, project.key, [*project.specs])
+        self._files = FileReload(
+            project,
+            endpoints,
+            board,
+            stopping,
+            self._starter,
+            requests=reload_requests,
+            document=ReloadRequest(self._client, project.key),
+            on_complete=on_reload,
+        )
         self._announced = False
         self._set_up_at = 0.0
         self._restarts = 0
@@ -147,6 +172,7 @@ class PipelineRun:
             RunPhase.SETTING_UP: self._set_up,
             RunPhase.FOLLOWING: self._follow,
             RunPhase.CHANGING_PLAN: self._change_plan,
+            RunPhase.RELOADING: self._reload,
             RunPhase.DROPPING_UNREAD: self._drop_unread,
             RunPhase.RETRYING: self._retry,
             RunPhase.RESTARTING: self._restart,
@@ -267,7 +293,12 @@ class PipelineRun:
         self._query_began = time.monotonic()
         supervisor = self._supervisor()
         self._drift = supervisor.drift
-        self._ending = ending = supervisor.run(self._spark)
+        try:
+            self._ending = ending = supervisor.run(self._spark)
+        finally:
+            self._catalog = supervisor.catalog
+        if ending.reload:
+            return PhaseOutcome.RELOAD
         if ending.failure is None:
             return PhaseOutcome.CHANGE if ending.again else PhaseOutcome.STOP
         self._failure = self._drift.explain(ending.failure)
@@ -290,6 +321,12 @@ class PipelineRun:
                     generation_log.carry_out(ending.requests)
             self._secondary_sinks.apply(generation_log.state, ending.secondary)
         return PhaseOutcome.DONE
+
+    def _reload(self) -> PhaseOutcome:
+        """Take up changed files as a new start does."""
+        outcome = self._set_up_until_done(None, self._files.adopt())
+        self._files.complete()
+        return outcome
 
     def _note_partitions(self) -> None:
         """Note that partitions were attached or detached, which the log does not report.
@@ -377,29 +414,43 @@ class PipelineRun:
         if self._restarts > _MOST_RESTARTS:
             raise failure
         self._board.report.warning(f"[{failure.code}] {failure.cause}; beginning again from what is there")
+        return self._set_up_until_done(failure)
+
+    def _set_up_until_done(
+        self, failure: HeadraceError | None, inspection: Inspection | None = None
+    ) -> PhaseOutcome:
+        """Set up; retry for as long as the errors are retryable.
+
+        Args:
+            failure: why no query runs; raised where the files do not fit the database any more.
+            inspection: the inspection for the first attempt; None: each attempt inspects.
+
+        Raises:
+            HeadraceError: as for `_set_up_again`.
+        """
         pauses = itertools.chain(_PAUSES, itertools.repeat(_LONGEST_PAUSE))
         while True:
             with self._stopping.interrupting():
-                error = self._try_set_up()
+                error, inspection = self._try_set_up(inspection), None
                 if error is None:
                     return PhaseOutcome.DONE
                 if isinstance(error, ErrorGroup) and error.retry is Retry.NEVER:
                     self._board.report.warning(str(error))
-                    raise failure from error
+                    raise failure or error from error
                 if error.retry is Retry.NEVER:
                     raise error
                 self._board.record_error(error)
                 self._board.report.warning(f"{error}; trying again")
                 self._stopping.wait(next(pauses))
 
-    def _try_set_up(self) -> HeadraceError | None:
+    def _try_set_up(self, inspection: Inspection | None) -> HeadraceError | None:
         """Resume without the slot's snapshot, which is older than the tables; return what failed."""
         try:
             taken = self._lock.lost_to()
             if taken is None:
                 with connect(self._endpoints.database, application_name="headrace run") as connection:
                     self._exported.close()
-                    inspection = self._starter.inspect(connection)
+                    inspection = inspection or self._starter.inspect(connection)
                     self._resume(connection, self._starter.load(connection, inspection))
                 return None
         except HeadraceError as error:
@@ -414,7 +465,7 @@ class PipelineRun:
 
     def _supervisor(self) -> Supervisor:
         return Supervisor(
-            self._project,
+            self._files.project,
             self._board,
             self._stopping,
             self._catalog,
@@ -424,12 +475,13 @@ class PipelineRun:
             lease=self._lease,
             monitor_health=self._monitor_health,
             on_live=self._announce,
+            files=self._files,
         )
 
     def _monitor_health(self, drift: SchemaDriftMonitor, signals: SignalFiles) -> HealthMonitor:
         return HealthMonitor(
             self._endpoints,
-            self._project,
+            self._files.project,
             self._board,
             self._lock,
             catalog=drift,
@@ -452,12 +504,3 @@ class PipelineRun:
 def _may_pass(error: HeadraceError, failures: int) -> bool:
     """Whether starting again can help: always where the error is retryable, else a few times."""
     return error.retry is Retry.BACK_OFF or (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS)
-
-
-def _with_on_gap(project: Project, on_gap: OnGap | None) -> Project:
-    """Return the project with the policy that a run was given."""
-    if on_gap is None:
-        return project
-    source = project.deployment.source.model_copy(update={"on_gap": on_gap})
-    deployment = project.deployment.model_copy(update={"source": source})
-    return dataclasses.replace(project, deployment=deployment)

@@ -21,6 +21,7 @@ from headrace.pipeline.applied_position import AppliedPosition, parse_position, 
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.generation_states import request_generation, wait_until_served
 from headrace.pipeline.project import Project
+from headrace.pipeline.reloading import Load, ReloadRequests, ReloadResult
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.verification.report import Report
@@ -45,6 +46,7 @@ class RunningPipeline:
         project: the deployment and its schemas.
         reporter: receives progress and warnings.
         options: the options of the run.
+        load: reads the deployment's files anew, for `reload`.
         address: `HOST:PORT` that serves /status and the other endpoints; None serves nothing.
         stopping: set to end the run; the caller then calls `execute`. None: the run has a thread of its own
             while the context is entered.
@@ -60,6 +62,7 @@ class RunningPipeline:
         reporter: Reporter,
         options: RunOptions,
         *,
+        load: Load,
         address: str | None = None,
         stopping: Stopping | None = None,
     ) -> None:
@@ -69,6 +72,9 @@ class RunningPipeline:
         self._endpoints = project.resolve()
         self._reporter = reporter
         self._options = options
+        self._load = load
+        self._reload_requests = ReloadRequests(self._load_with_reports)
+        self._explainer = Explainer(project, self._endpoints)
         self._wanted_address = address
         self._stopping = Stopping() if stopping is None else stopping
         self._is_threaded = stopping is None
@@ -83,12 +89,13 @@ class RunningPipeline:
             if self._wanted_address is not None:
                 waits = held.enter_context(WaitService(self._applied))
                 status = held.enter_context(
-                    StatusServer(self.board, self._wanted_address, waits, Explainer(project, endpoints))
+                    StatusServer(self.board, self._wanted_address, waits, self._explainer)
                 )
                 self.address = status.address
             port = held.enter_context(
                 ReportsPort(self.board.sinks, beside=_local_address(self._options, endpoints))
             )
+            self._reports_of = port.to
             self._project = project.with_reports(port.to)
             self._held = held.pop_all()
         if self._is_threaded:
@@ -120,7 +127,9 @@ class RunningPipeline:
             self.board,
             self._stopping,
             options=self._options,
+            reload_requests=self._reload_requests,
             on_live=self._live.set,
+            on_reload=self._adopt,
         )
         try:
             run.execute()
@@ -131,6 +140,18 @@ class RunningPipeline:
                 return  # it was being waited out when the stop came
             self.board.ended(error)
             raise
+        finally:
+            self._reload_requests.close()
+
+    def _load_with_reports(self) -> tuple[Project | None, tuple[HeadraceError, ...]]:
+        project, errors = self._load()
+        if project is not None:
+            project = self._options.apply_to(project.with_reports(self._reports_of))
+        return project, errors
+
+    def _adopt(self, project: Project) -> None:
+        """Answer questions about the indexes that the run follows now."""
+        self._project = self._explainer.project = project
 
     def _execute(self) -> None:
         try:
@@ -208,6 +229,33 @@ class RunningPipeline:
             return wait_until_served(
                 applied, request_generation(applied, self._project, index, "rollback"), timeout
             )
+
+    def reload(self, *, timeout: float = 120.0) -> ReloadResult:
+        """Read the deployment's files again and take up what has changed in schemas, indexes and policies.
+
+        The files are checked first. Where anything is wrong, nothing changes. New generations are built
+        beside the ones that are served; this returns when that has begun.
+
+        Args:
+            timeout: seconds.
+
+        Returns:
+            The indexes that were added, removed, or are built again.
+
+        Raises:
+            HeadraceError: every mistake, as an `ErrorGroup`: CONFIG, SCHEMA, BINDING …, also for a setting
+                that needs a restart. BEHIND after `timeout`; an error of either server.
+        """
+        try:
+            return self.request_reload().result(timeout)
+        except TimeoutError:
+            raise HeadraceError(
+                Kind.BEHIND, f"the files are not taken up after {timeout:g} s", "/status shows what it does."
+            ) from None
+
+    def request_reload(self) -> Future[ReloadResult]:
+        """Ask for a reload and return at once, also from a signal handler; else as `reload`."""
+        return self._reload_requests.submit()
 
     def verify(self, index: str, *, repair: bool = False, percent: float | None = None) -> Report:
         """Compare an index with the database, beside the stream.

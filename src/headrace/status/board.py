@@ -176,6 +176,7 @@ class _Content:
     gaps: int = 0
     gap: str | None = None
     budget_warning: str | None = None
+    refused_reload: str | None = None
     secondary: dict[str, SecondaryStatus] = field(default_factory=dict)
     ended_by: LastError | None = None
     slot: SlotFacts | None = None
@@ -259,6 +260,12 @@ class StatusBoard:
             known = self._content.indexes.get(name, IndexStatus(name))
             self._content.indexes[name] = replace(known, **changes)
 
+    def set_indexes(self, names: Iterable[str]) -> None:
+        """Show these indexes and no others; what is known of one stays."""
+        with self._lock:
+            known = self._content.indexes
+            self._content.indexes = {name: known.get(name, IndexStatus(name)) for name in names}
+
     def secondary(self, name: str, **changes: Any) -> None:
         """Change fields of a secondary sink's `SecondaryStatus`."""
         with self._lock:
@@ -322,6 +329,11 @@ class StatusBoard:
         with self._lock:
             self._content.budget_warning = text
 
+    def record_refused_reload(self, text: str | None) -> None:
+        """Note why the files that lie there are not taken up; None where they are."""
+        with self._lock:
+            self._content.refused_reload = text
+
     def set_warnings(self, warnings: Iterable[str]) -> None:
         """Replace the warnings: accepted risks, one sentence each."""
         with self._lock:
@@ -360,7 +372,7 @@ class StatusBoard:
                 lag_bytes=bytes_behind(confirmed, content.positions.current),
                 lag_seconds=content.samples.seconds_behind(confirmed, self._clock()),
                 last_error=content.last_error,
-                warnings=tuple(filter(None, (content.gap, content.budget_warning, *content.warnings))),
+                warnings=_warnings(content),
                 gaps=content.gaps,
                 sinks=sinks,
                 secondary=dict(content.secondary),
@@ -397,6 +409,11 @@ class StatusBoard:
             "last_error": last and {"code": last.code, "text": last.text, "time": _iso(last.time)},
             "warnings": list(view.warnings),
         }
+
+
+def _warnings(content: _Content) -> tuple[str, ...]:
+    refused = content.refused_reload and f"the changed files are not taken up: {content.refused_reload}"
+    return tuple(filter(None, (content.gap, content.budget_warning, refused, *content.warnings)))
 
 
 def _last_error(error: HeadraceError, time: float) -> LastError:

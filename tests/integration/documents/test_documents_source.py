@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headrace.capture.columns import KeptColumns
-from headrace.capture.signals import SignalFiles
+from headrace.capture.signals import OfferedPlan, SignalFiles
 from headrace.catalog.needs import ColumnNeed, TableNeeds
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError
@@ -170,12 +170,12 @@ def test_a_plan_is_accepted_between_two_batches(log: Log) -> None:
         log.run("INSERT INTO item VALUES (1, 'one')")
         end, [partition] = next_batch(reader, start)
         assert (partition.plan, log.signals.accepted_plan()) == (None, None)
-        log.signals.offer_plan(1, "first")
-        log.signals.offer_plan(3, "third")
+        log.signals.offer_plan(1, OfferedPlan("first"))
+        log.signals.offer_plan(3, OfferedPlan("third"))
         log.run("INSERT INTO item VALUES (2, 'two')")
         later, [partition] = next_batch(reader, end)
         assert (partition.plan, log.signals.accepted_plan()) == ("third", (3, parse_lsn(end["lsn"])))
-        log.signals.offer_plan(2, "second")
+        log.signals.offer_plan(2, OfferedPlan("second"))
         log.run("INSERT INTO item VALUES (3, 'three')")
         _, [partition] = next_batch(reader, later)
         assert (partition.plan, log.signals.accepted_plan()) == ("third", (3, parse_lsn(end["lsn"])))
