@@ -99,12 +99,12 @@ class FileReload:
         """
         return self._starter.replan(self._checked, generation_log.state)
 
-    def adopt(self) -> Inspection:
-        """Go on with the files that were checked; return the inspection for them."""
+    def adopt(self) -> Project:
+        """Go on with the files that were checked; return their project."""
         self.project = self._checked.project
         self._starter.change_project(self.project)
         self._board.set_indexes(self.project.specs)
-        return self._checked
+        return self.project
 
     def complete(self) -> None:
         """Tell who asked that the files are taken up."""

@@ -324,7 +324,8 @@ class PipelineRun:
 
     def _reload(self) -> PhaseOutcome:
         """Take up changed files as a new start does."""
-        outcome = self._set_up_until_done(None, self._files.adopt())
+        self._files.adopt()
+        outcome = self._set_up_until_done(None)
         self._files.complete()
         return outcome
 
@@ -416,14 +417,11 @@ class PipelineRun:
         self._board.report.warning(f"[{failure.code}] {failure.cause}; beginning again from what is there")
         return self._set_up_until_done(failure)
 
-    def _set_up_until_done(
-        self, failure: HeadraceError | None, inspection: Inspection | None = None
-    ) -> PhaseOutcome:
+    def _set_up_until_done(self, failure: HeadraceError | None) -> PhaseOutcome:
         """Set up; retry for as long as the errors are retryable.
 
         Args:
             failure: why no query runs; raised where the files do not fit the database any more.
-            inspection: the inspection for the first attempt; None: each attempt inspects.
 
         Raises:
             HeadraceError: as for `_set_up_again`.
@@ -431,7 +429,7 @@ class PipelineRun:
         pauses = itertools.chain(_PAUSES, itertools.repeat(_LONGEST_PAUSE))
         while True:
             with self._stopping.interrupting():
-                error, inspection = self._try_set_up(inspection), None
+                error = self._try_set_up()
                 if error is None:
                     return PhaseOutcome.DONE
                 if isinstance(error, ErrorGroup) and error.retry is Retry.NEVER:
@@ -443,14 +441,14 @@ class PipelineRun:
                 self._board.report.warning(f"{error}; trying again")
                 self._stopping.wait(next(pauses))
 
-    def _try_set_up(self, inspection: Inspection | None) -> HeadraceError | None:
+    def _try_set_up(self) -> HeadraceError | None:
         """Resume without the slot's snapshot, which is older than the tables; return what failed."""
         try:
             taken = self._lock.lost_to()
             if taken is None:
                 with connect(self._endpoints.database, application_name="headrace run") as connection:
                     self._exported.close()
-                    inspection = inspection or self._starter.inspect(connection)
+                    inspection = self._starter.inspect(connection)
                     self._resume(connection, self._starter.load(connection, inspection))
                 return None
         except HeadraceError as error:

@@ -193,7 +193,7 @@ class Start:
             inspection: the inspection of the files that were checked.
             state: the state of the run.
 
-        Returns None where the catalog has changed since the state was saved.
+        Returns None where what documents read was altered since the state was saved.
 
         Raises:
             HeadraceError: SCHEMA_CHANGED: a table was altered since the inspection; an error of a server.
@@ -201,7 +201,8 @@ class Start:
         with connect(self._endpoints.database, application_name="headrace run") as connection:
             inspection, planned = self._with_retained(connection, inspection, state)
             catalog = CatalogBaseline(inspection, self._endpoints)
-            if catalog.since(state.catalog) != SchemaDrift():
+            drift, usage = catalog.since(state.catalog), inspection.usage()
+            if drift.moved or any(change.concerns(usage) for change in drift.wrong):
                 return None
             published = self._show_tables(connection, inspection)
         frozen = [generation for generation in planned.generations if generation not in state.generations]

@@ -315,7 +315,7 @@ class Supervisor:
                 return False
         except Stopped:  # the query ends as usual
             return True
-        self._project = self._files.adopt().project
+        self._project = self._files.adopt()
         watch.change_project(self._project)
         self._files.complete()
         return True
