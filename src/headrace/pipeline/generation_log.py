@@ -161,13 +161,16 @@ class GenerationLog:
             HeadraceError: an error of either server.
         """
         state = self.state
+        waiting = self._freeze_waiting()
         existing = self.manager.existing(
             generation for generation in state.generations if generation.index in self._indexes
         )
         seen = self.manager.look(existing)
         self._messages.report_altered(seen.altered)
         marked = self._freeze_broken(existing, published, drift, seen.lost)
-        state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
+        state = dataclasses.replace(
+            state, generations=(*waiting, *marked), published=published, catalog=catalog
+        )
         self.manager.renew(
             [generation for generation in marked if generation.followed], drift.emptied, state.reached
         )
@@ -183,6 +186,7 @@ class GenerationLog:
                 self.manager.serve(served)  # an operator may have removed the alias
             self.manager.drop_unknown(index, self.state.of(index))
             self._messages.show(index, self.state)
+        self._show_waiting()
         self._forget(done)
 
     def resume_offline(self, published: Mapping[str, int], drift: SchemaDrift) -> None:
@@ -258,8 +262,9 @@ class GenerationLog:
         self._indexes = tuple(project.specs)
         self._watch = GenerationMonitor(self.manager, _LOOK_SECONDS)
         self.state = self.state.changed(*replan.frozen)
-        removed = [g.generation for g in self.state.generations if g.index not in self._indexes]
-        self.state = self.state.without(*removed)
+        known = (*self._indexes, *project.waiting)
+        removed = [entry.generation for entry in self.state.generations if entry.index not in known]
+        self.state = self.state.changed(*self._freeze_waiting()).without(*removed)
         for index in self._indexes:
             self._carry_out(index, plan_from_files(self.state.of(index), self.manager.hashes[index]))
         for attempt in retrying():
@@ -271,6 +276,7 @@ class GenerationLog:
             if served is not None:
                 self.manager.serve(served)  # with the settings that a living index can change
             self._messages.show(index, self.state)
+        self._show_waiting()
 
     def forget(self, done: Sequence[ControlRequest]) -> None:
         """Remove requests that are carried out, once the query has the new plan."""
@@ -376,6 +382,20 @@ class GenerationLog:
         while self._to_drop:
             self.manager.drop(self._to_drop[0])
             del self._to_drop[0]
+
+    def _freeze_waiting(self) -> list[GenerationState]:
+        """Return, frozen, the generations of indexes whose schema files do not fit the database."""
+        waiting = self._inspection.project.waiting
+        return [
+            dataclasses.replace(generation, frozen=generation.frozen or waiting[generation.index])
+            for generation in self.state.generations
+            if generation.index in waiting
+        ]
+
+    def _show_waiting(self) -> None:
+        for index, why in self._inspection.project.waiting.items():
+            self._messages.show(index, self.state)
+            self._messages.warn_of_waiting(index, why)
 
     def _freeze_broken(
         self,

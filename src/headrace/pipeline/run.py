@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 
 from headrace.capture.signals import SignalFiles
 from headrace.config.deployment import OnGap
-from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry, retrying
+from headrace.errors import HeadraceError, Kind, Retry, retrying
 from headrace.model.failpoints import reach
 from headrace.pipeline.continuity import GapError
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.file_reload import FileReload
+from headrace.pipeline.fitting import NoIndexFitsError
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.health_monitor import HealthMonitor
 from headrace.pipeline.inspection import Inspection
@@ -52,6 +53,7 @@ _MOST_RESTARTS = 5
 _CALM_SECONDS = 300.0
 _PAUSES = (1.0, 2.0, 5.0, 10.0)
 _LONGEST_PAUSE = 30.0
+_MISFIT_SECONDS = 2.0
 _FROM_ONE_GENERATION = ALTERED | {
     Kind.SINK_REJECTED,
     Kind.DATABASE,
@@ -164,6 +166,7 @@ class PipelineRun:
         self._announced = False
         self._set_up_at = 0.0
         self._restarts = 0
+        self._restarted_for = ""
         self._query_began = 0.0
         self._failures = 0
         self._actions: Mapping[RunPhase, Callable[[], PhaseOutcome]] = {
@@ -302,6 +305,8 @@ class PipelineRun:
         if ending.failure is None:
             return PhaseOutcome.CHANGE if ending.again else PhaseOutcome.STOP
         self._failure = self._drift.explain(ending.failure)
+        if self._failure.kind in ALTERED and self._failure is not ending.failure:
+            return PhaseOutcome.ALTERED  # the catalog tells which generations are concerned
         if self._failure.kind in _FROM_ONE_GENERATION and supervisor.has_unread():
             return PhaseOutcome.UNREAD_FAILED
         return PhaseOutcome.FAILED
@@ -325,9 +330,7 @@ class PipelineRun:
     def _reload(self) -> PhaseOutcome:
         """Take up changed files as a new start does."""
         self._files.adopt()
-        outcome = self._set_up_until_done(None)
-        self._files.complete()
-        return outcome
+        return self._set_up_until_done(is_reload=True)
 
     def _note_partitions(self) -> None:
         """Note that partitions were attached or detached, which the log does not report.
@@ -406,22 +409,23 @@ class PipelineRun:
 
         Raises:
             HeadraceError: SLOT_IN_USE: another Headrace has the slot. The failure of the phase before: it
-                comes too often, or the files do not fit the database any more. Other errors that are not
-                retryable.
+                comes too often. Other errors that are not retryable.
         """
         failure = self._failure
         is_calm = time.monotonic() - self._set_up_at > _CALM_SECONDS
-        self._restarts = 1 if is_calm else self._restarts + 1
+        is_another = failure.cause != self._restarted_for
+        self._restarts = 1 if is_calm or is_another else self._restarts + 1
+        self._restarted_for = failure.cause
         if self._restarts > _MOST_RESTARTS:
             raise failure
         self._board.report.warning(f"[{failure.code}] {failure.cause}; beginning again from what is there")
-        return self._set_up_until_done(failure)
+        return self._set_up_until_done()
 
-    def _set_up_until_done(self, failure: HeadraceError | None) -> PhaseOutcome:
-        """Set up; retry for as long as the errors are retryable.
+    def _set_up_until_done(self, *, is_reload: bool = False) -> PhaseOutcome:
+        """Set up; retry for as long as the errors are retryable, or no schema file fits the database.
 
         Args:
-            failure: why no query runs; raised where the files do not fit the database any more.
+            is_reload: whether somebody waits for the files to be taken up.
 
         Raises:
             HeadraceError: as for `_set_up_again`.
@@ -430,16 +434,22 @@ class PipelineRun:
         while True:
             with self._stopping.interrupting():
                 error = self._try_set_up()
-                if error is None:
-                    return PhaseOutcome.DONE
-                if isinstance(error, ErrorGroup) and error.retry is Retry.NEVER:
-                    self._board.report.warning(str(error))
-                    raise failure or error from error
-                if error.retry is Retry.NEVER:
-                    raise error
-                self._board.record_error(error)
-                self._board.report.warning(f"{error}; trying again")
-                self._stopping.wait(next(pauses))
+            if error is None:
+                if is_reload:
+                    self._files.complete()
+                return PhaseOutcome.DONE
+            if isinstance(error, NoIndexFitsError):
+                self._files.show_misfit(error)
+                self._stopping.wait(_MISFIT_SECONDS)
+                if self._files.check(self._generation_log):
+                    self._files.adopt()
+                    is_reload = True
+                continue
+            if error.retry is Retry.NEVER:
+                raise error
+            self._board.record_error(error)
+            self._board.report.warning(f"{error}; trying again")
+            self._stopping.wait(next(pauses))
 
     def _try_set_up(self) -> HeadraceError | None:
         """Resume without the slot's snapshot, which is older than the tables; return what failed."""
@@ -448,7 +458,7 @@ class PipelineRun:
             if taken is None:
                 with connect(self._endpoints.database, application_name="headrace run") as connection:
                     self._exported.close()
-                    inspection = self._starter.inspect(connection)
+                    inspection = self._files.inspect_again(connection)
                     self._resume(connection, self._starter.load(connection, inspection))
                 return None
         except HeadraceError as error:

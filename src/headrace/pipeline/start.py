@@ -25,6 +25,7 @@ from headrace.pipeline.continuity import (
     new_state,
 )
 from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
+from headrace.pipeline.fitting import NoIndexFitsError, inspect_fitting
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect, inspect_retained
@@ -111,6 +112,19 @@ class Start:
         self._project = project
         self._secondary_sinks.change_project(project)
 
+    def inspect_again(self, connection: Connection, files: Project) -> Inspection:
+        """Inspect both servers for all indexes of `files` that fit the database.
+
+        Raises:
+            NoIndexFitsError: no index fits.
+            ErrorGroup: the server has a problem.
+        """
+        inspection = inspect_fitting(files, self._endpoints, connection)
+        if inspection.errors() and not inspection.problems:
+            raise NoIndexFitsError(inspection.errors())
+        inspection.raise_errors(reseeds=self._reseeds)
+        return inspection
+
     def inspect(self, connection: Connection) -> Inspection:
         """Inspect both servers.
 
@@ -166,7 +180,7 @@ class Start:
         inspection, state = saved.inspection, saved.state
         published = self._set_up(connection, inspection)
         catalog = CatalogBaseline(inspection, self._endpoints)
-        self._board.set_indexes(self._project.specs)
+        self._board.set_indexes((*self._project.specs, *self._project.waiting))
         if state is None:
             generation_log = self._create(inspection, published, catalog, running)
             self._secondary_sinks.forget_former()
