@@ -98,3 +98,42 @@ def running(town: Town) -> None:
     if not town.runs():
         town.start()
         town.wait_ready()
+
+
+@pytest.mark.parametrize(
+    "failpoint",
+    [pytest.param("checked", marks=pytest.mark.long), "made", pytest.param("joined", marks=pytest.mark.long)],
+)
+def test_a_run_that_is_killed_in_a_reload_has_every_document_after_the_next_start(
+    town: Town, failpoint: str
+) -> None:
+    """Also of a table that is altered while nothing runs, and that only the new schema file names."""
+    if town.runs():
+        town.terminate()
+    town.start(failpoint)
+    town.wait_ready()
+    before = (town.folder / "people.yml").read_text()
+    town.write_schema(
+        "people",
+        before.replace("  - keyword: name\n", "  - keyword: name\n  - text: label\n    column: name\n"),
+    )
+    town.write_config([*town.indexes, "spares"])
+    with town.load():
+        town.hang_up()
+        town.wait_failpoint()
+        town.kill()
+    town.indexes.append("spares")
+    town.columns = [*town.columns, ("label", "name")]
+    town.sql(
+        "UPDATE spare SET what = 'while nothing runs' WHERE id < 7; UPDATE person SET name = 'x' WHERE id < 3"
+    )
+    town.start()
+    town.wait_ready()
+    town.sql("UPDATE spare SET what = 'later' WHERE id < 3; UPDATE person SET name = 'y' WHERE id < 5")
+    town.converges()
+    town.indexes.remove("spares")
+    town.columns = town.columns[:-1]
+    town.write_config(town.indexes)
+    town.write_schema("people", before)
+    assert town.run_command("reload").returncode == 0
+    town.converges()

@@ -6,11 +6,10 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import urllib3
 from headrace.demo.oracle import Documents, actual_documents, differences
 from headrace.postgres.connection import connect, execute
 from support.driven_run import DrivenRun
+from support.pauses import Pauses, in_thread
 
 TABLES = """
 CREATE TYPE mood AS ENUM ('low', 'high');
@@ -85,7 +85,6 @@ _WRITES = (
     "INSERT INTO note VALUES (1000 + {n}, 1 + {n} % 50, 'new'); DELETE FROM note WHERE id = 900 + {n}",
 )
 """What writers do beside the counted price of the good 1; what a table refuses meanwhile is not done."""
-_POLL = 0.02
 
 Column = tuple[str, str]
 """A field of `people`, and the SQL expression of its value."""
@@ -213,7 +212,7 @@ class Town(DrivenRun):
     def load(self, per_second: float = 50) -> Iterator[Pauses]:
         """Let writers commit while this is entered, and watch how `goods` and `notes` follow."""
         pauses = Pauses(lambda: self._price("goods", "1"), lambda: self._price("notes", "50"))
-        with _in_thread(lambda stop: self._write(stop, per_second)), pauses.measuring():
+        with in_thread(lambda stop: self._write(stop, per_second)), pauses.measuring():
             yield pauses
 
     def _write(self, stop: threading.Event, per_second: float) -> None:
@@ -234,60 +233,3 @@ class Town(DrivenRun):
         found = answer.json()["_source"]
         price: int | None = found["price"] if index == "goods" else found["good"]["price"]
         return price
-
-
-class Pauses:
-    """How long values that always grow did not.
-
-    Args:
-        reads: each returns such a value, or None where there is none.
-
-    Attributes:
-        longest: the longest time without progress of any value (seconds).
-    """
-
-    def __init__(self, *reads: Callable[[], int | None]) -> None:
-        self.longest = 0.0
-        self._reads = reads
-
-    @contextlib.contextmanager
-    def measuring(self) -> Iterator[None]:
-        """Measure while this is entered, up to its end."""
-        with contextlib.ExitStack() as held:
-            for read in self._reads:
-                held.enter_context(_in_thread(functools.partial(self._watch, read)))
-            yield
-
-    def restart(self) -> None:
-        """Forget what was measured until now."""
-        self.longest = 0.0
-
-    def _watch(self, read: Callable[[], int | None], stop: threading.Event) -> None:
-        last, since = read(), time.monotonic()
-        while not stop.wait(_POLL):
-            value, now = read(), time.monotonic()
-            if value is not None and value != last:
-                last, since = value, now
-            self.longest = max(self.longest, now - since)
-
-
-@contextlib.contextmanager
-def _in_thread(work: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Do work in a thread while this is entered; an error of it ends the test."""
-    stop, failed = threading.Event(), []
-
-    def run() -> None:
-        try:
-            work(stop)
-        except Exception as error:  # noqa: BLE001 - raised below
-            failed.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-    if failed:
-        raise failed[0]

@@ -8,7 +8,7 @@ The commit points:
 - `confirmed`: the confirmation was sent.
 - `checked`: changed files are checked, and publication and replica identities extended for them.
 - `made`: a requested generation is in the state, the stream does not write to it yet.
-- `joined`: the stream writes to it, the request is not deleted yet.
+- `joined`: the stream writes to it, the request is not deleted or answered yet.
 - `range`: a range of a backfill is written, not yet recorded.
 - `filled`: a generation is complete, the alias is not switched yet.
 - `swapped`: the alias is switched, the state does not show it yet.

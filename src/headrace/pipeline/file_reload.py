@@ -129,6 +129,7 @@ class FileReload:
 
     def complete(self) -> None:
         """Tell who asked that the files are taken up."""
+        reach("joined")
         self._reloads.complete(self._result)
 
     def inspect_again(self, connection: Connection) -> Inspection:

@@ -35,6 +35,7 @@ from support.slots import ensure_slot
 
 SLOT = "documents_source"
 ITEM = TableName("public", "item")
+ID, NAME = ColumnNeed(23, -1, "integer", 0), ColumnNeed(25, -1, "text", 0)
 
 
 class Log:
@@ -51,7 +52,7 @@ class Log:
                 "(SELECT oid::bigint FROM pg_database WHERE datname = current_database()) "
                 "FROM pg_control_system()",
             )
-        needs = {ITEM: TableNeeds(int(oid), {"id": ColumnNeed(23, -1, "integer", 0)})}
+        needs = {ITEM: TableNeeds(int(oid), {"id": ID})}
         self.origin = {"system": str(system), "timeline": int(timeline), "database": int(database)}
         self.following = Following(SLOT, SLOT, needs, {**self.origin, "lsn": "0/0"}, start)
         self.following = self.continuing(lsn=f"0/{start:X}")
@@ -161,6 +162,27 @@ def test_a_start_behind_deferred_documents_leaves_out_what_was_read(log: Log) ->
         assert start["lsn"] == end["lsn"]
         _, [partition] = next_batch(reader, start)
     assert [dict(row) for row in partition.task().rows.column("after").to_pylist()] == [{"id": "2"}]
+
+
+def test_a_plan_that_reads_other_columns_opens_the_log_again(log: Log) -> None:
+    """The changes that the reader has decoded ahead are read once more, with the column."""
+    with log.reading() as reader:
+        start = reader.initialOffset()
+        log.run("INSERT INTO item VALUES (1, 'one')")
+        end, _ = next_batch(reader, start)
+        log.run("INSERT INTO item VALUES (2, 'two')")
+        needs = {ITEM: replace(log.following.needs[ITEM], columns={"id": ID, "name": NAME})}
+        more = SourceSettings(
+            replace(log.following, needs=needs),
+            {ITEM: KeptColumns(frozenset({"id", "name"}))},
+            max_tasks=2,
+            signals=log.signals,
+        )
+        log.signals.offer_plan(1, OfferedPlan("with names", more.to_option()))
+        _, [partition] = next_batch(reader, end)
+    assert (partition.plan, log.signals.accepted_plan()) == ("with names", (1, parse_lsn(end["lsn"])))
+    rows = [dict(row) for row in partition.task().rows.column("after").to_pylist()]
+    assert rows == [{"id": "2", "name": "two"}]
 
 
 def test_a_plan_is_accepted_between_two_batches(log: Log) -> None:
