@@ -41,16 +41,15 @@ class FileReload:
     Args:
         project: the project that the run begins with.
         starter: sets up what changed files need.
+        lease: holds the leases of the indexes.
         requests: the requests of this process; None: the files stay as they are.
         document: the request that comes through the cluster.
         on_complete: called with the project once it is taken up.
 
     Attributes:
         project: what the run follows: the files that were taken up last, without the indexes that wait.
-        lease: the lease of the run, once there is one.
     """
 
-    lease: Lease | None = None
     _checked: Inspection
 
     def __init__(
@@ -61,6 +60,7 @@ class FileReload:
         stopping: Stopping,
         starter: Start,
         *,
+        lease: Lease,
         requests: ReloadRequests | None,
         document: ReloadRequest,
         on_complete: Callable[[Project], None],
@@ -72,12 +72,25 @@ class FileReload:
         self._board = board
         self._stopping = stopping
         self._starter = starter
+        self._lease = lease
         self._requests = requests or ReloadRequests(lambda: (project, ()))
         self._reloads = Reloads(self._requests, document, board)
         self._on_complete = on_complete
         self._result = ReloadResult()
         self._next_look = 0.0
         self._shown_misfit = ""
+
+    def read_again(self) -> None:
+        """Go on with the files as they are now, before a run that stood by takes over.
+
+        Where they have mistakes, go on with what was read at the start.
+        """
+        project, errors = load_checked(self._requests.load, self.project)
+        if project is None or errors:
+            self._reloads.refuse(ErrorGroup(tuple(errors)))
+            return
+        self._files = self._checked_files = project
+        self._follow(project)
 
     def check(self, generation_log: GenerationLog) -> bool:
         """Check the files where somebody has asked for that, or where they may fit the database now.
@@ -206,8 +219,7 @@ class FileReload:
     def _prepare(self, connection: Connection, files: Project, inspection: Inspection) -> Inspection:
         """Take the leases of added indexes, and set up what they need in the database."""
         self._checked_files = files
-        if self.lease is not None:
-            self.lease.hold(inspection.project.specs)
+        self._lease.hold(inspection.project.specs)
         if not inspection.setup.steps:
             return inspection
         self._starter.execute_setup(connection, inspection)

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
+from headrace.config import differing_keys
 from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection
@@ -182,23 +183,9 @@ def check_fixed(running: Project, now: Project) -> list[HeadraceError]:
             f"{now.deployment.file}: {key} is another now, which a running pipeline does not take up",
             "Restart `headrace run`, or set it back.",
         )
-        for key in _differences(running.deployment.model_dump(), now.deployment.model_dump())
+        for key in differing_keys(running.deployment, now.deployment)
         if key.split(".")[0] not in _TAKEN_UP
     ]
-
-
-def _differences(before: object, now: object, place: str = "") -> Iterator[str]:
-    """Yield the keys whose values differ in two deployments, as `section.key`."""
-    if not (isinstance(before, dict) and isinstance(now, dict)):
-        if before != now:
-            yield place
-        return
-    for key in dict.fromkeys((*before, *now)):
-        inner = f"{place}.{key}" if place else key
-        if key in before and key in now:
-            yield from _differences(before[key], now[key], inner)
-        else:
-            yield inner
 
 
 def load_checked(load: Load, running: Project) -> tuple[Project | None, list[HeadraceError]]:

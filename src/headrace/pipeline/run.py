@@ -159,6 +159,7 @@ class PipelineRun:
             board,
             stopping,
             self._starter,
+            lease=self._lease,
             requests=reload_requests,
             document=ReloadRequest(self._client, project.key),
             on_complete=on_reload,
@@ -230,7 +231,10 @@ class PipelineRun:
             self._endpoints.database, self._project.slot, self._lease, self._board, self._stopping
         )
         with warmed_up(self._spark):
-            return PhaseOutcome.DONE if standby.wait() else PhaseOutcome.STOP
+            if not standby.wait():
+                return PhaseOutcome.STOP
+        self._files.read_again()  # the run before may have taken up changed files
+        return PhaseOutcome.DONE
 
     def _start(self) -> PhaseOutcome:
         with self._stopping.interrupting(), contextlib.ExitStack() as held:
@@ -243,6 +247,7 @@ class PipelineRun:
             self._inspection = self._starter.inspect(self._connection)
             self._client.wait_until_ready(_SINK_SECONDS)
             held.enter_context(self._lease)
+            self._lease.hold(self._files.project.specs)
             self._held.push(held.pop_all())
         return PhaseOutcome.DONE
 
