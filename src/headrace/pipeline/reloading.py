@@ -1,4 +1,4 @@
-"""Ask a run to take up changed files, and answer who asked (decision 0086).
+"""Ask a run to take up changed files, and answer who asked (decision 0088).
 
 A request comes from another thread of the process, from a signal handler, or through the cluster. All that
 wait get the same answer: what is another now, or every mistake in the files.

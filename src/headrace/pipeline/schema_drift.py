@@ -31,7 +31,7 @@ from headrace.postgres.session import ReadSession
 SECONDS = 10.0
 ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
 """Errors about an altered table, found in the catalog or in the log."""
-_AGAIN = "Correct the schema file if it names what has changed, then start again: documents are rebuilt"
+_AGAIN = "Correct the schema file if it names what has changed, then reload it: documents are rebuilt"
 
 
 @dataclass(frozen=True, slots=True)
