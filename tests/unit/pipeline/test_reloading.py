@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.project import Project, open_project
-from headrace.pipeline.reloading import ReloadRequests, ReloadResult, check_fixed, load_checked
+from headrace.pipeline.reloading import LoadedCode, ReloadRequests, ReloadResult, check_fixed, load_checked
 
 CONFIG = """
 [source]
@@ -70,6 +70,19 @@ def test_mistakes_of_reading_and_fixed_settings_come_together(tmp_path: Path) ->
         raise ErrorGroup((mistake, mistake))
 
     assert load_checked(unreadable, running) == (None, [mistake, mistake])
+
+
+def test_changed_code_of_a_transform_needs_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tmp_path / "reloaded_transforms.py"
+    module.write_text("def shout(document):\n    return document\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    entry = 'schema = "users.yml"\ntransform = "reloaded_transforms:shout"'
+    loaded = project(tmp_path, CONFIG.replace('schema = "users.yml"', entry))
+    code = LoadedCode()
+    assert code.check(loaded) == []
+    assert code.check(loaded) == []
+    module.write_text("def shout(document):\n    return None\n")
+    assert [error.kind for error in code.check(loaded)] == [Kind.TRANSFORM]
 
 
 def test_the_result_names_what_is_another() -> None:
