@@ -308,13 +308,14 @@ class Supervisor:
             with self._stopping.interrupting():
                 generation_log.replan(replan)
             self.catalog = replan.catalog
-            self.drift.change(replan.catalog)
             if before - {generation.generation for generation in generation_log.building}:
                 return False
-            if not self._change_plan(running, before, []):
+            # A query that has failed with the former plan may have failed for an altered table.
+            if not self._change_plan(running, before, []) or running.failure() is not None:
                 return False
         except Stopped:  # the query ends as usual
             return True
+        self.drift.change(replan.catalog)
         self._project = self._files.adopt()
         watch.change_project(self._project)
         self._files.complete()
