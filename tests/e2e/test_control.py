@@ -146,6 +146,18 @@ def test_an_index_is_rebuilt_verified_and_rolled_back_over_the_address(controlle
     )
 
 
+def test_changed_files_are_taken_up_over_the_address(controlled: Controlled) -> None:
+    assert controlled.order("/v1/reload") == {"added": [], "removed": [], "rebuilt": []}
+    schema = controlled.pipeline.config.parent / "users.schema.yml"
+    before = schema.read_text()
+    schema.write_text(before + "nonsense: 1\n")
+    try:
+        assert "nonsense" in str(controlled.failed_order("/v1/reload"))
+    finally:
+        schema.write_text(before)
+    assert controlled.order("/v1/reload") == {"added": [], "removed": [], "rebuilt": []}
+
+
 def test_a_verification_repairs_what_somebody_else_wrote(controlled: Controlled) -> None:
     pipeline = controlled.pipeline
     url = f"{pipeline.sink_url}/{controlled.served('users')}/_update/1?refresh=true"

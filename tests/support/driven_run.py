@@ -140,6 +140,28 @@ class DrivenRun:
         assert self._process is not None
         self._process.kill()
 
+    def run_command(self, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
+        """Run another command on the deployment, to its end."""
+        return subprocess.run(
+            [
+                *(sys.executable, "-m", "headrace", *words),
+                "--config",
+                str(self._config),
+                "--slot",
+                self._name,
+            ],
+            env=_environment({}),
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    def hang_up(self) -> None:
+        """SIGHUP, which asks for a reload."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGHUP)
+
     def terminate(self) -> None:
         """SIGTERM; it must end within 30 s, with exit code 0, and leave no process behind."""
         assert self._process is not None

@@ -218,7 +218,7 @@ def _changed(what: str) -> HeadraceError:
     return HeadraceError(
         Kind.SCHEMA_CHANGED,
         what,
-        "Correct the schema file if it names what has changed, then start again: documents are rebuilt.",
+        "Correct the schema file if it names what has changed, then reload it: documents are rebuilt.",
     )
 
 

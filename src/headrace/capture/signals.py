@@ -21,6 +21,19 @@ _NANOSECONDS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
+class OfferedPlan:
+    """A plan for later batches.
+
+    Attributes:
+        plan: the plan as the text of an option, in one line.
+        settings: settings with which the log is read from there, in one line; empty: as before.
+    """
+
+    plan: str
+    settings: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class SignalFiles:
     """The signals between the driver and the reader of one stream.
 
@@ -60,16 +73,18 @@ class SignalFiles:
             return 0 if text is None else parse_lsn(text)
         return 0
 
-    def offer_plan(self, number: int, plan: str) -> None:
+    def offer_plan(self, number: int, offered: OfferedPlan) -> None:
         """Offer a plan for later batches; each has a higher number than the one before."""
-        self._write("plan_reload", f"{number}\n{plan}")
+        self._write("plan_reload", f"{number}\n{offered.plan}\n{offered.settings}")
 
-    def newer_plan(self, number: int) -> tuple[int, str] | None:
+    def newer_plan(self, number: int) -> tuple[int, OfferedPlan] | None:
         """Return the plan that was offered last, with its number; None if that is not above `number`."""
         try:
             with (self.folder / "plan_reload").open() as file:
                 offered = int(file.readline())
-                return (offered, file.read()) if offered > number else None
+                if offered <= number:
+                    return None
+                return offered, OfferedPlan(file.readline().rstrip("\n"), file.readline())
         except FileNotFoundError:
             return None
 

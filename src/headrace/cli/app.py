@@ -268,6 +268,19 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
     request_change(context, index, "reindex", wait=wait)
 
 
+@command("Take up changed files while the pipeline runs.", "config", "slot")
+def reload(
+    context: CommandContext,
+    wait: Annotated[
+        float, typer.Option(min=0.0, envvar="HEADRACE_WAIT", help="seconds to wait for the answer")
+    ] = 60.0,
+) -> bool:
+    """Ask the running pipeline to read its files again; it takes up schemas, indexes and policies."""
+    from headrace.cli.reload import request_reload
+
+    return request_reload(context, wait=wait)
+
+
 @command("Serve the previous generation of an index.", "config", "slot", *CONTROL)
 def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline to serve the retained generation, until the schema file changes."""

@@ -21,6 +21,7 @@ from headrace.cli.logs import LogFormat, LogLevel, configure_logging
 
 if TYPE_CHECKING:
     from headrace.cli.control_client import ControlClient
+    from headrace.errors import HeadraceError
     from headrace.pipeline.project import Project
     from headrace.pipeline.worker.plan import Endpoints
     from headrace.sinks.opensearch import StateKey
@@ -79,6 +80,16 @@ class CommandContext:
         from headrace.pipeline.project import open_project  # noqa: PLC0415 - loads the database driver
 
         return open_project(self.config, self.environ, slot=self.slot, publication=self.publication)
+
+    def load_project(self) -> tuple[Project | None, tuple[HeadraceError, ...]]:
+        """Load the files that are valid; return their project, or None, and the mistakes of the others.
+
+        Raises:
+            HeadraceError: CONFIG; USAGE for a slot or publication that is not a valid name.
+        """
+        from headrace.pipeline.project import open_loadable  # noqa: PLC0415 - loads the database driver
+
+        return open_loadable(self.config, self.environ, slot=self.slot, publication=self.publication)
 
     def open_endpoints(self, sink: str | None = None) -> tuple[Endpoints, StateKey]:
         """Return the deployment's endpoints and the name of its state, without reading its schemas.

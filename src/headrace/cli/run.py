@@ -10,7 +10,7 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.cli.logs import LogFormat, add_to_each_line
 from headrace.cli.narration import Narrator
-from headrace.cli.signals import stopping_by_signals
+from headrace.cli.signals import reload_by_signal, stopping_by_signals
 from headrace.config.deployment import OnGap
 from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline
@@ -64,14 +64,17 @@ def run_deployment(
     draw = terminal.err.is_terminal and context.log_format is LogFormat.TEXT
     report: Reporter = terminal.TerminalReporter() if draw else LoggingReporter(logging.getLogger(_LOGGER))
     add_to_each_line(slot=project.slot)
+    stopping = stopping_by_signals()
     running = RunningPipeline(
         project,
         report,
         options,
+        load=context.load_project,
         address=public_address,
         private_address=private_address,
-        stopping=stopping_by_signals(),
+        stopping=stopping,
     )
+    reload_by_signal(running.request_reload, stopping)
     with running:
         if running.address is not None:
             report.info(f"console at http://{running.address}/, status at http://{running.address}/status")

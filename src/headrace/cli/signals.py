@@ -1,10 +1,11 @@
-"""Handle Ctrl-C and SIGTERM: the first ends the work in order, the second at once."""
+"""Handle signals: the first Ctrl-C or SIGTERM ends the work in order, the second at once; SIGHUP reloads."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 from headrace.cli import terminal
@@ -33,6 +34,28 @@ def stopping_by_signals() -> Stopping:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signalled)
     return stopping
+
+
+def reload_by_signal(reload: Callable[[], object], stopping: Stopping) -> None:
+    """Let SIGHUP ask for a reload; where it says that the terminal was closed, end the run in order."""
+    began_in_terminal = _has_terminal()
+
+    def signalled(_number: int, _frame: FrameType | None) -> None:
+        if began_in_terminal and not _has_terminal():
+            stopping.stop()
+        else:
+            reload()
+
+    signal.signal(signal.SIGHUP, signalled)
+
+
+def _has_terminal() -> bool:
+    """Whether the process has a controlling terminal."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _cut_off() -> None:

@@ -1,5 +1,6 @@
 """Read the deployment file: the database, the sinks, the indexes; secrets are never printed."""
 
+from headrace.config.comparison import differing_keys
 from headrace.config.deployment import (
     ConnectionParts,
     Deployment,
@@ -34,6 +35,7 @@ __all__ = [
     "SourceConfig",
     "StdoutSink",
     "deployment_of",
+    "differing_keys",
     "holds_password",
     "load_deployment",
     "resolve",

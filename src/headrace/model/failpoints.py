@@ -6,8 +6,9 @@ The commit points:
 - `bulk`: a bulk request of a batch is durable.
 - `applied`: the applied position is durable, not yet confirmed.
 - `confirmed`: the confirmation was sent.
+- `checked`: changed files are checked, and publication and replica identities extended for them.
 - `made`: a requested generation is in the state, the stream does not write to it yet.
-- `joined`: the stream writes to it, the request is not deleted yet.
+- `joined`: the stream writes to it, the request is not deleted or answered yet.
 - `range`: a range of a backfill is written, not yet recorded.
 - `filled`: a generation is complete, the alias is not switched yet.
 - `swapped`: the alias is switched, the state does not show it yet.
@@ -43,6 +44,7 @@ Name = Literal[
     "bulk",
     "applied",
     "confirmed",
+    "checked",
     "made",
     "joined",
     "range",

@@ -79,11 +79,15 @@ class DocumentTrace:
 
 
 class Explainer:
-    """Explains documents of one deployment; each question has connections of its own, so threads may ask."""
+    """Explains documents of one deployment; each question has connections of its own, so threads may ask.
+
+    Attributes:
+        project: the deployment and its schemas; a run that takes up changed files replaces it.
+    """
 
     def __init__(self, project: Project, endpoints: Endpoints) -> None:
         sink = dataclasses.replace(endpoints.sink, timeout=_TIMEOUT_SECONDS, connect_timeout=_TIMEOUT_SECONDS)
-        self._project = project
+        self.project = project
         self._endpoints = dataclasses.replace(endpoints, sink=sink)
 
     def explain(self, index: str, id_: str) -> Explanation:
@@ -97,8 +101,8 @@ class Explainer:
 
     def trace(self, index: str, id_: str) -> DocumentTrace:
         """Collect what is known of the document; errors as for `explain`."""
-        declared = find_index(self._project, index)
-        with AppliedPosition(self._endpoints, self._project.key) as applied:
+        declared = find_index(self.project, index)
+        with AppliedPosition(self._endpoints, self.project.key) as applied:
             end = applied.end_of_log()
             with ReadSession(self._endpoints.database) as session:
                 catalog = read_catalog(session, declared.tables())

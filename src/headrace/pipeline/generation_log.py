@@ -19,6 +19,7 @@ from headrace.pipeline.generation_messages import GenerationMessages
 from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded, why_built
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.inspection import Inspection
+from headrace.pipeline.reloading import Replan
 from headrace.pipeline.schema_drift import SchemaDrift
 from headrace.sinks.opensearch import (
     ControlRequest,
@@ -116,6 +117,13 @@ class GenerationLog:
         late = time.monotonic() - self._to_drop_since > _DROP_SECONDS
         return bool(self._to_drop) and (late or not self.building)
 
+    def has_all(self, hashes: Mapping[str, str]) -> bool:
+        """Whether a followed generation exists for each of these hashes, by index."""
+        return all(
+            any(generation.hash == wanted for generation in self.written if generation.index == index)
+            for index, wanted in hashes.items()
+        )
+
     def adopt(self, state: PipelineState) -> None:
         """Go on from a state that was loaded, which may still hold generations to drop."""
         self.state = state.without(*self.to_drop)
@@ -153,13 +161,16 @@ class GenerationLog:
             HeadraceError: an error of either server.
         """
         state = self.state
+        waiting = self._freeze_waiting()
         existing = self.manager.existing(
             generation for generation in state.generations if generation.index in self._indexes
         )
         seen = self.manager.look(existing)
         self._messages.report_altered(seen.altered)
         marked = self._freeze_broken(existing, published, drift, seen.lost)
-        state = dataclasses.replace(state, generations=marked, published=published, catalog=catalog)
+        state = dataclasses.replace(
+            state, generations=(*waiting, *marked), published=published, catalog=catalog
+        )
         self.manager.renew(
             [generation for generation in marked if generation.followed], drift.emptied, state.reached
         )
@@ -175,6 +186,7 @@ class GenerationLog:
                 self.manager.serve(served)  # an operator may have removed the alias
             self.manager.drop_unknown(index, self.state.of(index))
             self._messages.show(index, self.state)
+        self._show_waiting()
         self._forget(done)
 
     def resume_offline(self, published: Mapping[str, int], drift: SchemaDrift) -> None:
@@ -236,6 +248,35 @@ class GenerationLog:
         if done:
             reach("made")
         return done
+
+    def replan(self, replan: Replan) -> None:
+        """Go on with changed files beside the running query, as far as it need not take part; see `apply`.
+
+        Raises:
+            HeadraceError: an error of the cluster; a new query may then go on from what was done.
+        """
+        self._reload()
+        project = replan.inspection.project
+        self.manager, self._inspection = replan.manager, replan.inspection
+        self.as_of, self._keep = replan.catalog.baseline.as_of, project.deployment.generations.keep
+        self._indexes = tuple(project.specs)
+        self._watch = GenerationMonitor(self.manager, _LOOK_SECONDS)
+        self.state = self.state.changed(*replan.frozen)
+        known = (*self._indexes, *project.waiting)
+        removed = [entry.generation for entry in self.state.generations if entry.index not in known]
+        self.state = self.state.changed(*self._freeze_waiting()).without(*removed)
+        for index in self._indexes:
+            self._carry_out(index, plan_from_files(self.state.of(index), self.manager.hashes[index]))
+        for attempt in retrying():
+            with attempt:
+                self._meta.save_generations(self.state.generations)
+        reach("made")
+        for index in self._indexes:
+            served = self.state.served(index)
+            if served is not None:
+                self.manager.serve(served)  # with the settings that a living index can change
+            self._messages.show(index, self.state)
+        self._show_waiting()
 
     def forget(self, done: Sequence[ControlRequest]) -> None:
         """Remove requests that are carried out, once the query has the new plan."""
@@ -341,6 +382,20 @@ class GenerationLog:
         while self._to_drop:
             self.manager.drop(self._to_drop[0])
             del self._to_drop[0]
+
+    def _freeze_waiting(self) -> list[GenerationState]:
+        """Return, frozen, the generations of indexes whose schema files do not fit the database."""
+        waiting = self._inspection.project.waiting
+        return [
+            dataclasses.replace(generation, frozen=generation.frozen or waiting[generation.index])
+            for generation in self.state.generations
+            if generation.index in waiting
+        ]
+
+    def _show_waiting(self) -> None:
+        for index, why in self._inspection.project.waiting.items():
+            self._messages.show(index, self.state)
+            self._messages.warn_of_waiting(index, why)
 
     def _freeze_broken(
         self,

@@ -110,6 +110,13 @@ class GenerationMessages:
         )
         self._board.index(generation.index, building=None, error=reason)
 
+    def warn_of_waiting(self, index: str, why: str) -> None:
+        """Warn that an index is not followed before its schema file fits the database."""
+        self._board.report.warning(
+            f"{self._name(index)}: waits until its schema file fits the database: {why}"
+        )
+        self._board.index(index, building=None, error=f"waits until its schema file fits the database: {why}")
+
     def warn_of_rebuilding(self, frozen: Collection[GenerationState]) -> None:
         """Warn why an index that readers see is built again."""
         for generation in frozen:

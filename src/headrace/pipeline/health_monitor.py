@@ -82,7 +82,7 @@ class HealthMonitor:
         self._meta = MetaIndex(self._client, project.key)
         self._verifications = Verifications(self._client, project.key)
         self._position_request = PositionRequest(self._client, project.key)
-        self._quarantine = Quarantine(self._client, project.key) if project.quarantine() else None
+        self._quarantine = Quarantine(self._client, project.key)
         self._next_count = self._next_measure = 0.0
         self._passed_on: Lsn = 0
         self._next_request = 0.0
@@ -107,6 +107,10 @@ class HealthMonitor:
         self._drop_connection()
         self._client.close()
         self._catalog.close()
+
+    def change_project(self, project: Project) -> None:
+        """Go on with changed files."""
+        self._project = project
 
     def look(self) -> None:
         """Update the board, at most once a second.
@@ -249,7 +253,7 @@ class HealthMonitor:
             )
 
     def _count_quarantine(self) -> None:
-        if self._quarantine is None or time.monotonic() < self._next_count:
+        if not self._project.quarantine() or time.monotonic() < self._next_count:
             return
         self._next_count = time.monotonic() + _COUNT_SECONDS
         counts = self._quarantine.counts()

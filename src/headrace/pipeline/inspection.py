@@ -59,6 +59,7 @@ class Inspection:
         coverage: what the log carries of each table, for the same indexes.
         fingerprint: the catalog's fingerprint, of the same moment as `catalog`.
         unfit: retained generations that do not fit the database any more, with the reason.
+        misfits: the indexes whose schema files name what the database does not have.
     """
 
     project: Project
@@ -74,6 +75,7 @@ class Inspection:
     coverage: tuple[TableCoverage, ...] = ()
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
     unfit: Mapping[str, str] = field(default_factory=dict)
+    misfits: frozenset[str] = frozenset()
 
     def usage(self, *names: str) -> dict[TableName, frozenset[str]]:
         """Return the columns that these indexes or retained generations read; all without a name."""
@@ -225,6 +227,7 @@ def inspect(
         covered,
         fingerprint,
         unfit,
+        frozenset(misfits & project.specs.keys()),
     )
 
 

@@ -10,7 +10,8 @@ from typing import Any, Self
 from headrace.config import deployment_of
 from headrace.errors import ErrorGroup
 from headrace.pipeline.check import CheckReport, check
-from headrace.pipeline.project import Project, open_project, project_of
+from headrace.pipeline.project import Project, open_loadable, project_of
+from headrace.pipeline.reloading import Load
 from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline
 from headrace.pipeline.setup import PlannedSetup, plan_setup, plan_teardown
@@ -55,10 +56,8 @@ class Pipeline:
             "sinks": dict(sinks),
             "index": entries,
         }
-        project, errors = project_of(deployment_of(values, os.environ if environ is None else environ))
-        if project is None or errors:
-            raise ErrorGroup(errors)
-        self._initialize(project, reporter)
+        variables = os.environ if environ is None else environ
+        self._initialize(lambda: project_of(deployment_of(values, variables)), reporter)
 
     @classmethod
     def from_file(
@@ -84,12 +83,17 @@ class Pipeline:
         """
         pipeline = cls.__new__(cls)
         variables = os.environ if environ is None else environ
-        project = open_project(Path(config), variables, slot=slot, publication=publication)
-        pipeline._initialize(project, reporter)  # noqa: SLF001 - a second constructor
+        pipeline._initialize(  # noqa: SLF001 - a second constructor
+            lambda: open_loadable(Path(config), variables, slot=slot, publication=publication), reporter
+        )
         return pipeline
 
-    def _initialize(self, project: Project, reporter: Reporter | None) -> None:
-        self.project = project
+    def _initialize(self, load: Load, reporter: Reporter | None) -> None:
+        project, errors = load()
+        if project is None or errors:
+            raise ErrorGroup(errors)
+        self.project: Project = project
+        self._load = load
         self._reporter = SilentReporter() if reporter is None else reporter
 
     def check(self) -> CheckReport:
@@ -137,7 +141,12 @@ class Pipeline:
         """
         options = RunOptions(master=master, conf=dict(conf or {}), session=spark, standby=standby)
         return RunningPipeline(
-            self.project, self._reporter, options, address=address, private_address=private_address
+            self.project,
+            self._reporter,
+            options,
+            load=self._load,
+            address=address,
+            private_address=private_address,
         )
 
     def teardown(self, *, indexes: bool = False) -> None:

@@ -44,6 +44,8 @@ class Project:
         publication: the name of the publication.
         targets: the sinks by name, first the primary, which keeps the state.
         retained: schemas of retained generations that the files do not hold any more, by generation.
+        waiting: further indexes that are not followed, because their schema files do not fit the database: by
+            name, what is to be changed.
     """
 
     deployment: Deployment
@@ -51,6 +53,7 @@ class Project:
     publication: str
     targets: Mapping[str, SinkTarget]
     retained: Mapping[str, IndexSpec] = field(default_factory=dict)
+    waiting: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def followed(self) -> Mapping[str, IndexSpec]:

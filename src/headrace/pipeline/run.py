@@ -16,14 +16,17 @@ from dataclasses import dataclass, field
 
 from headrace.capture.signals import SignalFiles
 from headrace.config.deployment import OnGap
-from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry, retrying
+from headrace.errors import HeadraceError, Kind, Retry, retrying
 from headrace.model.failpoints import reach
 from headrace.pipeline.continuity import GapError
 from headrace.pipeline.exported_snapshot import HeldSnapshot
+from headrace.pipeline.file_reload import FileReload
+from headrace.pipeline.fitting import NoIndexFitsError
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.health_monitor import HealthMonitor
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import Project
+from headrace.pipeline.reloading import ReloadRequests
 from headrace.pipeline.run_phases import TRANSITIONS, PhaseOutcome, RunPhase
 from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
@@ -39,6 +42,7 @@ from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import drop_slot, read_slot
 from headrace.sinks.opensearch import Client, PipelineState
 from headrace.sinks.opensearch.lease import Lease, holder_of
+from headrace.sinks.opensearch.reload_request import ReloadRequest
 from headrace.sinks.opensearch.run_requests import RunRequests
 from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_spark, master_of
 from headrace.spark.settings import is_local
@@ -50,6 +54,7 @@ _MOST_RESTARTS = 5
 _CALM_SECONDS = 300.0
 _PAUSES = (1.0, 2.0, 5.0, 10.0)
 _LONGEST_PAUSE = 30.0
+_MISFIT_SECONDS = 2.0
 _FROM_ONE_GENERATION = ALTERED | {
     Kind.SINK_REJECTED,
     Kind.DATABASE,
@@ -87,13 +92,23 @@ class RunOptions:
         """Whether the run's tasks run on this machine, in the session that it is given or creates."""
         return is_local(self.master if self.session is None else master_of(self.session))
 
+    def apply_to(self, project: Project) -> Project:
+        """Return the project with the policy that the run was given."""
+        if self.on_gap is None:
+            return project
+        source = project.deployment.source.model_copy(update={"on_gap": self.on_gap})
+        deployment = project.deployment.model_copy(update={"source": source})
+        return dataclasses.replace(project, deployment=deployment)
+
 
 class PipelineRun:
     """One run of one deployment.
 
     Args:
         stopping: set to end the run; noticed at the next pause.
+        reload_requests: what threads and signal handlers of this process ask for; None: the files stay.
         on_live: called once, when every index is complete and the stream follows.
+        on_reload: called with the project once changed files are taken up.
     """
 
     _lock: SlotLock
@@ -114,9 +129,11 @@ class PipelineRun:
         stopping: Stopping,
         *,
         options: RunOptions,
+        reload_requests: ReloadRequests | None = None,
         on_live: Callable[[], None] = lambda: None,
+        on_reload: Callable[[Project], None] = lambda _: None,
     ) -> None:
-        self._project = project = _with_on_gap(project, options.on_gap)
+        self._project = project = options.apply_to(project)
         self._endpoints = endpoints
         self._board = board
         self._stopping = stopping
@@ -138,9 +155,21 @@ class PipelineRun:
             exported=self._exported,
         )
         self._lease = Lease(self._client, project.key, [*project.specs])
+        self._files = FileReload(
+            project,
+            endpoints,
+            board,
+            stopping,
+            self._starter,
+            lease=self._lease,
+            requests=reload_requests,
+            document=ReloadRequest(self._client, project.key),
+            on_complete=on_reload,
+        )
         self._announced = False
         self._set_up_at = 0.0
         self._restarts = 0
+        self._restarted_for = ""
         self._query_began = 0.0
         self._failures = 0
         self._actions: Mapping[RunPhase, Callable[[], PhaseOutcome]] = {
@@ -149,6 +178,7 @@ class PipelineRun:
             RunPhase.SETTING_UP: self._set_up,
             RunPhase.FOLLOWING: self._follow,
             RunPhase.CHANGING_PLAN: self._change_plan,
+            RunPhase.RELOADING: self._reload,
             RunPhase.DROPPING_UNREAD: self._drop_unread,
             RunPhase.RETRYING: self._retry,
             RunPhase.RESTARTING: self._restart,
@@ -203,7 +233,10 @@ class PipelineRun:
             self._endpoints.database, self._project.slot, self._lease, self._board, self._stopping
         )
         with warmed_up(self._spark):
-            return PhaseOutcome.DONE if standby.wait() else PhaseOutcome.STOP
+            if not standby.wait():
+                return PhaseOutcome.STOP
+        self._files.read_again()  # the run before may have taken up changed files
+        return PhaseOutcome.DONE
 
     def _start(self) -> PhaseOutcome:
         with self._stopping.interrupting(), contextlib.ExitStack() as held:
@@ -217,6 +250,7 @@ class PipelineRun:
             self._client.wait_until_ready(_SINK_SECONDS)
             held.enter_context(self._lease)
             self._run_requests.forget()  # they were meant for an earlier run
+            self._lease.hold(self._files.project.specs)
             self._held.push(held.pop_all())
         return PhaseOutcome.DONE
 
@@ -270,10 +304,17 @@ class PipelineRun:
         self._query_began = time.monotonic()
         supervisor = self._supervisor()
         self._drift = supervisor.drift
-        self._ending = ending = supervisor.run(self._spark)
+        try:
+            self._ending = ending = supervisor.run(self._spark)
+        finally:
+            self._catalog = supervisor.catalog
+        if ending.reload:
+            return PhaseOutcome.RELOAD
         if ending.failure is None:
             return PhaseOutcome.CHANGE if ending.again else PhaseOutcome.STOP
         self._failure = self._drift.explain(ending.failure)
+        if self._failure.kind in ALTERED and self._failure is not ending.failure:
+            return PhaseOutcome.ALTERED  # the catalog tells which generations are concerned
         if self._failure.kind in _FROM_ONE_GENERATION and supervisor.has_unread():
             return PhaseOutcome.UNREAD_FAILED
         return PhaseOutcome.FAILED
@@ -293,6 +334,11 @@ class PipelineRun:
                     generation_log.carry_out(ending.requests)
             self._secondary_sinks.apply(generation_log.state, ending.secondary)
         return PhaseOutcome.DONE
+
+    def _reload(self) -> PhaseOutcome:
+        """Take up changed files as a new start does."""
+        self._files.adopt()
+        return self._set_up_until_done(is_reload=True)
 
     def _note_partitions(self) -> None:
         """Note that partitions were attached or detached, which the log does not report.
@@ -371,29 +417,47 @@ class PipelineRun:
 
         Raises:
             HeadraceError: SLOT_IN_USE: another Headrace has the slot. The failure of the phase before: it
-                comes too often, or the files do not fit the database any more. Other errors that are not
-                retryable.
+                comes too often. Other errors that are not retryable.
         """
         failure = self._failure
         is_calm = time.monotonic() - self._set_up_at > _CALM_SECONDS
-        self._restarts = 1 if is_calm else self._restarts + 1
+        is_another = failure.cause != self._restarted_for
+        self._restarts = 1 if is_calm or is_another else self._restarts + 1
+        self._restarted_for = failure.cause
         if self._restarts > _MOST_RESTARTS:
             raise failure
         self._board.report.warning(f"[{failure.code}] {failure.cause}; beginning again from what is there")
+        return self._set_up_until_done()
+
+    def _set_up_until_done(self, *, is_reload: bool = False) -> PhaseOutcome:
+        """Set up; retry for as long as the errors are retryable, or no schema file fits the database.
+
+        Args:
+            is_reload: whether somebody waits for the files to be taken up.
+
+        Raises:
+            HeadraceError: as for `_set_up_again`.
+        """
         pauses = itertools.chain(_PAUSES, itertools.repeat(_LONGEST_PAUSE))
         while True:
             with self._stopping.interrupting():
                 error = self._try_set_up()
-                if error is None:
-                    return PhaseOutcome.DONE
-                if isinstance(error, ErrorGroup) and error.retry is Retry.NEVER:
-                    self._board.report.warning(str(error))
-                    raise failure from error
-                if error.retry is Retry.NEVER:
-                    raise error
-                self._board.record_error(error)
-                self._board.report.warning(f"{error}; trying again")
-                self._stopping.wait(next(pauses))
+            if error is None:
+                if is_reload:
+                    self._files.complete()
+                return PhaseOutcome.DONE
+            if isinstance(error, NoIndexFitsError):
+                self._files.show_misfit(error)
+                self._stopping.wait(_MISFIT_SECONDS)
+                if self._files.check(self._generation_log):
+                    self._files.adopt()
+                    is_reload = True
+                continue
+            if error.retry is Retry.NEVER:
+                raise error
+            self._board.record_error(error)
+            self._board.report.warning(f"{error}; trying again")
+            self._stopping.wait(next(pauses))
 
     def _try_set_up(self) -> HeadraceError | None:
         """Resume without the slot's snapshot, which is older than the tables; return what failed."""
@@ -402,7 +466,7 @@ class PipelineRun:
             if taken is None:
                 with connect(self._endpoints.database, application_name="headrace run") as connection:
                     self._exported.close()
-                    inspection = self._starter.inspect(connection)
+                    inspection = self._files.inspect_again(connection)
                     self._resume(connection, self._starter.load(connection, inspection))
                 return None
         except HeadraceError as error:
@@ -417,7 +481,7 @@ class PipelineRun:
 
     def _supervisor(self) -> Supervisor:
         return Supervisor(
-            self._project,
+            self._files.project,
             self._board,
             self._stopping,
             self._catalog,
@@ -428,12 +492,13 @@ class PipelineRun:
             run_requests=self._run_requests,
             monitor_health=self._monitor_health,
             on_live=self._announce,
+            files=self._files,
         )
 
     def _monitor_health(self, drift: SchemaDriftMonitor, signals: SignalFiles) -> HealthMonitor:
         return HealthMonitor(
             self._endpoints,
-            self._project,
+            self._files.project,
             self._board,
             self._lock,
             catalog=drift,
@@ -456,12 +521,3 @@ class PipelineRun:
 def _may_pass(error: HeadraceError, failures: int) -> bool:
     """Whether starting again can help: always where the error is retryable, else a few times."""
     return error.retry is Retry.BACK_OFF or (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS)
-
-
-def _with_on_gap(project: Project, on_gap: OnGap | None) -> Project:
-    """Return the project with the policy that a run was given."""
-    if on_gap is None:
-        return project
-    source = project.deployment.source.model_copy(update={"on_gap": on_gap})
-    deployment = project.deployment.model_copy(update={"source": source})
-    return dataclasses.replace(project, deployment=deployment)

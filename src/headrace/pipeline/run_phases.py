@@ -21,6 +21,8 @@ class RunPhase(enum.Enum):
     """No query runs: carry out control requests, note partitions, give up what failed."""
     DROPPING_UNREAD = "dropping what nobody reads"
     """No query runs: give up generations without readers, because one of them may have failed the query."""
+    RELOADING = "reloading"
+    """No query runs: set up again with changed files, which were checked beside the query."""
     RETRYING = "retrying"
     """The query has failed: wait, check that the log can still be followed."""
     RESTARTING = "restarting"
@@ -39,6 +41,7 @@ class PhaseOutcome(enum.Enum):
     STOP = "stop was requested"
     IN_USE = "another process runs this deployment"
     CHANGE = "something must be done that a running query excludes"
+    RELOAD = "changed files wait to be taken up"
     FAILED = "the query failed"
     UNREAD_FAILED = "the query failed, perhaps by a generation that nobody reads"
     ALTERED = "a table was altered"
@@ -54,11 +57,13 @@ TRANSITIONS: Mapping[RunPhase, Mapping[PhaseOutcome, RunPhase]] = {
     RunPhase.FOLLOWING: {
         PhaseOutcome.STOP: RunPhase.STOPPING,
         PhaseOutcome.CHANGE: RunPhase.CHANGING_PLAN,
+        PhaseOutcome.RELOAD: RunPhase.RELOADING,
         PhaseOutcome.FAILED: RunPhase.RETRYING,
         PhaseOutcome.UNREAD_FAILED: RunPhase.DROPPING_UNREAD,
         **_SET_UP_AGAIN,
     },
     RunPhase.CHANGING_PLAN: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
+    RunPhase.RELOADING: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
     RunPhase.DROPPING_UNREAD: {PhaseOutcome.DONE: RunPhase.FOLLOWING, **_SET_UP_AGAIN},
     RunPhase.RETRYING: {
         PhaseOutcome.DONE: RunPhase.FOLLOWING,

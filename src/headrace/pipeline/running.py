@@ -29,6 +29,7 @@ from headrace.pipeline.quarantined_documents import (
     list_quarantined,
     retry_quarantined,
 )
+from headrace.pipeline.reloading import Load, ReloadRequests, ReloadResult
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.run_orders import LogLevelName, pause, resume, set_log_level
 from headrace.pipeline.stopping import Stopped, Stopping
@@ -56,6 +57,7 @@ class RunningPipeline:
         project: the deployment and its schemas.
         reporter: receives progress and warnings.
         options: the options of the run.
+        load: reads the deployment's files anew, for `reload`.
         address: `HOST:PORT` that serves /status and the other endpoints; None serves nothing.
         private_address: `HOST:PORT` that takes orders from holders of the deployment's tokens; None: nothing
             does.
@@ -74,6 +76,7 @@ class RunningPipeline:
         reporter: Reporter,
         options: RunOptions,
         *,
+        load: Load,
         address: str | None = None,
         private_address: str | None = None,
         stopping: Stopping | None = None,
@@ -89,6 +92,9 @@ class RunningPipeline:
         self._endpoints = project.resolve()
         self._reporter = reporter
         self._options = options
+        self._load = load
+        self._reload_requests = ReloadRequests(self._load_with_reports)
+        self._explainer = Explainer(project, self._endpoints)
         self._wanted_address = address
         self.private_address: str | None = None
         self._wanted_private_address = private_address
@@ -105,7 +111,7 @@ class RunningPipeline:
             if self._wanted_address is not None:
                 waits = held.enter_context(WaitService(self._applied))
                 status = held.enter_context(
-                    StatusServer(self.board, self._wanted_address, waits, Explainer(project, endpoints))
+                    StatusServer(self.board, self._wanted_address, waits, self._explainer)
                 )
                 self.address = status.address
             if self._wanted_private_address is not None:
@@ -114,6 +120,7 @@ class RunningPipeline:
             port = held.enter_context(
                 ReportsPort(self.board.sinks, beside=_local_address(self._options, endpoints))
             )
+            self._reports_of = port.to
             self._project = project.with_reports(port.to)
             self._held = held.pop_all()
         if self._is_threaded:
@@ -145,7 +152,9 @@ class RunningPipeline:
             self.board,
             self._stopping,
             options=self._options,
+            reload_requests=self._reload_requests,
             on_live=self._live.set,
+            on_reload=self._adopt,
         )
         try:
             run.execute()
@@ -156,6 +165,18 @@ class RunningPipeline:
                 return  # it was being waited out when the stop came
             self.board.ended(error)
             raise
+        finally:
+            self._reload_requests.close()
+
+    def _load_with_reports(self) -> tuple[Project | None, tuple[HeadraceError, ...]]:
+        project, errors = self._load()
+        if project is not None:
+            project = self._options.apply_to(project.with_reports(self._reports_of))
+        return project, errors
+
+    def _adopt(self, project: Project) -> None:
+        """Answer questions about the indexes that the run follows now."""
+        self._project = self._explainer.project = project
 
     def _execute(self) -> None:
         try:
@@ -245,6 +266,33 @@ class RunningPipeline:
             HeadraceError: as for `reindex`; USAGE: there is no generation to roll back to.
         """
         return self.wait_until_served(self.request_generation(index, "rollback"), timeout)
+
+    def reload(self, *, timeout: float = 120.0) -> ReloadResult:
+        """Read the deployment's files again and take up what has changed in schemas, indexes and policies.
+
+        The files are checked first. Where anything is wrong, nothing changes. New generations are built
+        beside the ones that are served; this returns when that has begun.
+
+        Args:
+            timeout: seconds.
+
+        Returns:
+            The indexes that were added, removed, or are built again.
+
+        Raises:
+            HeadraceError: every mistake, as an `ErrorGroup`: CONFIG, SCHEMA, BINDING …, also for a setting
+                that needs a restart. BEHIND after `timeout`; an error of either server.
+        """
+        try:
+            return self.request_reload().result(timeout)
+        except TimeoutError:
+            raise HeadraceError(
+                Kind.BEHIND, f"the files are not taken up after {timeout:g} s", "/status shows what it does."
+            ) from None
+
+    def request_reload(self) -> Future[ReloadResult]:
+        """Ask for a reload and return at once, also from a signal handler; else as `reload`."""
+        return self._reload_requests.submit()
 
     def verify(self, index: str, *, repair: bool = False, percent: float | None = None) -> Report:
         """Compare an index with the database, beside the stream.

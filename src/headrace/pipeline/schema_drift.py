@@ -31,7 +31,7 @@ from headrace.postgres.session import ReadSession
 SECONDS = 10.0
 ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
 """Errors about an altered table, found in the catalog or in the log."""
-_AGAIN = "Correct the schema file if it names what has changed, then start again: documents are rebuilt"
+_AGAIN = "Correct the schema file if it names what has changed, then reload it: documents are rebuilt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,10 @@ class SchemaDriftMonitor:
         self._next = 0.0
         self._session: ReadSession | None = None
 
+    def change(self, catalog: CatalogBaseline) -> None:
+        """Compare with another catalog from now on: the query has another plan."""
+        self.baseline, self._dependence = catalog.baseline, catalog.dependence
+
     def close(self) -> None:
         """Close the session; the next look opens another."""
         if self._session is not None:
@@ -189,6 +193,7 @@ class CatalogBaseline:
 
     Attributes:
         baseline: the fingerprint of the catalog now.
+        dependence: the part of the catalog that is compared.
 
     Raises:
         HeadraceError: SCHEMA_CHANGED: a table was altered since the inspection.
@@ -197,11 +202,9 @@ class CatalogBaseline:
     def __init__(self, inspection: Inspection, endpoints: Endpoints) -> None:
         self._inspection = inspection
         self._url = endpoints.database
-        self._dependence = Dependence(
-            inspection.usage(), inspection.project.publication, inspection.carried()
-        )
+        self.dependence = Dependence(inspection.usage(), inspection.project.publication, inspection.carried())
         with ReadSession(self._url) as session:
-            self.baseline = self._dependence.read(session)
+            self.baseline = self.dependence.read(session)
             ours = inspection.setup.alters(inspection.project.publication)
             self._planned = self.baseline.altered_like(inspection.fingerprint) if ours else self.baseline
             if wrong := compare_fingerprints(session, inspection.fingerprint, self._planned).wrong:
@@ -214,13 +217,13 @@ class CatalogBaseline:
 
     def watch(self) -> SchemaDriftMonitor:
         """Return a monitor that compares with the baseline."""
-        return SchemaDriftMonitor(self._url, self._dependence, self.baseline)
+        return SchemaDriftMonitor(self._url, self.dependence, self.baseline)
 
     def needs(self, generations: Iterable[tuple[str, Lsn]]) -> Needs:
         """Return what the log must hold for generations, given as name in the inspection and `as_of`."""
         inspection = self._inspection
         index_needs = [IndexNeeds(inspection.usage(name), as_of) for name, as_of in generations]
-        return stream_needs(index_needs, self._dependence.carried, self.baseline, inspection.catalog)
+        return stream_needs(index_needs, self.dependence.carried, self.baseline, inspection.catalog)
 
 
 def schema_changed(differences: Sequence[CatalogDifference]) -> HeadraceError:

@@ -108,6 +108,12 @@ class SecondarySink:
         self._client.close()
         self._quick_client.close()
 
+    def change_project(self, project: Project) -> None:
+        """Go on with changed files; the leases are taken again, for the indexes that these name."""
+        if project.specs.keys() != self._project.specs.keys():
+            self._release()
+        self._project, self._target = project, project.targets[self.name]
+
     def inspect(self, connection: Connection, inspection: Inspection) -> Inspection:
         """Add the retained generations of this sink to an inspection, where the sink answers."""
         self._state = self._load_state()

@@ -70,6 +70,12 @@ class SecondarySinks:
     def __bool__(self) -> bool:
         return bool(self._sinks)
 
+    def change_project(self, project: Project) -> None:
+        """Go on with changed files, which have the same sinks; no query runs."""
+        self._project = project
+        for sink in self._sinks:
+            sink.change_project(project)
+
     def forget_former(self) -> None:
         """Forget sinks that the deployment no longer names, or that are another sink by the same name.
 

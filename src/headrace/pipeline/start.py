@@ -25,10 +25,12 @@ from headrace.pipeline.continuity import (
     new_state,
 )
 from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
+from headrace.pipeline.fitting import NoIndexFitsError, inspect_fitting
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection, inspect, inspect_retained
 from headrace.pipeline.project import Project
+from headrace.pipeline.reloading import Replan
 from headrace.pipeline.reseeding import Reseeding, is_reseeding
 from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift, schema_changed
 from headrace.pipeline.secondary_sinks import SecondarySinks
@@ -55,7 +57,7 @@ from headrace.sinks.opensearch import (
 from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.spark.cluster_check import ProbedSink, check_executors
 from headrace.spark.session import LocalSpark
-from headrace.status.board import IndexPhase, StatusBoard
+from headrace.status.board import StatusBoard
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +106,24 @@ class Start:
         self._exported = exported
         self._reseeds = project.deployment.source.on_gap == "reseed"
         self._reseeding = Reseeding(endpoints, self._meta, board, secondary_sinks, exported)
+
+    def change_project(self, project: Project) -> None:
+        """Go on with changed files; the settings of source and sinks are as before."""
+        self._project = project
+        self._secondary_sinks.change_project(project)
+
+    def inspect_again(self, connection: Connection, files: Project) -> Inspection:
+        """Inspect both servers for all indexes of `files` that fit the database.
+
+        Raises:
+            NoIndexFitsError: no index fits.
+            ErrorGroup: the server has a problem.
+        """
+        inspection = inspect_fitting(files, self._endpoints, connection)
+        if inspection.errors() and not inspection.problems:
+            raise NoIndexFitsError(inspection.errors())
+        inspection.raise_errors(reseeds=self._reseeds)
+        return inspection
 
     def inspect(self, connection: Connection) -> Inspection:
         """Inspect both servers.
@@ -160,8 +180,7 @@ class Start:
         inspection, state = saved.inspection, saved.state
         published = self._set_up(connection, inspection)
         catalog = CatalogBaseline(inspection, self._endpoints)
-        for name in self._project.specs:
-            self._board.index(name, phase=IndexPhase.PENDING)
+        self._board.set_indexes((*self._project.specs, *self._project.waiting))
         if state is None:
             generation_log = self._create(inspection, published, catalog, running)
             self._secondary_sinks.forget_former()
@@ -180,6 +199,30 @@ class Start:
         self._secondary_sinks.resume(inspection, catalog, state, published, drift)
         generation_log.resume(published, drift, catalog.baseline.to_text(), saved.requests)
         return catalog, generation_log
+
+    def replan(self, inspection: Inspection, state: PipelineState) -> Replan | None:
+        """Plan for changed files, beside the running query.
+
+        Args:
+            inspection: the inspection of the files that were checked.
+            state: the state of the run.
+
+        Returns None where what documents read was altered since the state was saved.
+
+        Raises:
+            HeadraceError: SCHEMA_CHANGED: a table was altered since the inspection; an error of a server.
+        """
+        with connect(self._endpoints.database, application_name="headrace run") as connection:
+            inspection, planned = self._with_retained(connection, inspection, state)
+            catalog = CatalogBaseline(inspection, self._endpoints)
+            drift, usage = catalog.since(state.catalog), inspection.usage()
+            if drift.moved or any(change.concerns(usage) for change in drift.wrong):
+                return None
+            published = self._show_tables(connection, inspection)
+        frozen = [generation for generation in planned.generations if generation not in state.generations]
+        target = inspection.project.primary
+        manager = GenerationManager(inspection, target, self._endpoints, self._client, self._board)
+        return Replan(inspection, catalog, manager, published, tuple(frozen))
 
     def follow_read(self, state: PipelineState) -> tuple[CatalogBaseline, GenerationLog]:
         """Go on from `state` while the process runs, after generations that nobody reads were given up.
@@ -231,6 +274,16 @@ class Start:
         )
         return self._secondary_sinks.inspect(connection, inspection), state
 
+    def execute_setup(self, connection: Connection, inspection: Inspection) -> None:
+        """Execute the set-up plan.
+
+        Raises:
+            HeadraceError: as for `execute_plan`.
+        """
+        execute_plan(
+            inspection.setup, connection, lambda step: self._board.report.info(f"set-up: {step.why}")
+        )
+
     def _set_up(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
         """Execute the set-up plan; return the publication's memberships as the state keeps them."""
         sinks = [self._endpoints.sink, *(target.sink for target in self._endpoints.secondary.values())]
@@ -238,9 +291,11 @@ class Start:
         for warning in warnings:
             self._board.report.warning(warning)
         self._board.set_warnings(warnings)
-        execute_plan(
-            inspection.setup, connection, lambda step: self._board.report.info(f"set-up: {step.why}")
-        )
+        self.execute_setup(connection, inspection)
+        return self._show_tables(connection, inspection)
+
+    def _show_tables(self, connection: Connection, inspection: Inspection) -> Mapping[str, int]:
+        """Show what the log carries of each table; return the publication's memberships."""
         self._board.tables_seen(_covered(connection, inspection))
         tables = inspection.project.tables()
         memberships = read_memberships(connection, self._project.publication)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
@@ -22,6 +22,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate, Backfills
 from headrace.pipeline.exported_snapshot import HeldSnapshot
+from headrace.pipeline.file_reload import FileReload
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
 from headrace.pipeline.project import Project
@@ -63,6 +64,7 @@ class QueryEnd:
     Attributes:
         failure: the error that the query failed with; None where it did not fail.
         again: another query follows, perhaps with other generations; else the run ends.
+        reload: changed files are taken up before it.
         failed: the backfill that failed.
         requests: control requests that are carried out before the next query.
         replaced: generations whose index another one has replaced, frozen.
@@ -71,6 +73,7 @@ class QueryEnd:
 
     failure: HeadraceError | None = None
     again: bool = False
+    reload: bool = False
     failed: BackfillFailure | None = None
     requests: Sequence[ControlRequest] = ()
     replaced: Sequence[GenerationState] = ()
@@ -92,14 +95,14 @@ class RunningQuery:
             return self.query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
         return self.beside.failure()
 
-    def change(self, work: Work, stopping: Stopping) -> Lsn | None:
+    def change(self, work: Work, needs: Needs, stopping: Stopping) -> Lsn | None:
         """Give everything a new plan; return the first position that the query reads with it.
 
         Returns None where the query ended before it took the plan.
         """
         self.beside.change(work)
         self.backfills.change(work)
-        return self.query.change(work, stopping)
+        return self.query.change(work, needs, stopping)
 
 
 def needs_of(known: CatalogBaseline, generation_log: GenerationLog, secondary_sinks: SecondarySinks) -> Needs:
@@ -122,9 +125,11 @@ class Supervisor:
         run_requests: reads what other processes ask of the whole run.
         monitor_health: makes the monitor that looks at both servers while the query runs.
         on_live: called when the stream follows and every index is complete; perhaps more than once.
+        files: takes up changed files.
 
     Attributes:
-        drift: what changed in the catalog since the query began.
+        catalog: the catalog that the query is planned for now.
+        drift: what changed in the catalog since it was planned.
     """
 
     def __init__(
@@ -141,12 +146,13 @@ class Supervisor:
         run_requests: RunRequests,
         monitor_health: Callable[[SchemaDriftMonitor, SignalFiles], HealthMonitor],
         on_live: Callable[[], None],
+        files: FileReload,
     ) -> None:
         self.drift = catalog.watch()
         self._project = project
         self._board = board
         self._stopping = stopping
-        self._catalog = catalog
+        self.catalog = catalog
         self._generation_log = generation_log
         self._secondary_sinks = secondary_sinks
         self._exported = exported
@@ -154,6 +160,7 @@ class Supervisor:
         self._run_requests = run_requests
         self._monitor_health = monitor_health
         self._on_live = on_live
+        self._files = files
         self._needs = needs_of(catalog, generation_log, secondary_sinks)
         self._complete: list[tuple[GenerationState, int]] = []
         self._next_read = 0.0
@@ -238,6 +245,8 @@ class Supervisor:
                     return self._handle_failed_backfill(failed)
                 if begun:
                     watch.look()
+                    if self._files.check(self._generation_log) and not self._reloaded_files(running, watch):
+                        return QueryEnd(again=True, reload=True)
                     if (ended := self._handle_requests(running)) is not None:
                         return ended
                     live = live and not self._generation_log.building
@@ -286,11 +295,57 @@ class Supervisor:
         with stopping.interrupting():
             # Also without requests: a generation that leaves the plan must not be in the state.
             done = generation_log.apply(requests)
-        needs = needs_of(self._catalog, generation_log, self._secondary_sinks)
-        if generation_log.to_drop & before or needs != self._needs:
+        return self._change_plan(running, before, done)
+
+    def _reloaded_files(self, running: RunningQuery, watch: HealthMonitor) -> bool:
+        """Let the running query take up the files that were checked.
+
+        Returns False where a new query is necessary for that. What was done for it then stays.
+        """
+        if self._secondary_sinks or self._exported.slot is not None:
             return False
+        generation_log = self._generation_log
+        before = {generation.generation for generation in generation_log.building}
+        try:
+            with self._stopping.interrupting():
+                replan = self._files.plan(generation_log)
+            # First: a generation must not be in the state before the part of the catalog that it depends on.
+            if replan is None or not running.query.save_catalog(replan.published, replan.text):
+                return False
+            with self._stopping.interrupting():
+                generation_log.replan(replan)
+            self.catalog = replan.catalog
+            if before - {generation.generation for generation in generation_log.building}:
+                return False
+            # A query that has failed with the former plan may have failed for an altered table.
+            if not self._change_plan(running, before, []) or running.failure() is not None:
+                return False
+        except Stopped:  # the query ends as usual
+            return True
+        self.drift.change(replan.catalog)
+        self._project = self._files.adopt()
+        watch.change_project(self._project)
+        self._files.complete()
+        return True
+
+    def _change_plan(
+        self, running: RunningQuery, before: Collection[str], done: Sequence[ControlRequest]
+    ) -> bool:
+        """Give the query the generations of the state.
+
+        Args:
+            running: the query.
+            before: the generations that were backfilled with the former plan.
+            done: the requests that are carried out with that.
+
+        Returns False where a new query is necessary.
+        """
+        generation_log, stopping = self._generation_log, self._stopping
+        if not generation_log.to_drop.isdisjoint(before):
+            return False
+        needs = needs_of(self.catalog, generation_log, self._secondary_sinks)
         work = generation_log.manager.work(generation_log.written)
-        position = running.change(work, stopping)
+        position = running.change(work, needs, stopping)
         if position is None or not self._is_noted(position):
             return not running.query.active  # the caller finds out why it ended
         if new := [

@@ -188,6 +188,7 @@ class _Content:
     gaps: int = 0
     gap: str | None = None
     budget_warning: str | None = None
+    refused_reload: str | None = None
     secondary: dict[str, SecondaryStatus] = field(default_factory=dict)
     ended_by: LastError | None = None
     slot: SlotFacts | None = None
@@ -276,6 +277,12 @@ class StatusBoard:
             known = self._content.indexes.get(name, IndexStatus(name))
             self._content.indexes[name] = replace(known, **changes)
 
+    def set_indexes(self, names: Iterable[str]) -> None:
+        """Show these indexes and no others; what is known of one stays."""
+        with self._lock:
+            known = self._content.indexes
+            self._content.indexes = {name: known.get(name, IndexStatus(name)) for name in names}
+
     def secondary(self, name: str, **changes: Any) -> None:
         """Change fields of a secondary sink's `SecondaryStatus`."""
         with self._lock:
@@ -343,6 +350,11 @@ class StatusBoard:
         with self._lock:
             self._content.budget_warning = text
 
+    def record_refused_reload(self, text: str | None) -> None:
+        """Note why the files that lie there are not taken up; None where they are."""
+        with self._lock:
+            self._content.refused_reload = text
+
     def set_warnings(self, warnings: Iterable[str]) -> None:
         """Replace the warnings: accepted risks, one sentence each."""
         with self._lock:
@@ -366,7 +378,6 @@ class StatusBoard:
         waiting = first_error(sink for sink in sinks if sink.name not in self._content.secondary)
         paused = self.control.paused
         stalled = self.stall.view(self.sinks.last)
-        notices = (_describe_pause(paused), self._content.gap, self._content.budget_warning)
         with self._lock:
             content = self._content
             confirmed = content.positions.confirmed
@@ -383,7 +394,7 @@ class StatusBoard:
                 lag_bytes=bytes_behind(confirmed, content.positions.current),
                 lag_seconds=content.samples.seconds_behind(confirmed, self._clock()),
                 last_error=content.last_error,
-                warnings=tuple(filter(None, (*notices, *content.warnings))),
+                warnings=_warnings(content, paused),
                 gaps=content.gaps,
                 sinks=sinks,
                 secondary=dict(content.secondary),
@@ -425,6 +436,12 @@ class StatusBoard:
             "last_error": last and {"code": last.code, "text": last.text, "time": _iso(last.time)},
             "warnings": list(view.warnings),
         }
+
+
+def _warnings(content: _Content, paused: Pause | None) -> tuple[str, ...]:
+    refused = content.refused_reload and f"the changed files are not taken up: {content.refused_reload}"
+    now = (_describe_pause(paused), content.gap, content.budget_warning, refused)
+    return tuple(filter(None, (*now, *content.warnings)))
 
 
 def _last_error(error: HeadraceError, time: float) -> LastError:

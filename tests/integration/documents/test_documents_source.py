@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headrace.capture.columns import KeptColumns
-from headrace.capture.signals import SignalFiles
+from headrace.capture.signals import OfferedPlan, SignalFiles
 from headrace.catalog.needs import ColumnNeed, TableNeeds
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError
@@ -35,6 +35,7 @@ from support.slots import ensure_slot
 
 SLOT = "documents_source"
 ITEM = TableName("public", "item")
+ID, NAME = ColumnNeed(23, -1, "integer", 0), ColumnNeed(25, -1, "text", 0)
 
 
 class Log:
@@ -51,7 +52,7 @@ class Log:
                 "(SELECT oid::bigint FROM pg_database WHERE datname = current_database()) "
                 "FROM pg_control_system()",
             )
-        needs = {ITEM: TableNeeds(int(oid), {"id": ColumnNeed(23, -1, "integer", 0)})}
+        needs = {ITEM: TableNeeds(int(oid), {"id": ID})}
         self.origin = {"system": str(system), "timeline": int(timeline), "database": int(database)}
         self.following = Following(SLOT, SLOT, needs, {**self.origin, "lsn": "0/0"}, start)
         self.following = self.continuing(lsn=f"0/{start:X}")
@@ -163,6 +164,27 @@ def test_a_start_behind_deferred_documents_leaves_out_what_was_read(log: Log) ->
     assert [dict(row) for row in partition.task().rows.column("after").to_pylist()] == [{"id": "2"}]
 
 
+def test_a_plan_that_reads_other_columns_opens_the_log_again(log: Log) -> None:
+    """The changes that the reader has decoded ahead are read once more, with the column."""
+    with log.reading() as reader:
+        start = reader.initialOffset()
+        log.run("INSERT INTO item VALUES (1, 'one')")
+        end, _ = next_batch(reader, start)
+        log.run("INSERT INTO item VALUES (2, 'two')")
+        needs = {ITEM: replace(log.following.needs[ITEM], columns={"id": ID, "name": NAME})}
+        more = SourceSettings(
+            replace(log.following, needs=needs),
+            {ITEM: KeptColumns(frozenset({"id", "name"}))},
+            max_tasks=2,
+            signals=log.signals,
+        )
+        log.signals.offer_plan(1, OfferedPlan("with names", more.to_option()))
+        _, [partition] = next_batch(reader, end)
+    assert (partition.plan, log.signals.accepted_plan()) == ("with names", (1, parse_lsn(end["lsn"])))
+    rows = [dict(row) for row in partition.task().rows.column("after").to_pylist()]
+    assert rows == [{"id": "2", "name": "two"}]
+
+
 def test_a_plan_is_accepted_between_two_batches(log: Log) -> None:
     """Of several the newest, and once; whoever offered it learns from where on it holds."""
     with log.reading() as reader:
@@ -170,12 +192,12 @@ def test_a_plan_is_accepted_between_two_batches(log: Log) -> None:
         log.run("INSERT INTO item VALUES (1, 'one')")
         end, [partition] = next_batch(reader, start)
         assert (partition.plan, log.signals.accepted_plan()) == (None, None)
-        log.signals.offer_plan(1, "first")
-        log.signals.offer_plan(3, "third")
+        log.signals.offer_plan(1, OfferedPlan("first"))
+        log.signals.offer_plan(3, OfferedPlan("third"))
         log.run("INSERT INTO item VALUES (2, 'two')")
         later, [partition] = next_batch(reader, end)
         assert (partition.plan, log.signals.accepted_plan()) == ("third", (3, parse_lsn(end["lsn"])))
-        log.signals.offer_plan(2, "second")
+        log.signals.offer_plan(2, OfferedPlan("second"))
         log.run("INSERT INTO item VALUES (3, 'three')")
         _, [partition] = next_batch(reader, later)
         assert (partition.plan, log.signals.accepted_plan()) == ("third", (3, parse_lsn(end["lsn"])))
@@ -189,7 +211,7 @@ def test_while_paused_what_is_durable_is_confirmed_and_no_batch_is_planned(log: 
         log.signals.set_confirm_limit(parse_lsn(end["lsn"]))
         log.signals.set_paused(paused=True)
         log.run("INSERT INTO item VALUES (2, 'two')")
-        log.signals.offer_plan(1, "new")
+        log.signals.offer_plan(1, OfferedPlan("new"))
         for _ in range(5):
             assert reader.latestOffset(end, ReadAllAvailable()) == end
         assert log.signals.accepted_plan() == (1, parse_lsn(end["lsn"]))  # a reindex goes on

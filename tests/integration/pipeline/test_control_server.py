@@ -74,7 +74,14 @@ class Address:
     def pipeline(self, address: str = "127.0.0.1:0", **environ: str) -> RunningPipeline:
         tokens = {"ADA": OPERATE, "GRAFANA": READ, **environ}
         project = open_project(self.folder / "headrace.toml", tokens, slot=None, publication=None)
-        return RunningPipeline(project, self.said, RunOptions(), private_address=address, stopping=Stopping())
+        return RunningPipeline(
+            project,
+            self.said,
+            RunOptions(),
+            load=lambda: (project, ()),
+            private_address=address,
+            stopping=Stopping(),
+        )
 
     @contextmanager
     def served(self, address: str = "127.0.0.1:0") -> Iterator[RunningPipeline]:

@@ -372,7 +372,7 @@ class Interrupted:
         self._stopping = stopping
         self.answered = False
 
-    def change(self, _work: Work, _ending: object) -> Lsn | None:
+    def change(self, _work: Work, _needs: object, _ending: object) -> Lsn | None:
         self._stopping.stop()
         self.answered = True
         return None

@@ -90,6 +90,22 @@ def test_many_leases_are_renewed_in_one_request(opensearch: EmbeddedOpenSearch, 
         assert holder_of(client, StateKey("s1", prefix)) is None
 
 
+def test_more_indexes_are_held_later(client: Client, prefix: str) -> None:
+    """One that another process holds is refused, and those that were held stay so."""
+    with lease(client, prefix) as mine, Lease(client, StateKey("s2", prefix), ["orders"], beat=0.1):
+        mine.hold(["users", "products"])
+        with pytest.raises(HeadraceError, match=f"the index {prefix}orders") as refused:
+            mine.hold(["orders"])
+        assert refused.value.kind is Kind.SLOT_IN_USE
+        mine.renew()
+        assert mine.lost() is None
+        with (
+            pytest.raises(HeadraceError, match=f"the index {prefix}products"),
+            Lease(client, StateKey("s3", prefix), ["products"], patience=0.8, beat=0.1),
+        ):
+            pass
+
+
 def test_a_request_that_hangs_costs_no_lease(opensearch: EmbeddedOpenSearch, prefix: str) -> None:
     """Whoever looks on sees the beat change within the time after which a lease counts as lost."""
     ended = threading.Event()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from headrace.capture.signals import SignalFiles
+from headrace.capture.signals import OfferedPlan, SignalFiles
 from headrace.errors import HeadraceError, Kind
 
 ERROR = HeadraceError(Kind.SLOT_IN_USE, "another program has it", "Wait.")
@@ -88,9 +88,9 @@ def test_the_last_requested_position_is_read(tmp_path: Path) -> None:
 def test_a_plan_is_offered_until_a_newer_one_is(tmp_path: Path) -> None:
     signals = SignalFiles(tmp_path)
     assert (signals.newer_plan(0), signals.accepted_plan()) == (None, None)
-    signals.offer_plan(1, "first")
-    signals.offer_plan(2, "second")
-    assert signals.newer_plan(0) == (2, "second")
+    signals.offer_plan(1, OfferedPlan("first"))
+    signals.offer_plan(2, OfferedPlan("second", "settings"))
+    assert signals.newer_plan(0) == (2, OfferedPlan("second", "settings"))
     signals.accept_plan(2, 20)
     assert (signals.newer_plan(2), signals.accepted_plan()) == (None, (2, 20))
 

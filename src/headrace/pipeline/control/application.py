@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import asdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +58,7 @@ class ControlPages:
             self._route("POST", "/v1/indexes/{index}/reindex", "reindex", self._reindex),
             self._route("POST", "/v1/indexes/{index}/rollback", "rollback", self._rollback),
             self._route("POST", "/v1/indexes/{index}/verify", "verify", self._verify),
+            self._route("POST", "/v1/reload", "reload", self._reload),
             self._route("POST", "/v1/pause", "pause", self._pause),
             self._route("POST", "/v1/resume", "resume", self._resume),
             self._route("PUT", "/v1/log-level", "log_level", self._set_log_level),
@@ -172,6 +174,14 @@ class ControlPages:
             new_order("verify", index, _who(request), _client(request)),
             lambda: None,
             lambda _: as_data(running.verify_with(index, options, SilentReporter())),
+        )
+
+    async def _reload(self, request: Request) -> Response:
+        await read_body(request, NoOptions)
+        return await self._start(
+            new_order("reload", None, _who(request), _client(request)),
+            lambda: None,
+            lambda _: asdict(self._running.reload()),
         )
 
     async def _retry_quarantined(self, request: Request) -> Response:

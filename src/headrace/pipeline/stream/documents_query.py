@@ -6,11 +6,13 @@ Its tasks write the documents. A thread beside it saves the applied position and
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shutil
 import threading
 import time
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.capture.columns import covers
-from headrace.capture.signals import SignalFiles
+from headrace.capture.signals import OfferedPlan, SignalFiles
+from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
 from headrace.pipeline.stream.documents_source import (
@@ -98,12 +101,11 @@ class DocumentsQuery:
         self.signals = SignalFiles(folder)
         options = work.to_options()
         self._plan, self._plan_number = options[PLAN_OPTION], 0
-        self._projection = work.projection
         self.signals.set_confirm_limit(following.applied)
         self.signals.set_paused(paused=paused)
-        settings = SourceSettings(
+        self._settings = settings = SourceSettings(
             following,
-            self._projection,
+            work.projection,
             max_tasks=spark.sparkContext.defaultParallelism,
             signals=self.signals,
         )
@@ -121,28 +123,32 @@ class DocumentsQuery:
         self._tracker = ProgressTracker(work, checkpoint, self.signals, self._counts)
         self._tracker.open()
 
-    def change(self, work: Work, ending: threading.Event, patience: float = 10.0) -> Lsn | None:
+    def change(self, work: Work, needs: Needs, ending: threading.Event, patience: float = 10.0) -> Lsn | None:
         """Give the query a new plan for the batches from now on.
 
         Args:
-            work: the new plan, with the same endpoints and the same needs of the log.
+            work: the new plan, with the same endpoints.
+            needs: what the plan needs of the log; where that is more or less than before, the log is read
+                again from the end of the current batch.
             ending: ends the wait once it is set.
             patience: how many seconds the current batch may still take.
 
         Returns:
             The position (bytes) from which the plan holds: the batches before it are done, and no task uses
-            the former plan any more. None where the query does not get there, or where changes are read
-            without a column that the plan needs.
+            the former plan any more. None where the query does not get there.
         """
-        if not covers(self._projection, work.projection):
-            return None
         plan = work.to_options()[PLAN_OPTION]
-        if plan == self._plan and not self._plan_number:
+        settings = self._settings
+        if needs != settings.following.needs or not covers(settings.projection, work.projection):
+            following = dataclasses.replace(settings.following, needs=needs)
+            settings = dataclasses.replace(settings, following=following, projection=work.projection)
+        if plan == self._plan and settings == self._settings and not self._plan_number:
             return 0  # the query has had this plan from the beginning
-        if plan != self._plan:
+        if plan != self._plan or settings != self._settings:
+            changed = settings.to_option() if settings != self._settings else ""
             self._plan_number += 1
-            self.signals.offer_plan(self._plan_number, plan)
-            self._plan = plan
+            self.signals.offer_plan(self._plan_number, OfferedPlan(plan, changed))
+            self._plan, self._settings = plan, settings
         deadline = time.monotonic() + patience
         while self.active and time.monotonic() < deadline:
             accepted = self.signals.accepted_plan()
@@ -151,6 +157,10 @@ class DocumentsQuery:
             if ending.wait(_ACCEPTED_POLL):
                 break
         return None
+
+    def save_catalog(self, published: Mapping[str, int], catalog: str) -> bool:
+        """Save the catalog that the documents depend on; see `ProgressTracker.save_catalog`."""
+        return self._tracker.save_catalog(published, catalog)
 
     def _counts(self, batch: int) -> Counters:
         """Return the counts of batches up to `batch` that were not counted yet; Spark reports late."""

@@ -280,11 +280,17 @@ class DocumentsReader(DataSourceStreamReader):
         yield one_row(counts, json.dumps(times.tables) if times.tables else "")
 
     def _reload_plan(self, position: Lsn) -> None:
-        """Take a new plan between two batches; every change before `position` had the former one."""
+        """Take a new plan between two batches; every change before `position` had the former one.
+
+        Where the plan reads other columns of the log, the stream is closed, to be opened again there.
+        """
         signals = self._settings.signals
         offered = signals.newer_plan(self._plan_number)
         if offered is not None:
-            self._plan_number, self._plan = offered
+            self._plan_number, self._plan = offered[0], offered[1].plan
+            if offered[1].settings:
+                self._settings = SourceSettings.from_option(offered[1].settings)
+                self._planner.close()
             signals.accept_plan(self._plan_number, position)
 
     def stop(self) -> None:

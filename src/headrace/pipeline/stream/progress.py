@@ -10,9 +10,10 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from tenacity import Retrying
@@ -31,8 +32,18 @@ _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.02
 _DEFERRED_SECONDS = 1.0
 _ANSWER_SECONDS = 10.0
+_CATALOG_SECONDS = 10.0
 _RESTORED_SECONDS = 5.0
 """Between two checks, while no change comes, that the saved state still exists."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Catalog:
+    """What is to be saved about the catalog."""
+
+    published: Mapping[str, int]
+    catalog: str
+    is_saved: threading.Event = field(default_factory=threading.Event)
 
 
 class ProgressTracker:
@@ -59,6 +70,7 @@ class ProgressTracker:
         self._ahead: Lsn | None = None
         self._next = self._next_look = 0.0
         self._failure: HeadraceError | None = None
+        self._catalogs: SimpleQueue[_Catalog] = SimpleQueue()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace noting", daemon=True)
 
@@ -75,6 +87,15 @@ class ProgressTracker:
         self._thread.join()
         self._client.close()
 
+    def save_catalog(self, published: Mapping[str, int], catalog: str) -> bool:
+        """Save the publication's memberships and the catalog's fingerprint beside the progress.
+
+        Returns whether they are saved; where the cluster does not answer soon they may be saved later.
+        """
+        wanted = _Catalog(published, catalog)
+        self._catalogs.put(wanted)
+        return wanted.is_saved.wait(_CATALOG_SECONDS)
+
     def failure(self) -> HeadraceError | None:
         """Return why nothing is saved any more; None while it is."""
         return self._failure
@@ -88,6 +109,7 @@ class ProgressTracker:
             ending = False
             while not ending:
                 ending = self._ending.wait(_LOOK_SECONDS)
+                self._save_catalogs()
                 done = self._commits.last()
                 if done > self._noted:
                     self._note(done)
@@ -100,6 +122,14 @@ class ProgressTracker:
                 self._failure = error
         except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
             self._failure = unexpected("noting what is applied failed", error)
+
+    def _save_catalogs(self) -> None:
+        while not self._catalogs.empty():
+            wanted = self._catalogs.get()
+            for attempt in self._retrying():
+                with attempt:
+                    self._meta.save_catalog(wanted.published, wanted.catalog)
+            wanted.is_saved.set()
 
     def _look(self) -> None:
         """Check that the saved state is the last one: a cluster restored from a snapshot reports nothing."""

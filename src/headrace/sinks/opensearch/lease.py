@@ -19,7 +19,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -92,6 +92,10 @@ def _born(pid: int) -> str:
     return ""
 
 
+_LeaseDocument = tuple[StateDocument, str]
+"""The document of a lease, and what it is about."""
+
+
 class Lease:
     """Holds the leases of one run; a context manager.
 
@@ -125,32 +129,52 @@ class Lease:
         self._quick = Client(_with_short_timeouts(client.endpoint), read_attempts=1)
         self._found: dict[str, Mapping[str, Any]] = {}
         self._seen: dict[str, tuple[_Mark, float]] = {}
+        self._renewing = threading.Lock()
         self._beat = 0
         self._lost: HeadraceError | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._renew, name="headrace lease", daemon=True)
-        names = {slot_lease(key): str(key)}
-        names |= {f"{index}.index_lease": f"the index {key.prefix}{index}" for index in indexes}
-        self._leases = {
-            identity: (StateDocument(client, self._index, identity, what), what)
-            for identity, what in names.items()
-        }
+        self._prefix = key.prefix
+        self._leases = self._documents({slot_lease(key): str(key)}, indexes)
 
     def __enter__(self) -> Self:
+        self._take(self._leases)
+        self._thread.start()
+        return self
+
+    def hold(self, indexes: Iterable[str]) -> None:
+        """Hold the leases of these indexes too; those that are held stay.
+
+        Raises:
+            HeadraceError: as on entering.
+        """
+        wanted = self._documents({}, indexes)
+        added = {identity: lease for identity, lease in wanted.items() if identity not in self._leases}
+        self._take(added)
+        with self._renewing:
+            self._leases, self._found = {**self._leases, **added}, {}
+
+    def _documents(self, names: Mapping[str, str], indexes: Iterable[str]) -> dict[str, _LeaseDocument]:
+        every = {**names, **{f"{index}.index_lease": f"the index {self._prefix}{index}" for index in indexes}}
+        return {
+            identity: (StateDocument(self._client, self._index, identity, what), what)
+            for identity, what in every.items()
+        }
+
+    def _take(self, leases: Mapping[str, _LeaseDocument]) -> None:
+        """Take leases once their former holders have ended."""
         first: dict[str, _Mark] = {}
-        while others := self._held_elsewhere():
+        while others := self._held_elsewhere(leases):
             for identity, holder in others.items():
                 mark, _ = self._seen[identity]
                 if first.setdefault(identity, mark) != mark:  # it is renewed: its holder lives
-                    raise _in_use(self._leases[identity][1], holder)
+                    raise _in_use(leases[identity][1], holder)
             time.sleep(_LOOK_SECONDS)
-        for document, what in self._leases.values():
+        for document, what in leases.values():
             try:
                 document.save(self._body())
             except HeadraceError as error:
                 raise self._conflict(document.load(), what, error) from error
-        self._thread.start()
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
@@ -170,12 +194,12 @@ class Lease:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
-        return list(self._held_elsewhere().values())
+        return list(self._held_elsewhere(self._leases).values())
 
-    def _held_elsewhere(self) -> dict[str, LeaseHolder]:
+    def _held_elsewhere(self, leases: Mapping[str, _LeaseDocument]) -> dict[str, LeaseHolder]:
         """Read the leases whose holders may live, and note since when each beat is unchanged."""
         others = {}
-        for identity, (document, _) in self._leases.items():
+        for identity, (document, _) in leases.items():
             found = document.load()
             if found is None or (holder := _holder(found)).gone:
                 continue
@@ -192,6 +216,10 @@ class Lease:
 
     def renew(self) -> None:
         """Renew all leases in one request; `lost` returns the reason where another process has taken over."""
+        with self._renewing:
+            self._renew_all()
+
+    def _renew_all(self) -> None:
         self._beat += 1
         try:
             found = self._found or self._read_leases()

@@ -18,6 +18,7 @@ from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.control_requests import ControlRequests, position_request_document
 from headrace.sinks.opensearch.deferred_keys import DeferredKeys
 from headrace.sinks.opensearch.quarantine import Quarantine
+from headrace.sinks.opensearch.reload_request import ReloadRequest
 from headrace.sinks.opensearch.run_requests import RunRequests
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
@@ -132,6 +133,15 @@ class MetaIndex:
         self.save(state)
         return state
 
+    def save_catalog(self, published: Mapping[str, int], catalog: str) -> None:
+        """Write what the state says about the database's catalog.
+
+        Raises:
+            HeadraceError: as `save`.
+        """
+        assert self._state is not None, "load or save first"
+        self.save(dataclasses.replace(self._state, published=published, catalog=catalog))
+
     def save_generations(self, generations: Sequence[GenerationState]) -> None:
         """Write only the list of generations; another process may commit batches meanwhile.
 
@@ -159,6 +169,7 @@ class MetaIndex:
             ControlRequests(self._client, self._key).forget([generation["index"]])
             Verifications(self._client, self._key).forget(generation["index"])
         if not self._key.sink:
+            ReloadRequest(self._client, self._key).forget()
             self._progress.delete()
             RunRequests(self._client, self._key).forget()
         self._generations.delete()

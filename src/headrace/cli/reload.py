@@ -1,0 +1,54 @@
+"""`headrace reload`: let the running pipeline take up changed files."""
+
+from __future__ import annotations
+
+import time
+
+from headrace.cli import terminal
+from headrace.cli.context import CommandContext
+from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.applied_position import AppliedPosition
+from headrace.sinks.opensearch.reload_request import ReloadAnswer, ReloadRequest
+
+_LOOK_SECONDS = 0.25
+
+
+def request_reload(context: CommandContext, *, wait: float) -> bool:
+    """Ask the running pipeline to read its files again; return whether it has taken them up.
+
+    Args:
+        context: the deployment.
+        wait: seconds to wait for the answer.
+
+    Raises:
+        HeadraceError: BEHIND without an answer in time; SLOT_UNKNOWN, CONFIG, CONNECTION, SINK_UNREACHABLE.
+    """
+    endpoints, key = context.open_endpoints()
+    with AppliedPosition(endpoints, key) as applied:
+        applied.check()
+        request = ReloadRequest(applied.client, key)
+        number = request.submit()
+        slot = applied.slot()
+        if slot is None or slot.reader is None:
+            terminal.say("nothing runs; the next `headrace run` reads the files")
+            return True
+        with terminal.working("waiting for the running pipeline …"):
+            answer = _wait(request, number, wait)
+    for error in answer.errors:
+        terminal.wrong(error)
+    if not answer.errors:
+        terminal.done(f"the files are taken up: {answer.result}")
+    return not answer.errors
+
+
+def _wait(request: ReloadRequest, number: str, seconds: float) -> ReloadAnswer:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if (answer := request.answer_to(number)) is not None:
+            return answer
+        time.sleep(_LOOK_SECONDS)
+    raise HeadraceError(
+        Kind.BEHIND,
+        f"the running pipeline has not answered after {seconds:g} s",
+        "/status shows what it does; it reads the files once it can.",
+    )

@@ -1,0 +1,53 @@
+"""Find the indexes whose schema files fit the database: a run goes on with them while the others wait."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+
+from headrace.errors import ErrorGroup
+from headrace.pipeline.inspection import Inspection, inspect
+from headrace.pipeline.project import Project
+from headrace.pipeline.worker.plan import Endpoints
+from headrace.postgres.connection import Connection
+
+
+class NoIndexFitsError(ErrorGroup):
+    """The schema files do not fit the database, none of them; it may fit them later."""
+
+
+def inspect_fitting(project: Project, endpoints: Endpoints, connection: Connection) -> Inspection:
+    """Inspect the database for the indexes of a project that fit it; the others wait in its project.
+
+    Where no index fits, or the server itself has a problem, the inspection is of all of them and has errors.
+
+    Args:
+        project: all indexes; none of them waits.
+        endpoints: the endpoints of the deployment.
+        connection: a connection to the database.
+
+    Raises:
+        HeadraceError: as for `inspect`.
+    """
+    complete = inspection = inspect(project, endpoints, connection)
+    waiting: dict[str, str] = {}
+    while inspection.errors() and not inspection.problems:
+        suspects = inspection.misfits or frozenset(inspection.project.specs)
+        found = {name: _why_unfit(project, name, endpoints, connection) for name in suspects}
+        unfit = {name: why for name, why in found.items() if why}
+        if not unfit or len(waiting) + len(unfit) == len(project.specs):
+            return complete
+        waiting |= unfit
+        inspection = inspect(_only(project, project.specs.keys() - waiting.keys()), endpoints, connection)
+    return dataclasses.replace(inspection, project=dataclasses.replace(inspection.project, waiting=waiting))
+
+
+def _why_unfit(project: Project, name: str, endpoints: Endpoints, connection: Connection) -> str:
+    """Return the errors that keep one index from being followed, as one text; empty where there are none."""
+    return "; ".join(str(error) for error in inspect(_only(project, {name}), endpoints, connection).errors())
+
+
+def _only(project: Project, names: Collection[str]) -> Project:
+    return dataclasses.replace(
+        project, specs={name: spec for name, spec in project.specs.items() if name in names}
+    )
