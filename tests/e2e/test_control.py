@@ -56,14 +56,19 @@ class Controlled:
 
     def order(self, path: str, body: object = None) -> dict[str, Any]:
         """The result of an order, once it is done."""
+        order = self.ended_order(path, body)
+        assert order["state"] == "done", order
+        result: dict[str, Any] = order["result"]
+        return result
+
+    def ended_order(self, path: str, body: object = None) -> dict[str, Any]:
+        """An order, once it is done or has failed."""
         answer = self.ask("POST", path, body)
         assert answer.status == 202, answer.data
         place = answer.headers["Location"]
         assert until(lambda: self.ask("GET", place, token=GRAFANA).json()["state"] != "running", 120)
-        order = self.ask("GET", place).json()
-        assert order["state"] == "done", order
-        result: dict[str, Any] = order["result"]
-        return result
+        order: dict[str, Any] = self.ask("GET", place).json()
+        return order
 
     def through_address(self, *words: str) -> Outcome:
         """A command of somebody who has the token, and no deployment file."""
@@ -152,7 +157,9 @@ def test_changed_files_are_taken_up_over_the_address(controlled: Controlled) -> 
     before = schema.read_text()
     schema.write_text(before + "nonsense: 1\n")
     try:
-        assert "nonsense" in str(controlled.failed_order("/v1/reload"))
+        refused = controlled.ended_order("/v1/reload")
+        assert refused["state"] == "failed"
+        assert "nonsense" in str(refused["error"])
     finally:
         schema.write_text(before)
     assert controlled.order("/v1/reload") == {"added": [], "removed": [], "rebuilt": []}
