@@ -160,9 +160,10 @@ def test_changed_files_are_taken_up_over_the_address(controlled: Controlled) -> 
         refused = controlled.ended_order("/v1/reload")
         assert refused["state"] == "failed"
         assert "nonsense" in str(refused["error"])
+        assert "nonsense" in controlled.through_address("reload").refused(2, "SCHEMA")
     finally:
         schema.write_text(before)
-    assert controlled.order("/v1/reload") == {"added": [], "removed": [], "rebuilt": []}
+    assert "every index is as it was" in controlled.through_address("reload").err
 
 
 def test_a_verification_repairs_what_somebody_else_wrote(controlled: Controlled) -> None:

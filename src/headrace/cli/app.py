@@ -268,7 +268,7 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
     request_change(context, index, "reindex", wait=wait)
 
 
-@command("Take up changed files while the pipeline runs.", "config", "slot")
+@command("Take up changed files while the pipeline runs.", "config", "slot", *CONTROL)
 def reload(
     context: CommandContext,
     wait: Annotated[

@@ -8,6 +8,7 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition
+from headrace.pipeline.reloading import ReloadResult
 from headrace.sinks.opensearch.reload_request import ReloadAnswer, ReloadRequest
 
 _LOOK_SECONDS = 0.25
@@ -17,12 +18,18 @@ def request_reload(context: CommandContext, *, wait: float) -> bool:
     """Ask the running pipeline to read its files again; return whether it has taken them up.
 
     Args:
-        context: the deployment.
+        context: the deployment, or the private address of its run.
         wait: seconds to wait for the answer.
 
     Raises:
         HeadraceError: BEHIND without an answer in time; SLOT_UNKNOWN, CONFIG, CONNECTION, SINK_UNREACHABLE.
     """
+    client = context.open_control()
+    if client is not None:
+        with terminal.working("waiting for the running pipeline …"):
+            result = client.follow(client.order("/v1/reload"), wait)
+        terminal.done(f"the files are taken up: {ReloadResult(**result)}")
+        return True
     endpoints, key = context.open_endpoints()
     with AppliedPosition(endpoints, key) as applied:
         applied.check()
