@@ -33,6 +33,7 @@ from headrace.sinks.opensearch import (
     Generations,
     IndexOptions,
     OpenSearchWriter,
+    StateKey,
     WriterOptions,
     mapping,
 )
@@ -80,7 +81,7 @@ class World:
             specs,
             catalog,
             {one.index: one.target for one in (self.first, self.second)},
-            prefix="test_filling_",
+            key=StateKey("none", "test_filling_"),
             large_change=1000,
             indexes=dict.fromkeys(specs, "people"),
         )

@@ -56,7 +56,7 @@ class World(IndexedDatabase):
                 connection.execute(statement)
         super().__init__(url, node, folder, schema, "thing")
         self.generation = self.new_generation()
-        plan = self.plan_of(self.generation, prefix=self.prefix, **policy)
+        plan = self.plan_of(self.generation, key=StateKey("none", self.prefix), **policy)
         self.worker = Worker(Work(plan, self.connections))
         self.quarantine = Quarantine(self.client, StateKey("none", self.prefix))
 
