@@ -66,14 +66,19 @@ def refused(stream: ChangeStream, place: Offset, kind: Kind, *words: str) -> Hea
     Before it there may be positions without changes, from before the fault.
     """
     with pytest.raises(HeadraceError) as caught:
-        while True:
-            end = next_batch(stream, place, seconds=30)
-            assert not len(table(stream, place, end)), "changes of another log are given out"
-            stream.confirm(place := end)
+        follow_without_changes(stream, place)
     assert (caught.value.kind, caught.value.retry) == (kind, Retry.NEVER)
     assert [word for word in words if word not in str(caught.value)] == []
     assert re.search("backfill again|backfilled again", caught.value.remedy)
     return caught.value
+
+
+def follow_without_changes(stream: ChangeStream, place: Offset) -> None:
+    """Follow the stream until it ends with an error."""
+    while True:
+        end = next_batch(stream, place, seconds=30)
+        assert not len(table(stream, place, end)), "changes of another log are given out"
+        stream.confirm(place := end)
 
 
 def copied(primary: EmbeddedPostgres, account_of: EmbeddedPostgres, *options: str) -> None:
