@@ -5,7 +5,7 @@ VENV ?= .venv
 PYTHON ?=
 UV ?= uv
 ARGS ?=
-JOBS ?= 2
+JOBS ?= 3
 BIN = $(VENV)/bin
 
 .PHONY: help environment demo test test-all soak chaos compat lint bench deploy-check lock clean

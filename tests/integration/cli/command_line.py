@@ -136,6 +136,6 @@ class Deployment:
     def left_in_cluster(self) -> list[str]:
         """The indexes of this deployment and what the cluster remembers of it."""
         indexes = urllib3.request("GET", f"{self.sink}/_cat/indices?format=json&expand_wildcards=all").json()
-        own = sorted(one["index"] for one in indexes if self.name in one["index"])
+        own = sorted(one["index"] for one in indexes if one["index"].startswith(f"{self.name}_"))
         state = urllib3.request("GET", f"{self.sink}/headrace_meta/_doc/{self.name}").json()
         return own + (["state"] if state.get("found") else [])
