@@ -20,8 +20,8 @@ from headrace.cli import errors_as_json
 from headrace.cli.logs import LogFormat, LogLevel, configure_logging
 
 if TYPE_CHECKING:
-    from headrace.cli.control_client import ControlClient
     from headrace.errors import HeadraceError
+    from headrace.pipeline.control.client import ControlClient
     from headrace.pipeline.project import Project
     from headrace.pipeline.worker.plan import Endpoints
     from headrace.sinks.opensearch import StateKey
@@ -109,9 +109,13 @@ class CommandContext:
         """
         if self.control_url is None:
             return None
-        from headrace.cli.control_client import open_client  # noqa: PLC0415 - loads the HTTP client
+        from headrace.cli import terminal  # noqa: PLC0415 - loads rich
+        from headrace.pipeline.control.client import open_client  # noqa: PLC0415 - loads the HTTP client
 
-        return open_client(self.control_url, self.control_token_file, self.environ)
+        client = open_client(self.control_url, self.control_token_file, self.environ)
+        if client.sends_in_clear:
+            terminal.warn(f"{self.control_url} is not encrypted: whoever reads the network reads the token")
+        return client
 
 
 def _set_error_format(chosen: Format) -> Format:

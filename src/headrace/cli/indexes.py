@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.cli.control_client import ControlClient, index_path
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
+from headrace.pipeline.control.client import ControlClient, index_path
 from headrace.pipeline.generation_states import request_generation, wait_until_served
 from headrace.pipeline.project import find_index
 from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, StateKey, backfill_progress

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.cli.control_client import quarantine_path
 from headrace.model import format_lsn
+from headrace.pipeline.control.client import quarantine_path
 from headrace.pipeline.quarantined_documents import (
     RetriedDocuments,
     by_index,

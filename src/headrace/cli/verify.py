@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.cli.control_client import index_path
 from headrace.model import format_lsn
+from headrace.pipeline.control.client import index_path
 from headrace.pipeline.verification.recheck import Verdict
 from headrace.pipeline.verification.report import Drift, Report, as_data, report_of
 from headrace.pipeline.verification.verify import VerifyOptions, verify

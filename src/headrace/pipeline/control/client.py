@@ -10,7 +10,6 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
 
-from headrace.cli import terminal
 from headrace.config.secret import Secret
 from headrace.config.text_files import read_text
 from headrace.errors import HeadraceError, Kind
@@ -29,6 +28,9 @@ class ControlClient:
             authorities, or those that the variable SSL_CERT_FILE names.
         token: the token that is sent with each request, and nowhere else.
 
+    Attributes:
+        sends_in_clear: whether who reads the network reads the token.
+
     Raises:
         HeadraceError: USAGE: `url` is no such address.
     """
@@ -39,6 +41,7 @@ class ControlClient:
             raise HeadraceError(
                 Kind.USAGE, f"{url!r} is no private address", "Write --control-url http://HOST:PORT."
             )
+        self.sends_in_clear = parts.scheme == "http" and not is_loopback(f"{parts.hostname}:")
         self._url = url.rstrip("/")
         self._token = token
         self._pool = urllib3.PoolManager(retries=False, timeout=_ANSWER_SECONDS)
@@ -131,11 +134,7 @@ def open_client(url: str, token_file: Path | None, environ: Mapping[str, str]) -
             "there is no usable token for --control-url",
             f"Name --control-token-file, or set {_TOKEN}.",
         )
-    client = ControlClient(url, Secret(token))
-    place = urlsplit(url)
-    if place.scheme == "http" and not is_loopback(f"{place.hostname}:"):
-        terminal.warn(f"{url} is not encrypted: whoever reads the network reads the token")
-    return client
+    return ControlClient(url, Secret(token))
 
 
 def _error(code: str, cause: str, remedy: str) -> HeadraceError:
