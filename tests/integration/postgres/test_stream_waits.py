@@ -76,13 +76,21 @@ def test_a_commit_that_waits_for_a_standby_is_found(own: str) -> None:
         execute(admin, "SELECT pg_reload_conf()")
         assert until(lambda: execute(admin, "SHOW synchronous_standby_names") == [("nobody",)], 10)
         execute(writer, "SET synchronous_commit = on")
-        thread = threading.Thread(target=execute, args=(writer, "INSERT INTO stock VALUES (1)"))
+        found = threading.Event()
+
+        def write() -> None:
+            while not found.is_set():  # commits wait only once the checkpointer has read the setting too
+                execute(writer, "DELETE FROM stock")
+                execute(writer, "INSERT INTO stock VALUES (1)")
+
+        thread = threading.Thread(target=write)
         thread.start()
         try:
             assert until(lambda: bool(waits_of(own).unacknowledged), 20)
             [commit] = waits_of(own).unacknowledged
             assert commit.startswith(f"pid {writer.info.backend_pid}, shop writer of ")
         finally:
+            found.set()
             execute(admin, "ALTER SYSTEM RESET synchronous_standby_names")
             execute(admin, "SELECT pg_reload_conf()")
             thread.join()
