@@ -118,6 +118,29 @@ def test_what_was_read_long_ago_is_not_sent_again(cluster: Cluster, monkeypatch:
     client.close()
 
 
+def test_what_a_suspended_process_had_read_is_not_sent(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.sinks.opensearch.writer._OLDEST_SECONDS", 0.5)
+    client = Client(Endpoint((cluster.front.url,)))
+    writer = OpenSearchWriter(client, {"users": cluster.generation.target}, WriterOptions(max_count=2))
+
+    def suspended(at: int) -> Iterator[DocumentOperation]:
+        for number, user in enumerate(users(4)):
+            if number == at:
+                time.sleep(1.0)
+            yield user
+
+    for at in range(4):
+        assert cluster.held() == {}
+        with pytest.raises(HeadraceError, match="read again") as caught:
+            writer.write(suspended(at))
+        assert caught.value.kind is Kind.SINK_BUSY
+    assert list(cluster.held()) == ["0", "1"], "the request before the last pause"
+    writer.close()
+    client.close()
+
+
 def test_a_slow_cluster_is_waited_for(cluster: Cluster) -> None:
     def late(_: Request) -> None:
         time.sleep(0.4)

@@ -25,6 +25,7 @@ from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
 from headrace.sinks.activity import ReportTo, report_stage
+from headrace.sinks.age import within
 from headrace.sinks.base import Rejection, WriteResult
 from headrace.sinks.opensearch import Client, DeferredKeys, KeyBatch
 from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
@@ -33,6 +34,9 @@ from headrace.snapshot import are_rewritten, check_filenode, files_of, read_file
 BATCHES_AT_ONCE = 10
 """Key batches that a task reads, writes and deletes together, at most."""
 _REPORT_SECONDS = 5.0
+_OLDEST_SECONDS, _OLDEST_IN_BACKFILL = 1500.0, 43200.0
+"""Documents that were read longer ago are read again: with what `OpenSearchWriter` allows, this is within the
+time for which a delete fences them, while a generation is followed and while it is filled."""
 
 
 @dataclass(slots=True)
@@ -243,7 +247,8 @@ class Worker:
             before = read_filenodes(session, tables)
             try:
                 operations = self._after_flush(session, assembler.assemble_range(part, version))
-                result = delivery.write(limit_rate(operations, rate), version)
+                operations = within(limit_rate(operations, rate), _OLDEST_IN_BACKFILL)
+                result = delivery.write(operations, version)
             except HeadraceError as error:
                 if not is_refused_row(error):
                     raise
@@ -251,7 +256,8 @@ class Worker:
                 operations = assembler.assemble_range_by_keys(
                     part, version, self._refuse_into(index, unreadable)
                 )
-                result = delivery.write(limit_rate(operations, rate), version, unreadable)
+                operations = within(limit_rate(operations, rate), _OLDEST_IN_BACKFILL)
+                result = delivery.write(operations, version, unreadable)
             check_filenode(session, part)
             if read_filenodes(session, tables) == before:
                 return result
@@ -443,7 +449,7 @@ class Worker:
                 )
             )
             with self._times.writing():
-                reported = self._reporting(self._times.assembling(operations))
+                reported = self._reporting(self._times.assembling(within(operations, _OLDEST_SECONDS)))
                 return self._sink.delivery.write(reported, version, unreadable)
 
     def _reporting(self, operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:

@@ -14,6 +14,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import DocumentOperation
 from headrace.sinks.activity import Activity, ReportTo
+from headrace.sinks.age import TimeLimit
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import bulk, failures
 from headrace.sinks.opensearch.bulk import BulkSize, Item, ItemVerdict, Outcome
@@ -26,8 +27,10 @@ _TOO_LARGE = 413
 _REFUSED_WHOLE = (400, _TOO_LARGE)
 """Statuses of a whole request that a single item can cause; nothing was applied."""
 _STALE_SECONDS = 300.0
-"""After this time the same bytes are not sent again. Three chunks may wait for one another, so what arrives
-was read less than half an hour before: far within `settings.SHORTEST_GC_DELETES`."""
+"""After this time the same bytes are not sent again."""
+_OLDEST_SECONDS = 1800.0
+"""Older documents are not sent at all, see `TimeLimit`. Three chunks may wait for one another, so only a
+process that was suspended has them."""
 _GENTLE_BYTES = 2_000_000
 _OVERLOADED = (429, 503)
 """Statuses of a whole request that was refused because of overload; a smaller one may be accepted."""
@@ -72,9 +75,10 @@ class WriterOptions:
 
 @dataclass(slots=True)
 class _Delivery:
-    """A chunk under way: the parts still to be sent, and the result of the rest."""
+    """A chunk under way: the parts still to be sent, the age of its documents, and the result of the rest."""
 
     parts: deque[list[Item]]
+    age: TimeLimit
     settled: WriteResult = field(default_factory=WriteResult)
 
 
@@ -116,10 +120,13 @@ class OpenSearchWriter(DocumentWriter):
         total = WriteResult()
         under_way: deque[Future[WriteResult]] = deque()
         try:
+            # The first item of a chunk is taken while the chunk before it is asked for.
+            asked_for = deque([TimeLimit(_OLDEST_SECONDS)], maxlen=2)
             for chunk in self._chunks(items):
                 if len(under_way) >= self._options.senders:
                     total += under_way.popleft().result()
-                under_way.append(self._senders.submit(self._deliver, chunk))
+                under_way.append(self._senders.submit(self._deliver, chunk, asked_for[0]))
+                asked_for.append(TimeLimit(_OLDEST_SECONDS))
             while under_way:
                 total += under_way.popleft().result()
         finally:
@@ -144,12 +151,15 @@ class OpenSearchWriter(DocumentWriter):
                 item = Item(operation.index, operation.id, operation.body is None, b"")
                 refused.append(bulk.rejected(item, reason))
 
-    def _deliver(self, chunk: list[Item]) -> WriteResult:
+    def _deliver(self, chunk: list[Item], age: TimeLimit) -> WriteResult:
         """Send `chunk`, in as many parts and attempts as needed; 429 and 5xx are retried.
 
         Gives up after `busy_seconds` without progress, and where it takes too long in all.
+
+        Args:
+            age: since before the first document of the chunk was given.
         """
-        delivery = _Delivery(deque([chunk]))
+        delivery = _Delivery(deque([chunk]), age)
         stale_at = time.monotonic() + _STALE_SECONDS
         while delivery.parts:
             if time.monotonic() > stale_at:
@@ -172,6 +182,7 @@ class OpenSearchWriter(DocumentWriter):
         """
         part = delivery.parts[0]
         data = bulk.body(part)
+        delivery.age.check()
         try:
             with self._activity.request():
                 answer = self._client.exchange("POST", self._bulk, data, _NDJSON)
