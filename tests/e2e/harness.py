@@ -115,6 +115,24 @@ class Headrace(DrivenRun):
             self.assert_running()
             time.sleep(0.1)
 
+    def set_refresh_interval(self, index: str, interval: str | None) -> None:
+        """Change how often the cluster refreshes an index by itself; None: as it does by default."""
+        response = urllib3.request(
+            "PUT",
+            f"{self.sink_url}/{self.prefix}{index}/_settings",
+            json={"index": {"refresh_interval": interval}},
+            timeout=30,
+        )
+        assert response.status == 200, response.data
+
+    def found(self, index: str, query: str) -> list[str]:
+        """The ids that a search finds, without a refresh."""
+        response = urllib3.request(
+            "GET", f"{self.sink_url}/{self.prefix}{index}/_search", fields={"q": query}, timeout=30
+        )
+        assert response.status == 200, response.data
+        return [hit["_id"] for hit in response.json()["hits"]["hits"]]
+
     def version(self, index: str, key: str) -> int:
         """The version of a document, which every write of it raises or repeats."""
         response = urllib3.request("GET", f"{self.sink_url}/{self.prefix}{index}/_doc/{key}", timeout=30)

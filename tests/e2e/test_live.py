@@ -13,9 +13,10 @@ import pytest
 import urllib3
 
 from e2e.conftest import Deploy
-from e2e.harness import Headrace, Shop
+from e2e.harness import CONVERGED_WITHIN, Headrace, Shop
 from headrace.demo.shop.changes import CHANGES, STRANGE
 from headrace.demo.workload import Workload
+from headrace.embedded.processes import until
 
 _VISIBLE_USER = "SELECT min(id) FROM users WHERE deleted_at IS NULL"
 _SHOWN_ORDER = (
@@ -63,6 +64,19 @@ def test_a_root_is_inserted_updated_and_deleted(live: Headrace, shop: Shop) -> N
     live.converges()
     assert shop.change("DELETE FROM users WHERE id = 7001") == {"users": {"7001"}}
     live.converges()
+
+
+def test_a_search_finds_a_change_although_the_index_is_never_refreshed_by_itself(
+    live: Headrace, shop: Shop
+) -> None:
+    live.set_refresh_interval("users", "-1")
+    try:
+        for name in ("Eve", "Evelyn", "Eva"):
+            shop.change("UPDATE users SET name = '" + name + " Found' WHERE id = 1")
+            query = f'name:"{name} Found"'
+            assert until(lambda: live.found("users", query) == ["1"], CONVERGED_WITHIN)  # noqa: B023
+    finally:
+        live.set_refresh_interval("users", None)
 
 
 def test_a_child_is_inserted_updated_and_deleted(live: Headrace, shop: Shop) -> None:

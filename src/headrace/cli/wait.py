@@ -38,7 +38,6 @@ def wait_applied(
         awaited = applied.end_of_log() if wanted is None else wanted
         applied.check()
         with terminal.working(f"waiting for {format_lsn(awaited)} …"):
-            left = timeout - (time.monotonic() - began)
-            wait_until_applied(applied, awaited, timeout=left, searchable=searchable)
+            wait_until_applied(applied, awaited, timeout=timeout, searchable=searchable, began=began)
     found = "applied, and found by a search" if searchable else "applied"
     terminal.done(f"{format_lsn(awaited)} is {found}, after {time.monotonic() - began:.1f} s")

@@ -196,6 +196,8 @@ class OpenSearchSink(FileModel):
     number_of_replicas: Annotated[int, Field(ge=0)] = 1
     refresh_interval: str = "10s"
     """How stale a search may be; refreshes are off while an index is backfilled."""
+    eager_refresh: bool = True
+    """Whether what a small batch wrote is refreshed at once; `refresh_interval = "-1"` excludes it."""
     text_analysis: Literal["builtin", "icu"] = "builtin"
     auto_subfields: bool = True
     """Whether text and keyword fields get a default analyzer and default subfields."""

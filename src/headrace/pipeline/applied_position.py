@@ -263,7 +263,12 @@ def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> 
 
 
 def wait_until_applied(
-    applied: AppliedPosition, awaited: Lsn, *, timeout: float, searchable: bool = False
+    applied: AppliedPosition,
+    awaited: Lsn,
+    *,
+    timeout: float,
+    searchable: bool = False,
+    began: float | None = None,
 ) -> None:
     """Wait until everything before `awaited` is in the documents of every index.
 
@@ -272,11 +277,13 @@ def wait_until_applied(
         awaited: the position to wait for.
         timeout: seconds.
         searchable: refresh the indexes then, so that a search finds the changes.
+        began: the time (monotonic) from which the timeout counts; None: now.
 
     Raises:
         HeadraceError: BEHIND after `timeout`; an error that is not retryable.
     """
-    state = applied.wait(awaited, max(0.0, timeout))
+    spent = 0.0 if began is None else time.monotonic() - began
+    state = applied.wait(awaited, max(0.0, timeout - spent))
     if state is None:
         raise _behind(applied, awaited, timeout)
     if searchable:

@@ -188,6 +188,11 @@ class GenerationManager:
             indexes={generation.generation: generation.index for generation in written},
             served=frozenset(generation.generation for generation in written if generation.published),
             kind=self.target.kind,
+            refreshed={
+                generation.generation: self._generations.alias(generation.index)
+                for generation in written
+                if self.target.is_eager
+            },
             mirrors={
                 generation.generation: mirrors[generation.index]
                 for generation in written

@@ -82,6 +82,11 @@ class SinkTarget:
         return self.sink if isinstance(self.sink, OpenSearchSink) else OpenSearchSink(type=OPENSEARCH)
 
     @property
+    def is_eager(self) -> bool:
+        """Whether what a small batch wrote is to be searchable at once."""
+        return not self.is_plain and self.cluster.eager_refresh and self.cluster.refresh_interval != "-1"
+
+    @property
     def label(self) -> str:
         """What precedes the name of an index in messages: the name of a secondary sink."""
         return f"{self.name}: " if self.key.sink else ""

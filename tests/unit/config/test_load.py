@@ -84,6 +84,7 @@ pipeline = "p"
 number_of_shards = 2
 number_of_replicas = 0
 refresh_interval = "-1"
+eager_refresh = false
 text_analysis = "icu"
 auto_subfields = false
 [sinks.audit]

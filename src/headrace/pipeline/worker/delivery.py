@@ -23,6 +23,7 @@ from headrace.sinks.opensearch import Client, Quarantine, Quarantined
 from headrace.sinks.opensearch.bulk import MAX_ID_BYTES
 from headrace.sinks.opensearch.documents import ids, read_documents, refresh
 from headrace.sinks.opensearch.quarantine import QuarantinedIds
+from headrace.sinks.opensearch.refresh import EagerRefresh
 from headrace.sinks.opensearch.routed import Shards, open_writer
 from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.sinks.plain import PlainWriter
@@ -165,15 +166,22 @@ class SinkConnection:
         self.state = self._client if state is None else Client(state, first=os.getpid())
         self._writers: list[DocumentWriter] = []
         self._throttled: Delivery | None = None
+        self._refresh = EagerRefresh(self._client)
         self.delivery = self._open_delivery(work.plan.writer)
 
     def close(self) -> None:
         """Close the writers and clients."""
+        self._refresh.close()
         for writer in self._writers:
             writer.close()
         self._client.close()
         if self.state is not self._client:
             self.state.close()
+
+    def refresh(self, generations: Iterable[str]) -> None:
+        """Let what was written into `generations` be searchable soon."""
+        refreshed = self._plan.refreshed
+        self._refresh.request(refreshed[name] for name in generations if name in refreshed)
 
     def probe(self) -> None:
         """Check that the sink answers; a plain sink can only be checked by a write.

@@ -45,6 +45,7 @@ class DocumentsPlan:
         indexes: by generation, the name of its index; a missing one has the generation's name.
         served: generations that readers saw at planning time; a batch writes them before the others.
         kind: the type of the sink.
+        refreshed: by generation, the alias for readers, which is refreshed after a small batch.
         mirrors: for a sink that cannot list its documents: by index, the index with the same documents in the
             cluster that keeps the state.
     """
@@ -61,6 +62,7 @@ class DocumentsPlan:
     indexes: Mapping[str, str] = field(default_factory=dict)
     served: frozenset[str] = frozenset()
     kind: str = OPENSEARCH
+    refreshed: Mapping[str, str] = field(default_factory=dict)
     mirrors: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -167,7 +167,10 @@ class Worker:
         report_stage(self._reports, Stage.ASSEMBLE)
         for index_keys in deferral.keys_to_write(self._work.plan.served):
             self._times.resolved += sum(len(keys) for keys in index_keys.values())
-            result += self._write(index_keys, task.version)
+            written = self._write(index_keys, task.version)
+            if task.share.count == 1 and written.upserted + written.deleted:
+                self._sink.refresh(index_keys)  # a larger batch has others behind it: the interval is enough
+            result += written
         self._times.total_seconds = task.seconds_since_commit()
         counted = task.rows.num_rows if is_first else 0
         return WrittenBatch(task.position, counted, result, deferral.deferred, self._times)
