@@ -354,8 +354,13 @@ class LogReader:
             )
             connection.put_copy_data(status)
             self._reported = (confirmed, now)
-            if self.released:
-                reach("confirmed")
+            self._reach_confirmed()
+
+    def _reach_confirmed(self) -> None:
+        """Reach the failpoint once for each batch that was confirmed."""
+        if self.released:
+            self.released = False
+            reach("confirmed")
 
     def _confirmable(self, reported: Lsn) -> Lsn:
         """Return the position to report; not a new one until the log is recognized as the same."""
@@ -428,8 +433,7 @@ class LogReader:
         confirmed = self._confirmable(reported)
         if confirmed > reported:
             advance_claimed(connection, self._settings.slot, format_lsn(confirmed))
-            if self.released:
-                reach("confirmed")
+            self._reach_confirmed()
         self._reported = (max(confirmed, reported), time.monotonic())
 
 

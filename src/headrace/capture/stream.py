@@ -70,7 +70,8 @@ class ChangeStream:
         The server only up to the limit of `SignalFiles.confirm_limit`.
         """
         self._reader.confirmed = max(self._reader.confirmed, self._settings.confirmable(offset.lsn))
-        self._reader.released = self._buffer.release(offset)
+        if self._buffer.release(offset):
+            self._reader.released = True
 
     def next_offset(self, start: Offset, limit: Limit, timeout: float) -> Offset:
         """Return where the next batch ends; `start` itself where none can end within `timeout` seconds.
