@@ -48,9 +48,10 @@ TOTAL = "total_micros"
 TABLES = "tables"
 """The changes of a batch by table, as JSON; of all tasks but one an empty text."""
 
-_NUMBERS = (*COUNTS, *STAGES, TOTAL)
-_RESULT = pa.schema([(name, pa.int64()) for name in _NUMBERS] + [(TABLES, pa.string())])
-SCHEMA = ", ".join([*(f"{name} bigint" for name in _NUMBERS), f"{TABLES} string"])
+NUMBERS = (*COUNTS, *STAGES, TOTAL)
+"""The numbers in the row of a task."""
+_RESULT = pa.schema([(name, pa.int64()) for name in NUMBERS] + [(TABLES, pa.string())])
+SCHEMA = ", ".join([*(f"{name} bigint" for name in NUMBERS), f"{TABLES} string"])
 """The same for Spark."""
 _BATCH_BYTES = 32 << 20
 _PAUSED_SECONDS = 0.1
@@ -150,7 +151,7 @@ class SourceSettings:
 
 
 def one_row(counts: Iterable[int], tables: str) -> pa.RecordBatch:
-    """Return the row of a task: the numbers of `COUNTS` and `STAGES`, and the text of `TABLES`."""
+    """Return the row of a task: `NUMBERS`, and the text of `TABLES`."""
     return pa.RecordBatch.from_arrays([pa.array([value]) for value in (*counts, tables)], schema=_RESULT)
 
 

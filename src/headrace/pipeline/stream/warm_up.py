@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from headrace.pipeline.stream.documents_query import make_folder, start_query
-from headrace.pipeline.stream.documents_source import COUNTS, SCHEMA, STAGES, one_row
+from headrace.pipeline.stream.documents_source import NUMBERS, SCHEMA, one_row
 from headrace.spark.session import LocalSpark
 
 _PAUSE = "30 seconds"
@@ -82,4 +82,4 @@ class WarmUpReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Yield a row of zeros."""
-        yield one_row([0] * (len(COUNTS) + len(STAGES)), "")
+        yield one_row([0] * len(NUMBERS), "")
