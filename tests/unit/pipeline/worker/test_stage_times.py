@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from headrace.model import CHANGES_SCHEMA, DocumentOperation
+from headrace.pipeline.worker.stage_times import StageTimes
 from headrace.pipeline.worker.task import Task
-from headrace.pipeline.worker.worker import StageTimes
 
 
 def test_the_time_of_reading_and_that_of_writing_are_told_apart() -> None:
