@@ -50,7 +50,9 @@ def backlog_end(now: LogPositions, position: Lsn, least: int) -> Lsn | None:
     return now.written if waiting >= least and position - now.restart <= 2 * waiting else None
 
 
-def open_readers(stack: ExitStack, url: str, slot: str, publication: str) -> list[BacklogReader]:
+def open_readers(
+    stack: ExitStack, url: str, slot: str, publication: str, *, messages: bool
+) -> list[BacklogReader]:
     """Open two sessions on `stack`, or as many as the server's limits allow.
 
     Raises:
@@ -59,7 +61,7 @@ def open_readers(stack: ExitStack, url: str, slot: str, publication: str) -> lis
     readers: list[BacklogReader] = []
     try:
         for _ in range(_SESSIONS):
-            reader = BacklogReader(url, slot, (publication,), "headrace backlog")
+            reader = BacklogReader(url, slot, (publication,), "headrace backlog", messages=messages)
             readers.append(stack.enter_context(reader))
     except HeadraceError as error:
         if error.kind is Kind.CONNECTION:

@@ -10,14 +10,17 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.capture.changes import ChangeEnds
 from headrace.capture.offset import Offset
+from headrace.capture.trace_contexts import MOST_CONTEXTS
 from headrace.errors import HeadraceError, Kind
 from headrace.model import KnownCommit, Lsn, format_lsn
+from headrace.model.trace import CommitContext
 from headrace.pgoutput.batch import Numbers
 
 
@@ -263,6 +266,13 @@ class ChangeBuffer:
         with self._changed:
             parts = [chunk.ends.xid[chunk.ends_upto(start) : chunk.ends_upto(end)] for chunk in self._chunks]
         return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def contexts(self, start: Offset, end: Offset) -> list[CommitContext]:
+        """Return the first trace contexts of the transactions that end in (start, end]."""
+        with self._changed:
+            parts = [chunk.ends.contexts for chunk in self._chunks]
+        found = (context for part in parts for context in part)
+        return list(islice((one for one in found if start.lsn <= one.commit_lsn < end.lsn), MOST_CONTEXTS))
 
     def last_before(self, end: Offset) -> KnownCommit | None:
         """Return the transaction of the last buffered change that `end` covers; None where there is none."""

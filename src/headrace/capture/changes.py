@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.capture.offset import Offset
+from headrace.model.trace import CommitContext
 from headrace.pgoutput import Relation
 from headrace.pgoutput.batch import Bytes, Numbers
 from headrace.pgoutput.columnar import Cells, Letters, Tuples
@@ -61,6 +62,7 @@ class ChangeEnds:
         bytes: the weight of the changes before the place in this part.
         rows: the number of changes before the place in this part.
         inside: the last place, if it is inside a transaction; else None.
+        contexts: the trace contexts of the transactions that end in this part, in order.
     """
 
     lsn: Numbers
@@ -68,6 +70,7 @@ class ChangeEnds:
     bytes: Numbers
     rows: Numbers
     inside: Offset | None = None
+    contexts: tuple[CommitContext, ...] = ()
 
     def __len__(self) -> int:
         return len(self.lsn)

@@ -225,6 +225,7 @@ class LogReader:
                 (settings.publication,),
                 unfinished=self._accepts_streaming,
                 holes=settings.documents is not None,  # their catalog is watched, and they are rebuilt
+                messages=settings.trace_contexts,
             )
         except HeadraceError as error:
             raise with_reader(connection, settings.slot, error) from error
@@ -395,7 +396,9 @@ class LogReader:
     def _read_backlog_upto(self, connection: ReplicationConnection, end: Lsn) -> None:
         settings = self._settings
         with ExitStack() as stack:
-            readers = open_readers(stack, settings.url, settings.slot, settings.publication)
+            readers = open_readers(
+                stack, settings.url, settings.slot, settings.publication, messages=settings.trace_contexts
+            )
             if not readers:
                 self._streams_only = True
                 return

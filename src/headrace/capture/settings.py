@@ -43,6 +43,8 @@ class StreamSettings:
             buffer, because a server that shuts down waits for it. It is longer inside a large transaction.
         unfinished: let the server stream large transactions while they run (option `streaming`), so that
             little is left to do at their end.
+        trace_contexts: let the server send what applications wrote with `pg_logical_emit_message`, to find
+            trace contexts in it; it sends the messages of every prefix.
         spool_bytes: the space for their messages until then, on disk beyond the first of each. Where it is
             not enough, or the disk is full, the server keeps them instead.
         spool_folder: the folder for those files; None: the system's folder for temporary files.
@@ -75,6 +77,7 @@ class StreamSettings:
     silence_seconds: float = 60.0
     give_back_seconds: float = 30.0
     unfinished: bool = True
+    trace_contexts: bool = False
     spool_bytes: int = 16 << 30
     spool_folder: Path | None = None
     origin: LogOrigin | None = None

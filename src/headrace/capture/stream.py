@@ -20,6 +20,7 @@ from headrace.capture.settings import StreamSettings
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import Lsn, format_lsn
+from headrace.model.trace import CommitContext
 from headrace.pgoutput.batch import Numbers
 from headrace.postgres.session import ReadSession, check_same_server
 
@@ -160,3 +161,7 @@ class ChangeStream:
                 "Start with a new checkpoint if the slot was recreated.",
             )
         return self._buffer.read(start, end)
+
+    def contexts(self, start: Offset, end: Offset) -> list[CommitContext]:
+        """Return trace contexts of the changes that `changes` returns; none without `trace_contexts`."""
+        return self._buffer.contexts(start, end)

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from headrace.capture.trace_contexts import find_messages
 from headrace.errors import HeadraceError, Kind
 from headrace.pgoutput import (
     MessageBatch,
@@ -113,7 +114,7 @@ class Spool:
         self._file = tempfile.SpooledTemporaryFile(dir=folder)  # noqa: SIM115
 
     def append(self, batch: MessageBatch) -> None:
-        """Keep the messages that describe relations and rows.
+        """Keep the messages that describe relations and rows, and trace contexts.
 
         Raises:
             SpoolFullError: there is no room.
@@ -121,6 +122,7 @@ class Spool:
         """
         letters = batch.data[batch.begin]
         kept = _IS_KEPT[letters]
+        kept[find_messages(batch, letters, header=_XID_SIZE)] = True
         if not (kept | _IS_DROPPED[letters]).all():
             raise broken("a message of another kind stands in an unfinished transaction")
         begin, end = batch.begin[kept], batch.end[kept]

@@ -67,10 +67,15 @@ class Transactions:
 
     def around(self, message: int) -> tuple[Lsn, int]:
         """Return the commit record's address (bytes) and the xid of the transaction that holds a message."""
+        place = self.place_of(message)
+        return int(self.commit_lsn[place]), int(self.xid[place])
+
+    def place_of(self, message: int) -> int:
+        """Return the index of the transaction that holds a message."""
         place = int(np.searchsorted(self.commit_messages, message))
         if place >= len(self.xid):
-            raise broken("a description stands outside a transaction")
-        return int(self.commit_lsn[place]), int(self.xid[place])
+            raise broken("a message of a transaction stands outside a transaction")
+        return place
 
 
 def find_transactions(batch: MessageBatch, letters: Letters, before: OpenTransaction | None) -> Transactions:

@@ -15,9 +15,11 @@ from headrace.capture.changes import ChangeEnds, ChangeRows
 from headrace.capture.offset import Offset
 from headrace.capture.recognition import Recognition
 from headrace.capture.relation_routing import RelationRouting
+from headrace.capture.trace_contexts import MESSAGE, MOST_CONTEXTS, find_contexts
 from headrace.capture.transactions import BEGIN, COMMIT, OpenTransaction, Transactions, find_transactions
 from headrace.errors import HeadraceError, Retry
 from headrace.model import Lsn, TableName
+from headrace.model.trace import CommitContext
 from headrace.pgoutput import Relation, Truncate, decode_message
 from headrace.pgoutput.batch import MessageBatch, Numbers
 from headrace.pgoutput.columnar import (
@@ -37,7 +39,7 @@ from headrace.pgoutput.cursor import broken
 _CHANGE_BYTES = 64
 """The weight of a change besides its message (bytes)."""
 
-_IS_COMMON = letter_set(bytes((BEGIN, COMMIT, INSERT, UPDATE, DELETE)))
+_IS_COMMON = letter_set(bytes((BEGIN, COMMIT, INSERT, UPDATE, DELETE, MESSAGE)))
 _UNKNOWN, _FOREIGN = -2, -1
 _RELATION_ENDS = 5  # a row's letter and its relation's oid
 
@@ -170,6 +172,7 @@ class Translation:
     _relations: _Relations = field(init=False)
     _streamed: _Relations = field(init=False)
     _transaction: OpenTransaction | None = None
+    _contexts: tuple[CommitContext, ...] = ()
 
     def __post_init__(self) -> None:
         self.position = self.resume
@@ -191,6 +194,7 @@ class Translation:
         self.resume = self.position = resume
         self._relations.forget()
         self._transaction = None
+        self._contexts = ()
 
     def take(self, batch: MessageBatch, *, streamed: bool = False) -> tuple[ChangeRows, ChangeEnds]:
         """Translate the next messages to changes, and return also where a batch may end among them.
@@ -217,6 +221,7 @@ class Translation:
         transactions = find_transactions(batch, letters, self._transaction)
         self.recognition.look(transactions)
         known = self._is_known(transactions)
+        found = (*self._contexts, *find_contexts(batch, letters, transactions))
         state = relations.state()
         try:
             chosen = _choose(batch, letters, transactions, known, relations)
@@ -227,7 +232,8 @@ class Translation:
         rows = _rows(batch, letters, transactions, chosen, described)
         before, kept = self.position.lsn, self._kept(transactions, chosen)
         self._advance(transactions, known, kept)
-        return rows, self._ends(rows, transactions, chosen, kept, before)
+        ends = self._ends(rows, transactions, chosen, kept, before)
+        return rows, replace(ends, contexts=self._ended(found, transactions, kept)) if found else ends
 
     def adopt(self, described: Iterable[int]) -> None:
         """Use a streamed transaction's descriptions of these relations (oids) from now on."""
@@ -261,6 +267,16 @@ class Translation:
             if (~known & (transactions.owner == len(transactions.xid) - 1)).any():
                 self.position = Offset(self.position.lsn, unfinished.commit_lsn, unfinished.sequence)
         self._transaction = unfinished
+
+    def _ended(
+        self, found: tuple[CommitContext, ...], transactions: Transactions, kept: Mask
+    ) -> tuple[CommitContext, ...]:
+        """Return the contexts of new commits with kept changes; remember those of the open transaction."""
+        done = transactions.commit_lsn[: len(transactions.end_lsn)][kept[: len(transactions.end_lsn)]]
+        ended = frozenset(done[done >= self.resume.lsn].tolist())
+        unfinished = None if self._transaction is None else self._transaction.commit_lsn
+        self._contexts = tuple(c for c in found if c.commit_lsn == unfinished)[:MOST_CONTEXTS]
+        return tuple(context for context in found if context.commit_lsn in ended)[:MOST_CONTEXTS]
 
     def _ends(
         self, rows: ChangeRows, transactions: Transactions, chosen: _Chosen, kept: Mask, before: Lsn

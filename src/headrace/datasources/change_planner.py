@@ -16,6 +16,7 @@ from headrace.capture.rows import Absence
 from headrace.datasources.shutdown import exit_on_sigterm
 from headrace.errors import HeadraceError
 from headrace.model import Lsn
+from headrace.model.trace import CommitContext
 from headrace.postgres.provision import PreparedSlot
 from headrace.postgres.session import ReadSession
 from headrace.postgres.wal_position import end_of_commits
@@ -94,6 +95,10 @@ class ChangePlanner:
     def changes(self, begin: Offset, end: Offset) -> list[pa.RecordBatch]:
         """Return the changes in (begin, end]; see `ChangeStream.changes`."""
         return self._opened.changes(begin, end)
+
+    def contexts(self, begin: Offset, end: Offset) -> list[CommitContext]:
+        """Return trace contexts of these changes; see `ChangeStream.contexts`."""
+        return self._opened.contexts(begin, end)
 
     @property
     def _opened(self) -> ChangeStream:

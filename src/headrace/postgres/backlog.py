@@ -28,7 +28,8 @@ _WORK_MEMORY = "64MB"  # a larger result goes to a temporary file on the server
 class BacklogReader(Closeable):
     """Read a temporary copy of a slot in one session; not for two threads at once.
 
-    Values have the text form of reading sessions, as on the replication connection.
+    Values have the text form of reading sessions, as on the replication connection. With `messages` it also
+    reads what was written with `pg_logical_emit_message`.
 
     Raises:
         HeadraceError: what `connect` raises; NO_FREE_SLOT (no slot is free for the copy), SLOT_LOST,
@@ -36,10 +37,19 @@ class BacklogReader(Closeable):
     """
 
     def __init__(
-        self, url: str, slot: str, publications: Sequence[str], application_name: str = "headrace"
+        self,
+        url: str,
+        slot: str,
+        publications: Sequence[str],
+        application_name: str = "headrace",
+        *,
+        messages: bool = False,
     ) -> None:
         self._copy = f"headrace_copy_{secrets.token_hex(8)}"
-        self._publications = ",".join(identifier(name) for name in publications)
+        names = ",".join(identifier(name) for name in publications)
+        self._options = f"'proto_version', '1', 'publication_names', {literal(names)}"
+        if messages:
+            self._options += ", 'messages', 'true'"
 
         def error_of(state: str | None, text: str) -> HeadraceError:
             return sqlstate_error(state, text, place=place(url), slot=slot)
@@ -82,10 +92,9 @@ class BacklogReader(Closeable):
         Raises:
             HeadraceError: CONNECTION, SLOT_LOST, PUBLICATION, DATABASE.
         """
-        options = f"'proto_version', '1', 'publication_names', {literal(self._publications)}"
         function = (
             f"pg_logical_slot_get_binary_changes({literal(self._copy)}, {literal(format_lsn(upto))}, NULL, "
-            f"{options})"
+            f"{self._options})"
         )
         for batch in self._session.read(f"SELECT data FROM {function}", _BATCH_BYTES):  # noqa: S608 (quoted)
             yield batch.column(0)

@@ -113,6 +113,7 @@ class ReplicationConnection(Closeable):
         *,
         unfinished: bool = False,
         holes: bool = False,
+        messages: bool = False,
     ) -> None:
         """Start the stream of `slot` at `lsn` (0: where the slot was confirmed).
 
@@ -124,12 +125,15 @@ class ReplicationConnection(Closeable):
                 only after its end (version 1).
             holes: whether changes that were made while a publication did not exist may be left out, as
                 PostgreSQL 18 does. Without this, and before 18, the stream ends at them.
+            messages: whether what was written with `pg_logical_emit_message` is sent, of every prefix.
 
         Raises:
             HeadraceError: SLOT_UNKNOWN, SLOT_IN_USE, SLOT_LOST, PRIVILEGE, CONNECTION.
         """
         names = replication_literal(",".join(identifier(name) for name in publications))
         options = "proto_version '2', streaming 'on'" if unfinished else "proto_version '1'"
+        if messages:
+            options += ", messages 'true'"
         self._slot = slot
         result = self._run(
             f"START_REPLICATION SLOT {identifier(slot)} LOGICAL {format_lsn(lsn)} "
