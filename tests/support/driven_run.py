@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import urllib3
@@ -36,9 +37,11 @@ class DrivenRun:
 
     Attributes:
         arguments: more words of the command.
+        variables: more variables of its environment.
     """
 
     arguments: Sequence[str] = ()
+    variables: Mapping[str, str] = MappingProxyType({})
 
     def __init__(
         self, config: Path, name: str, folder: Path, *, output: str = "", ready_within: float = READY_WITHIN
@@ -68,7 +71,7 @@ class DrivenRun:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=_environment(armed if failpoint else {}),
+                env=_environment({**self.variables, **(armed if failpoint else {})}),
                 start_new_session=True,
             )
 

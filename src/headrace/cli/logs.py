@@ -47,6 +47,8 @@ def configure_logging(level: LogLevel, form: LogFormat) -> None:
     logging.getLogger("headrace").setLevel(level.value.upper())
     for noisy in ("py4j", "urllib3", "pyspark"):
         logging.getLogger(noisy).setLevel(logging.WARNING if level is LogLevel.DEBUG else logging.ERROR)
+    if level is not LogLevel.DEBUG:  # it repeats that a collector is away, which the run has reported
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
 
 
 def add_to_each_line(**fields: str) -> None:

@@ -48,6 +48,7 @@ from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_
 from headrace.spark.settings import is_local
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
+from headrace.status.traces import Traces
 
 _SINK_SECONDS = 30.0
 _MOST_RESTARTS = 5
@@ -109,6 +110,7 @@ class PipelineRun:
         reload_requests: what threads and signal handlers of this process ask for; None: the files stay.
         on_live: called once, when every index is complete and the stream follows.
         on_reload: called with the project once changed files are taken up.
+        traces: records batches; None: they are not traced.
     """
 
     _lock: SlotLock
@@ -132,6 +134,7 @@ class PipelineRun:
         reload_requests: ReloadRequests | None = None,
         on_live: Callable[[], None] = lambda: None,
         on_reload: Callable[[Project], None] = lambda _: None,
+        traces: Traces | None = None,
     ) -> None:
         self._project = project = options.apply_to(project)
         self._endpoints = endpoints
@@ -139,6 +142,7 @@ class PipelineRun:
         self._stopping = stopping
         self._options = options
         self._on_live = on_live
+        self._traces = traces
         self._held = contextlib.ExitStack()
         self._client = Client(endpoints.sink)
         self._run_requests = RunRequests(self._client, project.key)
@@ -493,6 +497,7 @@ class PipelineRun:
             monitor_health=self._monitor_health,
             on_live=self._announce,
             files=self._files,
+            traces=self._traces,
         )
 
     def _monitor_health(self, drift: SchemaDriftMonitor, signals: SignalFiles) -> HealthMonitor:

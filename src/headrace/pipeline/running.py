@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import threading
 import time
 from collections.abc import Callable
@@ -42,6 +43,7 @@ from headrace.sinks.opensearch.control_requests import RequestKind
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.status.sinks import ReportsPort
+from headrace.status.traces import open_traces
 from headrace.status.waiting import WaitProgress
 
 _LOOK_SECONDS = 0.05
@@ -120,6 +122,7 @@ class RunningPipeline:
             port = held.enter_context(
                 ReportsPort(self.board.sinks, beside=_local_address(self._options, endpoints))
             )
+            self._traces = held.enter_context(open_traces(os.environ, project.slot, self._reporter))
             self._reports_of = port.to
             self._project = project.with_reports(port.to)
             self._held = held.pop_all()
@@ -155,6 +158,7 @@ class RunningPipeline:
             reload_requests=self._reload_requests,
             on_live=self._live.set,
             on_reload=self._adopt,
+            traces=self._traces,
         )
         try:
             run.execute()

@@ -50,6 +50,7 @@ from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
+from headrace.status.traces import Traces
 
 _LOOK_SECONDS = 0.25
 _QUIET_SECONDS = 15.0
@@ -126,6 +127,7 @@ class Supervisor:
         monitor_health: makes the monitor that looks at both servers while the query runs.
         on_live: called when the stream follows and every index is complete; perhaps more than once.
         files: takes up changed files.
+        traces: records batches; None: they are not traced.
 
     Attributes:
         catalog: the catalog that the query is planned for now.
@@ -147,6 +149,7 @@ class Supervisor:
         monitor_health: Callable[[SchemaDriftMonitor, SignalFiles], HealthMonitor],
         on_live: Callable[[], None],
         files: FileReload,
+        traces: Traces | None = None,
     ) -> None:
         self.drift = catalog.watch()
         self._project = project
@@ -161,6 +164,7 @@ class Supervisor:
         self._monitor_health = monitor_health
         self._on_live = on_live
         self._files = files
+        self._traces = traces
         self._needs = needs_of(catalog, generation_log, secondary_sinks)
         self._complete: list[tuple[GenerationState, int]] = []
         self._next_read = 0.0
@@ -196,7 +200,9 @@ class Supervisor:
             )
 
         paused = self._board.control.paused is not None
-        query = DocumentsQuery(spark.session, work, following, spark.scratch, paused=paused)
+        query = DocumentsQuery(
+            spark.session, work, following, spark.scratch, paused=paused, traces=self._traces
+        )
         job_gate = JobGate(lambda: generation_log.is_read, query.batch_seconds)
         try:
             with (

@@ -40,6 +40,11 @@ class BoardCollector(Collector):
         yield from _positions(view)
         yield from _slot(view)
         yield _latency(view.stages)
+        yield CounterMetricFamily(
+            "headrace_malformed_trace_contexts",
+            "Messages of commits with the prefix of trace contexts that hold none.",
+            view.stages.malformed_contexts,
+        )
         yield _stalled(view.stalled)
         yield from _indexes(view.indexes)
         yield from _sinks(view.sinks)

@@ -61,6 +61,7 @@ class Stages:
         tables: changed rows by table, `SCHEMA.TABLE`.
         latency: by `LATENCY_STAGES`, how long a batch with changes took: its slowest task, and in total its
             oldest commit.
+        malformed_contexts: messages that should hold a trace context and do not, while batches are traced.
     """
 
     batches: int = 0
@@ -74,6 +75,7 @@ class Stages:
     write_seconds: float = 0.0
     tables: Mapping[str, int] = field(default_factory=dict)
     latency: Mapping[str, Histogram] = field(default_factory=dict)
+    malformed_contexts: int = 0
 
 
 NO_STAGES = Stages()

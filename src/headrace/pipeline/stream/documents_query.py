@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import logging
 import shutil
 import threading
 import time
@@ -34,18 +35,22 @@ from headrace.pipeline.stream.documents_source import (
     STAGES,
     TABLES,
     TOTAL,
+    TRACE,
     DocumentsSource,
     Following,
     SourceSettings,
 )
 from headrace.pipeline.stream.progress import ProgressTracker
+from headrace.pipeline.stream.traced_batches import servers_of, traced_batch
 from headrace.pipeline.worker.plan import PLAN_OPTION, Work
 from headrace.sinks.opensearch import Counters
 from headrace.spark.failures import headrace_error
 from headrace.spark.jobs import RECENT_SECONDS
 from headrace.spark.session import POOL, STREAM
 from headrace.status.stages import NO_STAGES, Histogram, Stages
+from headrace.status.traces import Period, Traces
 
+_LOG = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS, _PROGRESS_POLL = 0.5, 0.005
 _ACCEPTED_POLL = 0.02
@@ -75,8 +80,9 @@ def start_query(rows: DataFrame, name: str, checkpoint: Path, pause: str = "0 se
     """Start a query that only counts: the rows of `DocumentsSource`, summed up for each batch."""
     sums = (f.sum(column).alias(column) for column in (*COUNTS, *STAGES))
     longest = (f.max(column).alias(f"{_LONGEST}{column}") for column in (*_TIMED.values(), TOTAL))
+    texts = f.max(TABLES).alias(TABLES), f.max_by(TRACE, TOTAL).alias(TRACE)
     return (
-        rows.observe(_DONE, *sums, *longest, f.max(TABLES).alias(TABLES))
+        rows.observe(_DONE, *sums, *longest, *texts)
         .writeStream.format("noop")
         .option("checkpointLocation", checkpoint.as_uri())
         .queryName(name)
@@ -94,7 +100,14 @@ class DocumentsQuery:
     """
 
     def __init__(
-        self, spark: SparkSession, work: Work, following: Following, scratch: Path, *, paused: bool = False
+        self,
+        spark: SparkSession,
+        work: Work,
+        following: Following,
+        scratch: Path,
+        *,
+        paused: bool = False,
+        traces: Traces | None = None,
     ) -> None:
         spark.dataSource.register(DocumentsSource)
         folder = make_folder(scratch)
@@ -108,6 +121,7 @@ class DocumentsQuery:
             work.projection,
             max_tasks=spark.sparkContext.defaultParallelism,
             signals=self.signals,
+            traced=traces is not None,
         )
         counts_of_batches = (
             spark.readStream.format(DocumentsSource.name())
@@ -120,7 +134,11 @@ class DocumentsQuery:
         self._counted = -1
         self.stages = NO_STAGES
         self._query = start_query(counts_of_batches, "headrace", checkpoint)
-        self._tracker = ProgressTracker(work, checkpoint, self.signals, self._counts)
+        self._traces = traces
+        if traces is not None:
+            self._servers = servers_of(work)
+        self._untraced: list[Any] = []
+        self._tracker = ProgressTracker(work, checkpoint, self.signals, self._counts, self._trace)
         self._tracker.open()
 
     def change(self, work: Work, needs: Needs, ending: threading.Event, patience: float = 10.0) -> Lsn | None:
@@ -175,7 +193,24 @@ class DocumentsQuery:
         self._counted = max([self._counted, *(int(report["batchId"]) for report in new)])
         for report in new:
             self.stages = _with_batch(self.stages, report)
+        if self._traces is not None:
+            self._untraced += new
         return sum((_counters(report) for report in new), Counters())
+
+    def _trace(self, confirmed: Period) -> None:
+        """Record the batches that were counted since the last call, whose position is saved now."""
+        new, self._untraced = self._untraced, []
+        try:
+            for report in new:
+                done = (report["observedMetrics"] or {}).get(_DONE)
+                if self._traces is not None and done is not None and done["changes"]:
+                    batch = traced_batch(report, done, confirmed, self._servers)
+                    self._traces.record(batch)
+                    count = self.stages.malformed_contexts + batch.malformed_contexts
+                    self.stages = dataclasses.replace(self.stages, malformed_contexts=count)
+        except Exception:  # noqa: BLE001 - a trace must not end the stream
+            _LOG.exception("batches are not traced any more")
+            self._traces = None
 
     def _recent_progress(self) -> list[Any]:
         try:
@@ -248,7 +283,8 @@ def _with_batch(stages: Stages, progress: Any) -> Stages:
     spent = progress["durationMs"]
     capture_seconds = sum(spent.get(part, 0) for part in _PLANNING) / 1000
     tables = Counter(stages.tables) + Counter(json.loads(done[TABLES] or "{}"))
-    return Stages(
+    return dataclasses.replace(
+        stages,
         batches=stages.batches + 1,
         captured=stages.captured + done["changes"],
         resolved=stages.resolved + done["resolved"],

@@ -30,6 +30,7 @@ from headrace.datasources.shutdown import exit_on_sigterm
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.model.failpoints import reach
+from headrace.model.trace import CommitContext, TaskTrace
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work
 from headrace.pipeline.worker.task import Task, TaskShare, plan_tasks
 from headrace.pipeline.worker.workers import applier_of
@@ -47,11 +48,14 @@ TOTAL = "total_micros"
 """The microseconds from the oldest commit of a batch until a task was done; the batch's is the largest."""
 TABLES = "tables"
 """The changes of a batch by table, as JSON; of all tasks but one an empty text."""
+TRACE = "trace"
+"""The `TaskTrace` of a task, as JSON, else an empty text; that of a batch is its slowest task's."""
 
 NUMBERS = (*COUNTS, *STAGES, TOTAL)
 """The numbers in the row of a task."""
-_RESULT = pa.schema([(name, pa.int64()) for name in NUMBERS] + [(TABLES, pa.string())])
-SCHEMA = ", ".join([*(f"{name} bigint" for name in NUMBERS), f"{TABLES} string"])
+_TEXTS = (TABLES, TRACE)
+_RESULT = pa.schema([(name, pa.int64()) for name in NUMBERS] + [(name, pa.string()) for name in _TEXTS])
+SCHEMA = ", ".join([*(f"{name} bigint" for name in NUMBERS), *(f"{name} string" for name in _TEXTS)])
 """The same for Spark."""
 _BATCH_BYTES = 32 << 20
 _PAUSED_SECONDS = 0.1
@@ -110,12 +114,14 @@ class SourceSettings:
         projection: the columns whose values are kept.
         max_tasks: how many tasks share the documents of a large batch.
         signals: between the driver and the process that plans.
+        traced: whether what a trace of each batch needs is read and measured.
     """
 
     following: Following
     projection: Projection
     max_tasks: int
     signals: SignalFiles
+    traced: bool = False
 
     def to_option(self) -> str:
         """Return the settings as the text of an option."""
@@ -147,12 +153,13 @@ class SourceSettings:
             read=max(following.read, read, key=lambda offset: offset.order),
             same_timeline=True,
             signals=self.signals,
+            trace_contexts=self.traced,
         )
 
 
-def one_row(counts: Iterable[int], tables: str) -> pa.RecordBatch:
-    """Return the row of a task: `NUMBERS`, and the text of `TABLES`."""
-    return pa.RecordBatch.from_arrays([pa.array([value]) for value in (*counts, tables)], schema=_RESULT)
+def one_row(counts: Iterable[int], *texts: str) -> pa.RecordBatch:
+    """Return the row of a task: `NUMBERS`, and the texts `TABLES` and `TRACE`."""
+    return pa.RecordBatch.from_arrays([pa.array([value]) for value in (*counts, *texts)], schema=_RESULT)
 
 
 class DocumentsSource(DataSource):
@@ -183,6 +190,7 @@ class DocumentsPartition(InputPartition):
         version: see `Task`.
         share: see `Task`.
         plan: the text of `PLAN_OPTION`; None: the query's first plan.
+        contexts: the trace contexts of the changes; None where batches are not traced.
     """
 
     stream: bytes
@@ -190,6 +198,7 @@ class DocumentsPartition(InputPartition):
     version: Lsn
     share: TaskShare
     plan: str | None
+    contexts: tuple[CommitContext, ...] | None = None
 
     def task(self) -> Task:
         """Return the task."""
@@ -252,14 +261,21 @@ class DocumentsReader(DataSourceStreamReader):
         """Plan the tasks of a batch."""
         begin, behind = Offset.from_json(start), Offset.from_json(end)
         batches: list[pa.RecordBatch] = []
+        contexts: tuple[CommitContext, ...] | None = () if self._settings.traced else None
         if begin != behind:
-            batches = self._open_planner(begin, behind).changes(begin, behind)
+            planner = self._open_planner(begin, behind)
+            batches = planner.changes(begin, behind)
+            if self._settings.traced:
+                contexts = tuple(planner.contexts(begin, behind))
         stream, plan = to_ipc(batches), self._plan
         tasks = plan_tasks(batches, behind.lsn, behind.version, self._settings.max_tasks)
         if batches:
             reach("planned")
         self._settings.signals.mark_planned()
-        return [DocumentsPartition(stream, task.position, task.version, task.share, plan) for task in tasks]
+        return [
+            DocumentsPartition(stream, task.position, task.version, task.share, plan, contexts)
+            for task in tasks
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Apply the changes of one partition; a repeated task writes the same documents or newer ones."""
@@ -278,7 +294,9 @@ class DocumentsReader(DataSourceStreamReader):
             *(done.changes, result.upserted, result.deleted, len(result.rejected)),
             *(times.resolved, times.assembled, *(round(1e6 * each) for each in seconds)),
         )
-        yield one_row(counts, json.dumps(times.tables) if times.tables else "")
+        traced = partition.contexts
+        trace = "" if traced is None else TaskTrace(traced, done.spans).to_text()
+        yield one_row(counts, json.dumps(times.tables) if times.tables else "", trace)
 
     def _reload_plan(self, position: Lsn) -> None:
         """Take a new plan between two batches; every change before `position` had the former one.

@@ -54,10 +54,16 @@ class ProgressTracker:
         checkpoint: the checkpoint folder of the query.
         signals: tell the source how far it may confirm.
         counted: returns the counts of the batches up to a number that were not returned before.
+        saved: called once their end is saved, with the time when that began and ended (nanoseconds).
     """
 
     def __init__(
-        self, work: Work, checkpoint: Path, signals: SignalFiles, counted: Callable[[int], Counters]
+        self,
+        work: Work,
+        checkpoint: Path,
+        signals: SignalFiles,
+        counted: Callable[[int], Counters],
+        saved: Callable[[tuple[int, int]], None],
     ) -> None:
         sink, plan = work.endpoints.keeps_state, work.plan
         self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
@@ -66,6 +72,7 @@ class ProgressTracker:
         self._commits = CommitLog(checkpoint)
         self._signals = signals
         self._counted = counted
+        self._saved = saved
         self._noted = -1
         self._ahead: Lsn | None = None
         self._next = self._next_look = 0.0
@@ -150,8 +157,10 @@ class ProgressTracker:
         counters = self._counted(batch)
         origin = LogOrigin.from_json(end)
         with log_fields(batch=batch, position=end["lsn"]):
+            began = time.time_ns()
             self._advance(Offset.from_json(end), counters, None if origin is None else origin.began)
             self._noted = batch
+            self._saved((began, time.time_ns()))
             _LOG.debug(
                 "batch %d is applied up to %s: %d changes, %d documents written, %d deleted, %d refused",
                 *(batch, end["lsn"], counters.changes, counters.upserts, counters.deletes, counters.rejected),

@@ -82,4 +82,4 @@ class WarmUpReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002
         """Yield a row of zeros."""
-        yield one_row([0] * len(NUMBERS), "")
+        yield one_row([0] * len(NUMBERS), "", "")

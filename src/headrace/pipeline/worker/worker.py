@@ -16,6 +16,7 @@ from headrace.errors import HeadraceError, Kind, retrying
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName
 from headrace.model.failpoints import reach
 from headrace.model.stage import Stage
+from headrace.model.trace import StageSpan
 from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, IndexKeys, group_keys, halves
 from headrace.pipeline.worker.delivery import Delivery, SinkConnection, limit_rate
 from headrace.pipeline.worker.failure_policy import UNAVAILABLE, FailurePolicy, WaitForSink
@@ -50,6 +51,7 @@ class WrittenBatch:
         result: the documents that were written.
         deferred: the number of documents that were deferred.
         times: what was done in each stage.
+        spans: when it was done, for every sink.
     """
 
     position: Lsn
@@ -57,6 +59,7 @@ class WrittenBatch:
     result: WriteResult = field(default_factory=WriteResult)
     deferred: int = 0
     times: StageTimes = field(default_factory=StageTimes)
+    spans: tuple[StageSpan, ...] = ()
 
 
 class Worker:
@@ -131,7 +134,8 @@ class Worker:
             result += written
         self._times.total_seconds = task.seconds_since_commit()
         counted = task.rows.num_rows if is_first else 0
-        return WrittenBatch(task.position, counted, result, deferral.deferred, self._times)
+        spans = self._times.spans(self._work.plan.key.sink)
+        return WrittenBatch(task.position, counted, result, deferral.deferred, self._times, spans)
 
     def _warm_up(self) -> None:
         """Open, while there are no changes, the connections that the next change needs."""
@@ -305,7 +309,7 @@ class Worker:
             self._policy.defer(index, chunks, task.version)
 
         for attempt in retrying():
-            with attempt, self._open_session() as session:
+            with attempt, self._times.resolving(), self._open_session() as session:
                 session.await_replay(task.version)
                 deferral = Deferral(task.share, plan.large_change, task.rows.num_rows, defer)
                 touched = Resolver(session, plan.resolution).resolve(task.rows)

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model import Op
+from headrace.model.trace import StageSpan
 from headrace.pipeline.worker import failure_policy
 from headrace.pipeline.worker.failure_policy import DeferDocuments, GiveUpSoon
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, SINK_OPTION, Work
@@ -49,25 +50,25 @@ class AllSinks:
         self._threads = ThreadPoolExecutor(len(self._secondary), "headrace-sink")
 
     def apply(self, task: Task) -> WrittenBatch:
-        """Apply a task's changes to all sinks; the counts are those of the primary sink.
+        """Apply a task's changes to all sinks; the counts are those of the primary sink, the spans of all.
 
         Raises:
             HeadraceError: an error that is not retryable; from a secondary sink only a refused document of an
                 index with the policy to stop.
         """
-        beside = self._secondary
+        beside, spans = self._secondary, list[StageSpan]()
         if _truncates(task.rows):
             # Plain sinks read existing keys from the primary cluster, so they come before it deletes them.
             plain = [worker for worker in beside if worker.is_plain]
             beside = [worker for worker in beside if not worker.is_plain]
-            self._run_all(plain, task)
+            spans += self._run_all(plain, task)
         others = self._thread.submit(self._run_all, beside, task)
         try:
             result = self.primary.apply(task)
         finally:
             wait([others])
-        others.result()
-        return result
+        spans += others.result()
+        return dataclasses.replace(result, spans=(*result.spans, *spans))
 
     def close(self) -> None:
         """Close all workers."""
@@ -76,11 +77,10 @@ class AllSinks:
         for worker in (self.primary, *self._secondary):
             worker.close()
 
-    def _run_all(self, secondary: Sequence[Worker], task: Task) -> None:
+    def _run_all(self, secondary: Sequence[Worker], task: Task) -> list[StageSpan]:
         futures = [self._threads.submit(worker.apply, task) for worker in secondary]
         wait(futures)
-        for future in futures:
-            future.result()
+        return [span for future in futures for span in future.result().spans]
 
 
 def _truncates(rows: pa.Table) -> bool:
