@@ -70,6 +70,7 @@ class Kind(enum.Enum):
     DOWNLOAD = "DOWNLOAD"
     DEPENDENCY = "DEPENDENCY"
     SPARK = "SPARK"
+    WORKER_LOST = "WORKER_LOST"
     INTERNAL = "INTERNAL"
 
 
@@ -91,6 +92,7 @@ POLICIES: dict[Kind, Policy] = {
     Kind.SLOT_IN_USE: _AGAIN,
     Kind.SLOT_WAIT: _AGAIN,
     Kind.STALLED: _AGAIN,
+    Kind.WORKER_LOST: _AGAIN,
 }
 
 BACKFILL_AGAIN = (

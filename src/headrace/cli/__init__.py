@@ -96,6 +96,14 @@ def _interrupted() -> None:
     sys.stderr.write("! interrupted; what was not finished is not done\n")
 
 
+def _text_of(error: Exception) -> str:
+    """Return the text of any error; py4j asks the JVM for it, which may have ended."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - whatever its own method raises
+        return ""
+
+
 def _unexpected(error: Exception) -> HeadraceError:
     """Return the error of a part that is not installed, or else of a bug, with its place."""
     part = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
@@ -105,7 +113,7 @@ def _unexpected(error: Exception) -> HeadraceError:
         )
     from headrace.postgres.password import hide_passwords  # noqa: PLC0415 - `import headrace.cli` stays light
 
-    text = hide_passwords(" ".join(str(error).split()))
+    text = hide_passwords(" ".join(_text_of(error).split()))
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f" ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in last)
     return HeadraceError(

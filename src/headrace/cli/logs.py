@@ -45,10 +45,14 @@ def configure_logging(level: LogLevel, form: LogFormat) -> None:
     handler.setFormatter(_json_formatter() if form is LogFormat.JSON else _text_formatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
     logging.getLogger("headrace").setLevel(level.value.upper())
-    for noisy in ("py4j", "urllib3", "pyspark"):
-        logging.getLogger(noisy).setLevel(logging.WARNING if level is LogLevel.DEBUG else logging.ERROR)
-    if level is not LogLevel.DEBUG:  # it repeats that a collector is away, which the run has reported
-        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+    is_debug = level is LogLevel.DEBUG
+    for noisy in ("urllib3", "pyspark"):
+        logging.getLogger(noisy).setLevel(logging.WARNING if is_debug else logging.ERROR)
+    if not is_debug:
+        # One repeats that a collector is away, which the run has reported; the other logs a trace of each call
+        # that fails because the JVM is gone, and raises the error too.
+        for repeating in ("opentelemetry", "py4j"):
+            logging.getLogger(repeating).setLevel(logging.CRITICAL)
 
 
 def add_to_each_line(**fields: str) -> None:

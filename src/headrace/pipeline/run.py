@@ -44,7 +44,14 @@ from headrace.sinks.opensearch import Client, PipelineState
 from headrace.sinks.opensearch.lease import Lease, holder_of
 from headrace.sinks.opensearch.reload_request import ReloadRequest
 from headrace.sinks.opensearch.run_requests import RunRequests
-from headrace.spark.session import LocalSpark, SparkSession, given_spark, local_spark, master_of
+from headrace.spark.session import (
+    LocalSpark,
+    RenewableSpark,
+    SparkSession,
+    given_spark,
+    local_spark,
+    master_of,
+)
 from headrace.spark.settings import is_local
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
@@ -116,7 +123,7 @@ class PipelineRun:
     _lock: SlotLock
     _connection: Connection
     _inspection: Inspection
-    _spark: LocalSpark
+    _spark: RenewableSpark
     _catalog: CatalogBaseline
     _generation_log: GenerationLog
     _drift: SchemaDriftMonitor
@@ -236,7 +243,7 @@ class PipelineRun:
         standby = Standby(
             self._endpoints.database, self._project.slot, self._lease, self._board, self._stopping
         )
-        with warmed_up(self._spark):
+        with warmed_up(self._spark.current):
             if not standby.wait():
                 return PhaseOutcome.STOP
         self._files.read_again()  # the run before may have taken up changed files
@@ -279,14 +286,14 @@ class PipelineRun:
             saved = self._starter.load(self._connection, self._inspection)
             self._ensure_spark()
             if not self._options.is_local:
-                check_cluster(self._spark, self._project, self._endpoints, self._board.report)
+                check_cluster(self._spark.current, self._project, self._endpoints, self._board.report)
             self._resume(self._connection, saved)
         return PhaseOutcome.DONE
 
     def _ensure_spark(self) -> None:
         if not hasattr(self, "_spark"):
             with self._stopping.patient(), self._board.report.working("starting Spark …"):
-                self._spark = self._held.enter_context(self._open_spark())
+                self._spark = self._held.enter_context(RenewableSpark(self._open_spark))
 
     def _open_spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         options = self._options
@@ -309,7 +316,7 @@ class PipelineRun:
         supervisor = self._supervisor()
         self._drift = supervisor.drift
         try:
-            self._ending = ending = supervisor.run(self._spark)
+            self._ending = ending = supervisor.run(self._spark.current)
         finally:
             self._catalog = supervisor.catalog
         if ending.reload:
@@ -393,6 +400,10 @@ class PipelineRun:
         self._board.report.warning(f"{failure}; starting the stream again")
         if self._stopping.wait(min(2.0**self._failures, 30.0)):
             return PhaseOutcome.STOP
+        if failure.kind is Kind.WORKER_LOST and self._failures > 1 and self._options.session is None:
+            # Where all are gone, Spark notices it for one after the other, each time by a failure.
+            with self._board.report.working("starting Spark again …"):
+                self._spark.renew()
         self._generation_log.adopt(self._check_still_continuous())
         return PhaseOutcome.DONE
 

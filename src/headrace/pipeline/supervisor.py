@@ -200,9 +200,12 @@ class Supervisor:
             )
 
         paused = self._board.control.paused is not None
-        query = DocumentsQuery(
-            spark.session, work, following, spark.scratch, paused=paused, traces=self._traces
-        )
+        try:
+            query = DocumentsQuery(
+                spark.session, work, following, spark.scratch, paused=paused, traces=self._traces
+            )
+        except HeadraceError as error:  # Spark plans it in a Python process, which may be killed
+            return QueryEnd(error)
         job_gate = JobGate(lambda: generation_log.is_read, query.batch_seconds)
         try:
             with (

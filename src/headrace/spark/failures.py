@@ -3,29 +3,69 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.errors.exceptions.captured import CapturedException
 
 from headrace.errors import HeadraceError, Kind, without_values
 
 _LENGTH = 300
+_LOST = re.compile(
+    r"Python worker (?:exited unexpectedly|failed to connect back)"
+    r"|java\.(?:io|net|nio)\.[\w.]*Exception[^\n]*\n"
+    r"(?:\s+at (?!org\.apache\.spark)[^\n]*\n)*"
+    r"\s+at org\.apache\.spark\.(?:api|sql\.execution|sql\.execution\.datasources\.v2)\.python\."
+)
+"""Spark's words for a Python process that is gone, or a broken socket where Spark talks to one."""
 
 
 def headrace_error(error: Exception) -> HeadraceError:
-    """Return Headrace's error that made Spark fail, or SPARK with Spark's own line."""
+    """Return Headrace's error that made Spark fail, else WORKER_LOST or SPARK.
+
+    Raises:
+        Py4JError, OSError: the JVM has ended, so that it cannot say what was wrong.
+    """
     text = str(error)
     found = HeadraceError.find(text)
     if found is not None:
         return found
+    if any(_LOST.search(part) for part in (text, *_traces(error))):
+        return HeadraceError(
+            Kind.WORKER_LOST,
+            "a Python process of Spark has ended",
+            "Another one is started; if the system kills it for want of memory, its log says so.",
+        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    last = next((line for line in reversed(lines) if "Error" in line or "Exception" in line), None)
-    message = last or (lines[0] if lines else repr(error))
+    said = [line for line in lines if not line.startswith("at ")]
+    last = next((line for line in reversed(said) if "Error" in line or "Exception" in line), None)
+    message = last or (said[0] if said else repr(error))
     return HeadraceError(
         Kind.SPARK,
         f"Spark stopped: {without_values(message[:_LENGTH])}",
         "Run again with --log-level debug to see its log.",
         f"Spark stopped: {message[:_LENGTH]}",
     )
+
+
+def _traces(error: Exception) -> Iterator[str]:
+    """Yield the JVM's stack traces of an error and its causes, which its text leaves out."""
+    cause: object = error
+    while isinstance(cause, CapturedException):
+        yield str(cause._stackTrace)  # noqa: SLF001 - it has no public name
+        cause = cause._cause  # noqa: SLF001
+
+
+@contextmanager
+def spark_failures() -> Iterator[None]:
+    """Raise what Spark reports as `headrace_error` does; the end of the JVM itself passes as it is."""
+    try:
+        yield
+    except (PySparkException, Py4JJavaError) as error:
+        raise headrace_error(error) from error
 
 
 @contextmanager

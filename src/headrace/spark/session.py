@@ -18,10 +18,11 @@ import subprocess
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from types import TracebackType
+from typing import Any, BinaryIO, Self
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
@@ -65,7 +66,15 @@ appender.stderr.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%
 """
 
 
-__all__ = ["LocalSpark", "SparkSession", "given_spark", "local_spark", "master_of", "places_beside"]
+__all__ = [
+    "LocalSpark",
+    "RenewableSpark",
+    "SparkSession",
+    "given_spark",
+    "local_spark",
+    "master_of",
+    "places_beside",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,41 @@ class LocalSpark:
     session: SparkSession
     scratch: Path
     log: Path
+
+
+class RenewableSpark:
+    """A session that can be replaced by a new one; a context manager.
+
+    Args:
+        open_: opens a session.
+
+    Attributes:
+        current: the session, while the context is entered.
+    """
+
+    current: LocalSpark
+
+    def __init__(self, open_: Callable[[], contextlib.AbstractContextManager[LocalSpark]]) -> None:
+        self._open = open_
+        self._held = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        self.renew()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.__exit__(kind, value, trace)
+
+    def renew(self) -> None:
+        """Stop the session, if there is one, and open another.
+
+        Raises:
+            HeadraceError: SPARK, where it does not start.
+        """
+        self._held.close()
+        self.current = self._held.enter_context(self._open())
 
 
 @contextlib.contextmanager

@@ -222,6 +222,24 @@ def test_a_bug_is_one_line_and_its_traceback_only_for_who_debugs() -> None:
     assert "Traceback" in stumble("--log-level", "debug").stderr
 
 
+MUTE_BUG = BUG.replace("ValueError(", "Mute(").replace(
+    "@command",
+    """class Mute(Exception):
+    def __str__(self) -> str:
+        raise ConnectionRefusedError
+
+@command""",
+)
+
+
+def test_a_bug_whose_own_text_fails_is_one_line_too() -> None:
+    """As that of an error of Java's, once Java has ended."""
+    command = [sys.executable, "-c", MUTE_BUG, "stumble"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, env=environment({}))
+    [line] = told.stderr.splitlines()
+    assert line.startswith("error [HEADRACE_INTERNAL] a bug: Mute:")
+
+
 def test_a_part_that_is_not_installed_is_named_with_what_brings_it() -> None:
     without = "import sys; sys.modules['pyspark'] = None; from headrace.cli import main; main(['run'])"
     told = subprocess.run(

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from threading import Event
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
@@ -25,7 +24,7 @@ from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.pipeline.worker.workers import worker_of
 from headrace.sinks.base import WriteResult
-from headrace.spark.failures import headrace_error, short_traceback
+from headrace.spark.failures import short_traceback, spark_failures
 from headrace.spark.jobs import interruptibly
 from headrace.spark.session import BESIDE, POOL
 
@@ -137,18 +136,16 @@ def run_documents_job(
         group: the job group, by which the job can be cancelled.
 
     Raises:
-        HeadraceError: the error that failed a task, or SPARK.
+        HeadraceError: the error that failed a task, or WORKER_LOST, SPARK.
     """
     if not partitions:
         return {}
     packed = base64.b64encode(pickle.dumps(list(partitions))).decode("ascii")
     options = {**work.to_options(), _PARTITIONS_OPTION: packed}
     counts: Counter[str] = Counter()
-    try:
+    with spark_failures():
         for row in _written(spark, options, group):
             counts[row["index"]] += row["upserts"]
-    except PySparkException as error:
-        raise headrace_error(error) from error
     return dict(counts)
 
 

@@ -44,7 +44,7 @@ from headrace.pipeline.stream.progress import ProgressTracker
 from headrace.pipeline.stream.traced_batches import servers_of, traced_batch
 from headrace.pipeline.worker.plan import PLAN_OPTION, Work
 from headrace.sinks.opensearch import Counters
-from headrace.spark.failures import headrace_error
+from headrace.spark.failures import headrace_error, spark_failures
 from headrace.spark.jobs import RECENT_SECONDS
 from headrace.spark.session import POOL, STREAM
 from headrace.status.stages import NO_STAGES, Histogram, Stages
@@ -97,6 +97,9 @@ class DocumentsQuery:
     Attributes:
         signals: between this process and the source; the file that pauses it is there before it starts.
         stages: what the stages have done since the query began; a thread replaces it after each batch.
+
+    Raises:
+        HeadraceError: WORKER_LOST, SPARK: the query does not start.
     """
 
     def __init__(
@@ -123,21 +126,22 @@ class DocumentsQuery:
             signals=self.signals,
             traced=traces is not None,
         )
-        counts_of_batches = (
-            spark.readStream.format(DocumentsSource.name())
-            .options(**options)
-            .option(SETTINGS_OPTION, settings.to_option())
-            .load()
-        )
-        spark.sparkContext.setLocalProperty(POOL, STREAM)  # the query's thread takes it over
         checkpoint = folder / "checkpoint"
         self._counted = -1
         self.stages = NO_STAGES
-        self._query = start_query(counts_of_batches, "headrace", checkpoint)
         self._traces = traces
         if traces is not None:
             self._servers = servers_of(work)
         self._untraced: list[Any] = []
+        spark.sparkContext.setLocalProperty(POOL, STREAM)  # the query's thread takes it over
+        with spark_failures():
+            counts_of_batches = (
+                spark.readStream.format(DocumentsSource.name())
+                .options(**options)
+                .option(SETTINGS_OPTION, settings.to_option())
+                .load()
+            )
+            self._query = start_query(counts_of_batches, "headrace", checkpoint)
         self._tracker = ProgressTracker(work, checkpoint, self.signals, self._counts, self._trace)
         self._tracker.open()
 
