@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import urllib3
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
@@ -128,6 +129,41 @@ def test_each_cause_is_told_by_its_name_and_passes_by_itself(
         with stopped_workers(pipeline):
             shop.run("UPDATE users SET name = name || '-' WHERE id = 3")
             assert_told(pipeline, {"plan", "resolve", "assemble"}, "worker", "does nothing")
+        assert_over(pipeline)
+        pipeline.terminate()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_stall_is_told_beside_a_backfill_that_gets_on(deploy: Deploy) -> None:
+    """The documents of products do not read the table that is locked."""
+    with deploy() as pipeline:
+        set_stalled_after(pipeline, _SOON)
+        pipeline.start()
+        pipeline.wait_ready()
+        pipeline.terminate()
+        slow = pipeline.config.read_text().replace("batch_size = 200", "batch_size = 5")
+        pipeline.config.write_text(f"{slow}\n[backfill]\nrows_per_second = 2\n")
+        pipeline.start()
+        pipeline.wait_ready()
+        assert pipeline.run_command("reindex", "products").returncode == 0
+
+        def written() -> int:
+            """Return the documents of the generation that is built; -1 where there is none."""
+            [index] = [index for index in pipeline.status()["indexes"] if index["name"] == "products"]
+            if index["building"] is None:
+                return -1
+            generation = f"{pipeline.sink_url}/{index['building']}"
+            urllib3.request("POST", f"{generation}/_refresh")
+            return int(urllib3.request("GET", f"{generation}/_count").json()["count"])
+
+        assert until(lambda: written() > 0, 60), pipeline.last_output()
+        with locked(pipeline, "public.profiles") as pid:
+            pipeline.shop.run("UPDATE users SET name = name || '!' WHERE id = 1")
+            assert_told(pipeline, {"resolve", "assemble"}, "lock", f"held by pid {pid}, migration of")
+            before = written()
+            assert before > 0, "the backfill has ended before"
+            assert until(lambda: written() > before, 30), "the backfill stands still too"
         assert_over(pipeline)
         pipeline.terminate()
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.stall_diagnosis import StallFacts, diagnose_stall
-from headrace.postgres.address import application_name
+from headrace.postgres.address import stream_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.reachability import is_reachable
 from headrace.postgres.server import is_at_work
@@ -178,7 +178,7 @@ class StallMonitor:
         still = self._board.stall.still_seconds(self._board.sinks.last)
         if still < min(_QUIET_SECONDS, self._board.stall.limit / 4):
             return NO_WAITS
-        name, activity = application_name(self._key.slot), self._activity()
+        name, activity = stream_name(self._key.slot), self._activity()
         waits = read_stream_waits(connection, self._key.slot, name)
         is_refused = activity is not None and activity.error is not None  # it assembles again and again
         if not is_refused and is_at_work(connection, name):
@@ -186,7 +186,8 @@ class StallMonitor:
         return waits
 
     def _activity(self) -> SinkActivity | None:
-        return next((sink for sink in self._board.sinks.view() if sink.name == self._sink), None)
+        """Return what the stream's writers do, without those of jobs beside it."""
+        return self._board.sinks.of_tasks(self._sink)
 
     def _diagnose(self, sighting: Sighting, waits: StreamWaits) -> Diagnosis:
         server, state = sighting.server, sighting.state

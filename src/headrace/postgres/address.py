@@ -37,6 +37,7 @@ _SCHEMES = ("postgresql://", "postgres://")
 _COMMAND, _PROXY = "password_command", "session_proxy"
 _ONE_SERVER = frozenset({"primary", "read-write"})
 _MAX_NAME_LENGTH = 63
+_OF_STREAM = " stream"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -92,6 +93,11 @@ def application_name(slot: str) -> str:
     return f"headrace/{slot}"[:_MAX_NAME_LENGTH]
 
 
+def stream_name(slot: str) -> str:
+    """Return the application name of the connections that only the stream uses."""
+    return f"{application_name(slot)[: _MAX_NAME_LENGTH - len(_OF_STREAM)]}{_OF_STREAM}"
+
+
 def for_slot(url: str, slot: str, password_command: Sequence[str] = ()) -> str:
     """Return a deployment's connection string: the same place, its connections named `headrace/SLOT`.
 
@@ -104,6 +110,11 @@ def for_slot(url: str, slot: str, password_command: Sequence[str] = ()) -> str:
         HeadraceError: CONFIG, where `url` is not usable.
     """
     return with_parameters(url, {"application_name": application_name(slot)}, password_command)
+
+
+def for_stream(url: str, slot: str) -> str:
+    """Return the same place, its connections named as the stream's; else as `for_slot`."""
+    return with_parameters(url, {"application_name": stream_name(slot)})
 
 
 def with_parameters(url: str, parameters: Mapping[str, str], password_command: Sequence[str] = ()) -> str:

@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
@@ -82,7 +82,7 @@ class SinkReports:
     _last_reports: dict[tuple[str, str], _LastReport] = field(default_factory=dict)
     _retries_of_ended: dict[str, int] = field(default_factory=dict)
     last: float = float("-inf")
-    """When any writer or task reported progress last."""
+    """When a task of the stream, or a writer in its process, reported progress last."""
     _tasks: dict[tuple[str, str], TaskActivity] = field(default_factory=dict)
     _rejections: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_REJECTIONS))
 
@@ -91,7 +91,7 @@ class SinkReports:
         with self._lock:
             key, now = (report.sink, report.writer), self.clock()
             before = self._last_reports.get(key)
-            if report.accepted > (0 if before is None else before.report.accepted):
+            if report.accepted > (0 if before is None else before.report.accepted) and self._is_task(report):
                 self.last = now
             goes_on = before is not None and before.report.failure
             self._last_reports[key] = _LastReport(report, now, before.since if before and goes_on else now)
@@ -134,8 +134,25 @@ class SinkReports:
             names = {sink for sink, _ in self._last_reports} | set(self._retries_of_ended)
             return tuple(self._of(name) for name in sorted(names))
 
+    def of_tasks(self, name: str) -> SinkActivity | None:
+        """Return what the writers of a sink do in the stream's tasks; None where there are none."""
+        with self._lock:
+            self._forget()
+            reports = [last for last in self._of_sink(name) if self._is_task(last.report)]
+            return self._sum(name, reports) if reports else None
+
+    def _is_task(self, report: ActivityReport) -> bool:
+        """Whether a writer's process has a task of the stream; else it works for a job beside it."""
+        process = report.writer.rpartition(":")[0]
+        return any(worker == process for _, worker in self._tasks)
+
+    def _of_sink(self, name: str) -> list[_LastReport]:
+        return [last for (sink, _), last in self._last_reports.items() if sink == name]
+
     def _of(self, name: str) -> SinkActivity:
-        last_reports = [last for (sink, _), last in self._last_reports.items() if sink == name]
+        return self._sum(name, self._of_sink(name))
+
+    def _sum(self, name: str, last_reports: Sequence[_LastReport]) -> SinkActivity:
         reports = [last.report for last in last_reports]
         lasting = [last.report for last in last_reports if self.clock() - last.since >= SHOWN_AFTER_SECONDS]
         return SinkActivity(

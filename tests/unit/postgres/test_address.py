@@ -4,7 +4,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.address import for_slot, parse_address, setting_option
+from headrace.postgres.address import application_name, for_slot, parse_address, setting_option, stream_name
 from headrace.postgres.connection import place, with_defaults
 
 
@@ -94,6 +94,13 @@ def test_a_deployments_string_names_its_connections_and_keeps_everything_else() 
         assert found.parameters["password"] == "p@"
         assert place(told) == "a:1,b:2/db"
         assert for_slot(told, "orders") == told
+
+
+def test_the_names_of_a_long_slot_and_its_stream_differ_and_fit_the_server() -> None:
+    slot = "s" * 63
+    assert application_name(slot) in for_slot("postgresql://a/db", slot).replace("%2F", "/")
+    assert (len(application_name(slot)), len(stream_name(slot))) == (63, 63)
+    assert application_name(slot) != stream_name(slot)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import json
 import threading
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.activity import ActivityReport
+from headrace.sinks.activity import ActivityReport, StageReport
 from headrace.status import Counts, Event, IndexPhase, Phase, StatusBoard
 from headrace.status.board import Positions
 
@@ -240,10 +240,15 @@ def test_a_stream_without_a_sign_of_life_is_not_ready_and_any_sign_is_one() -> N
     assert ready(one), "the database is at work"
     clock.now += 46
     assert not ready(one)
-    one.sinks.take(ActivityReport("run", "primary", "w", 1, 1, 0, 60.0, ("SINK_BUSY", "full", "")))
-    one.sinks.take(ActivityReport("run", "primary", "w", 1, 1, 0, 60.0))
+    one.sinks.take_stage(StageReport("run", "primary", "host:1", "assemble"))
+    assert ready(one), "a task has come to another stage"
+    clock.now += 46
+    assert not ready(one)
+    writer = "host:1:w"
+    one.sinks.take(ActivityReport("run", "primary", writer, 1, 1, 0, 60.0, ("SINK_BUSY", "full", "")))
+    one.sinks.take(ActivityReport("run", "primary", writer, 1, 1, 0, 60.0))
     assert one.view().stalled is not None, "a request that is refused or not answered is no progress"
-    one.sinks.take(ActivityReport("run", "primary", "w", 1, 1, 0, 60.0, accepted=1))
+    one.sinks.take(ActivityReport("run", "primary", writer, 1, 1, 0, 60.0, accepted=1))
     assert ready(one), "a bulk was accepted"
     clock.now += 46
     assert not ready(one)

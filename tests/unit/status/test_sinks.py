@@ -101,3 +101,18 @@ def test_a_run_that_has_stopped_is_not_degraded() -> None:
 def test_a_report_is_what_it_was_when_it_arrives() -> None:
     for one in (report(), report(failure=BUSY)):
         assert ActivityReport.from_bytes(one.to_bytes()) == one
+
+
+def test_only_a_process_with_a_task_of_the_stream_makes_progress_for_it() -> None:
+    """A backfill beside a stream that stands still writes documents too."""
+    clock = Clock()
+    sinks = StatusBoard(clock=clock).sinks
+    sinks.take_stage(StageReport("run", "main", "host:1", "resolve"))
+    clock.now = 10.0
+    sinks.take(report("host:2:a", accepted=3, in_flight=4))
+    assert (sinks.last, sinks.of_tasks("main")) == (0.0, None)
+    sinks.take(report("host:1:b", accepted=1))
+    assert sinks.last == 10.0
+    assert sinks.of_tasks("main") == SinkActivity("main", 1_000, 1, 0)
+    sinks.take_stage(StageReport("run", "main", "host:1", ""))
+    assert sinks.of_tasks("main") is None

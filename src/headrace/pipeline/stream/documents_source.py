@@ -34,7 +34,7 @@ from headrace.model.trace import CommitContext, TaskTrace
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work
 from headrace.pipeline.worker.task import Task, TaskShare, plan_tasks
 from headrace.pipeline.worker.workers import applier_of
-from headrace.postgres.address import for_slot
+from headrace.postgres.address import for_stream
 from headrace.postgres.provision import prepare_slot
 from headrace.spark.failures import short_traceback
 
@@ -212,7 +212,7 @@ class DocumentsReader(DataSourceStreamReader):
     def __init__(self, settings: SourceSettings, work: Mapping[str, str]) -> None:
         self._settings = settings
         self._work = work
-        self._url = for_slot(Work.from_options(work).endpoints.database, settings.following.slot)
+        self._url = for_stream(Work.from_options(work).endpoints.database, settings.following.slot)
         self._planner = ChangePlanner(self._url, _BATCH_BYTES)
         self._initial: dict[str, Any] | None = None
         self._plan_number = 0

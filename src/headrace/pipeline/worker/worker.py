@@ -23,6 +23,7 @@ from headrace.pipeline.worker.failure_policy import UNAVAILABLE, FailurePolicy, 
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.stage_times import StageTimes
 from headrace.pipeline.worker.task import Task
+from headrace.postgres.address import application_name, stream_name
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
@@ -80,6 +81,8 @@ class Worker:
         self._deferred = DeferredKeys(state, work.plan.key)
         self._times = StageTimes()
         self._reports: ReportTo | None = None  # where a task of the stream reports its stage
+        self._is_stream = False
+        self._session_name = ""
         self._policy = WaitForSink(self._deferred) if open_policy is None else open_policy(state)
 
     def close(self) -> None:
@@ -108,15 +111,16 @@ class Worker:
             HeadraceError: an error that is not retryable.
         """
         self._policy.begin_batch()
-        if not task.rows.num_rows:
-            self._warm_up()
-            return WrittenBatch(task.position, 0)
-        self._reports = self._work.plan.writer.report
+        self._is_stream = True
         try:
+            if not task.rows.num_rows:
+                self._warm_up()
+                return WrittenBatch(task.position, 0)
+            self._reports = self._work.plan.writer.report
             return self._apply(task)
         finally:
             report_stage(self._reports, None)
-            self._reports = None
+            self._reports, self._is_stream = None, False
 
     def _apply(self, task: Task) -> WrittenBatch:
         report_stage(self._reports, Stage.RESOLVE)
@@ -439,12 +443,22 @@ class Worker:
         """Yield the worker's session; after an error the next use gets a new one."""
         if self._session is None or self._session.closed:
             self._session = ReadSession(self._work.endpoints.database)
+            self._session_name = ""
             self._assemblers.clear()
         try:
+            self._name(self._session)
             yield self._session
         except HeadraceError:
             self._drop_session()
             raise
+
+    def _name(self, session: ReadSession) -> None:
+        """Show in the server whether the session works for the stream, or for a job beside it."""
+        slot = self._work.plan.key.slot
+        name = stream_name(slot) if self._is_stream else application_name(slot)
+        if name != self._session_name:
+            session.query("SELECT set_config('application_name', $1, false)", (name,))
+            self._session_name = name
 
     def _drop_session(self) -> None:
         if self._session is not None:
