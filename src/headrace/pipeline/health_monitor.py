@@ -13,6 +13,7 @@ from headrace.capture.signals import SignalFiles
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
 from headrace.model import Lsn
 from headrace.pipeline.continuity import check_continuity
+from headrace.pipeline.held_log import HeldLog
 from headrace.pipeline.project import Project
 from headrace.pipeline.schema_drift import ALTERED, SchemaDriftMonitor
 from headrace.pipeline.stall_monitor import Sighting, StallMonitor
@@ -69,6 +70,7 @@ class HealthMonitor:
         self._lock = lock
         self._catalog = catalog
         self._budget = budget
+        self._held_log = HeldLog(board)
         self._signals = signals
         self._stall = StallMonitor(
             board,
@@ -204,6 +206,7 @@ class HealthMonitor:
                 raise self._without_slot(self._connection)
             self._confirmed, self._current = self._slot.confirmed_flush, self._slot.current
             self._catalog.look()
+            self._held_log.look(self._connection, self._slot)
             self._budget.check(self._slot, self._board.view().lag_seconds)
         except HeadraceError:
             self._drop_connection()

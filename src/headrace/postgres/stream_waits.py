@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from headrace.postgres.connection import Connection, query
 from headrace.postgres.server import session_text
 
-_SINCE = "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'"
+SINCE = "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'"
+"""SQL for a time as a text for people; the expression of the time is to be put in."""
 _LOCKS = f"""
 SELECT w.pid,
        (SELECT l.relation::regclass::text FROM pg_locks l WHERE l.pid = w.pid AND NOT l.granted LIMIT 1),
        ARRAY(SELECT {session_text("a.pid")} || coalesce(', ' || a.state, '')
-                    || coalesce(', in a transaction since ' || {_SINCE.format("a.xact_start")}, '')
+                    || coalesce(', in a transaction since ' || {SINCE.format("a.xact_start")}, '')
              FROM pg_stat_activity a WHERE a.pid = ANY (pg_blocking_pids(w.pid)))
        || ARRAY(SELECT 'the prepared transaction ' || quote_literal(p.gid) || ' since '
-                       || {_SINCE.format("p.prepared")}
+                       || {SINCE.format("p.prepared")}
                 FROM pg_prepared_xacts p
                 JOIN pg_locks x ON x.transactionid = p.transaction AND x.pid IS NULL
                 JOIN pg_locks h ON h.virtualtransaction = x.virtualtransaction AND h.pid IS NULL
@@ -27,7 +28,7 @@ WHERE w.datname = current_database() AND w.application_name = $1 AND w.wait_even
 ORDER BY w.query_start
 """  # noqa: S608 - a fixed text
 _COMMITS = f"""
-SELECT {session_text("a.pid")} || coalesce(', since ' || {_SINCE.format("a.xact_start")}, '')
+SELECT {session_text("a.pid")} || coalesce(', since ' || {SINCE.format("a.xact_start")}, '')
 FROM pg_stat_activity a
 WHERE a.wait_event = 'SyncRep' AND clock_timestamp() - a.query_start > interval '5 seconds'
 ORDER BY a.xact_start LIMIT 3

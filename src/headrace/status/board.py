@@ -188,6 +188,7 @@ class _Content:
     gaps: int = 0
     gap: str | None = None
     budget_warning: str | None = None
+    held_log: str | None = None
     refused_reload: str | None = None
     secondary: dict[str, SecondaryStatus] = field(default_factory=dict)
     ended_by: LastError | None = None
@@ -350,6 +351,11 @@ class StatusBoard:
         with self._lock:
             self._content.budget_warning = text
 
+    def set_held_log(self, text: str | None) -> None:
+        """Set or remove the warning that an open transaction makes the server keep log for the slot."""
+        with self._lock:
+            self._content.held_log = text
+
     def record_refused_reload(self, text: str | None) -> None:
         """Note why the files that lie there are not taken up; None where they are."""
         with self._lock:
@@ -440,7 +446,7 @@ class StatusBoard:
 
 def _warnings(content: _Content, paused: Pause | None) -> tuple[str, ...]:
     refused = content.refused_reload and f"the changed files are not taken up: {content.refused_reload}"
-    now = (_describe_pause(paused), content.gap, content.budget_warning, refused)
+    now = (_describe_pause(paused), content.gap, content.budget_warning, content.held_log, refused)
     return tuple(filter(None, (*now, *content.warnings)))
 
 

@@ -1,0 +1,74 @@
+"""Notice that the slot keeps log for an old transaction while its stream moves, and name the transaction."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from headrace.model import Lsn
+from headrace.model.units import size
+from headrace.postgres.connection import Connection
+from headrace.postgres.log_holder import LogHolder, read_log_holder
+from headrace.postgres.slot import SlotFacts
+from headrace.status.board import StatusBoard
+
+_LEAST_BYTES = 64 << 20
+"""What the server keeps behind the confirmed position; less is normal between two of its checkpoints."""
+_STANDS_SECONDS = 60.0
+_LOOK_SECONDS = 5.0
+
+
+class HeldLog:
+    """Warns while a transaction holds the slot's `restart_lsn` far behind its confirmed position.
+
+    Args:
+        board: shows the warning.
+        least_bytes: the distance from which on there is one.
+        stands_seconds: for how long `restart_lsn` must have stood.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        board: StatusBoard,
+        *,
+        least_bytes: int = _LEAST_BYTES,
+        stands_seconds: float = _STANDS_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._board = board
+        self._least_bytes = least_bytes
+        self._stands_seconds = stands_seconds
+        self._clock = clock
+        self._restart: Lsn | None = None
+        self._since = self._next = clock()
+        self._told: LogHolder | None = None
+
+    def look(self, connection: Connection, slot: SlotFacts) -> None:
+        """Set or remove the warning; a transaction is written to the log once.
+
+        Raises:
+            HeadraceError: CONNECTION, DATABASE.
+        """
+        now = self._clock()
+        if slot.restart != self._restart:
+            self._restart, self._since = slot.restart, now
+        held = (slot.confirmed_flush or 0) - (slot.restart or 0)
+        if held < self._least_bytes or now - self._since < self._stands_seconds:
+            self._board.set_held_log(None)
+            return
+        if now < self._next:
+            return
+        self._next = now + _LOOK_SECONDS
+        holder = read_log_holder(connection)
+        if holder is None:
+            self._board.set_held_log(None)
+            return
+        warning = (
+            f"the server keeps {size(held)} of log before the position that the slot {slot.name!r} has "
+            f"confirmed, for a transaction that is open: {holder.holder}. End it: {holder.ending}"
+        )
+        self._board.set_held_log(warning)
+        if holder != self._told:
+            self._told = holder
+            self._board.report.warning(warning)

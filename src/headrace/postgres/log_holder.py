@@ -1,0 +1,52 @@
+"""Find the open transaction that makes the server keep log for every slot.
+
+Decoding may have to begin where the oldest transaction that is still open wrote first, so a slot's
+`restart_lsn` stands there however far its stream is. Transactions of all databases count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headrace.postgres.connection import Connection, query
+from headrace.postgres.server import session_text
+from headrace.postgres.stream_waits import SINCE
+
+_OLDEST = f"""
+SELECT holder, ending
+FROM (SELECT {session_text("a.pid")} || coalesce(', in ' || a.datname, '') || coalesce(', ' || a.state, '')
+             || coalesce(', in a transaction since ' || {SINCE.format("a.xact_start")}, '') AS holder,
+             'COMMIT or ROLLBACK there, or SELECT pg_terminate_backend(' || a.pid || ')' AS ending,
+             age(a.backend_xid) AS age
+      FROM pg_stat_activity a WHERE a.backend_xid IS NOT NULL
+      UNION ALL
+      SELECT 'the prepared transaction ' || quote_literal(p.gid) || ' in ' || p.database || ', since '
+             || {SINCE.format("p.prepared")},
+             'COMMIT PREPARED or ROLLBACK PREPARED ' || quote_literal(p.gid) || ' there',
+             age(p.transaction)
+      FROM pg_prepared_xacts p) AS transactions
+ORDER BY age DESC LIMIT 1
+"""  # noqa: S608 - a fixed text
+
+
+@dataclass(frozen=True, slots=True)
+class LogHolder:
+    """The oldest transaction with a transaction id.
+
+    Attributes:
+        holder: its session, or its name where it is prepared, for people; never its statements.
+        ending: how to end it.
+    """
+
+    holder: str
+    ending: str
+
+
+def read_log_holder(connection: Connection) -> LogHolder | None:
+    """Return the oldest open transaction that has written; None without any, as on a standby.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    rows = query(connection, _OLDEST)
+    return LogHolder(*rows[0]) if rows else None
