@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import re
 import signal
@@ -16,7 +17,9 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
+from headrace.pipeline.pipeline import Pipeline
 from headrace.postgres.connection import connect, execute
 from support.tcp_proxy import TcpProxy
 
@@ -254,3 +257,40 @@ def test_what_only_looks_like_a_stall_raises_no_alarm(deploy: Deploy) -> None:
         assert not until(is_unready, 1.5 * _SOON), pipeline.ask("/readyz").data
         pipeline.converges()
         pipeline.terminate()
+
+
+_SHORT = 5.0
+"""Seconds; no deployment file may name so few, and each test of idleness lasts twenty times as long."""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_idleness_of_twenty_times_the_window_raises_no_alarm(
+    deploy: Deploy, postgres: EmbeddedPostgres
+) -> None:
+    """With nothing but keepalives, and with another database that writes log; a stall is told in between."""
+    with deploy() as made:
+        pipeline = Pipeline.from_file(made.config, slot=made.name, publication=made.name)
+        deployment = pipeline.project.deployment
+        source = deployment.source.model_copy(update={"stalled_after": _SHORT})
+        deployment = deployment.model_copy(update={"source": source})
+        pipeline.project = dataclasses.replace(pipeline.project, deployment=deployment)
+        other = postgres.create_database(f"{made.name}_other")
+        with connect(other) as elsewhere, pipeline.start() as running:
+            running.wait_ready(180)
+
+            def is_alarmed() -> bool:
+                return not running.board.ready
+
+            def wrote_elsewhere() -> bool:
+                execute(elsewhere, "CREATE TABLE IF NOT EXISTS elsewhere (text text)")
+                execute(elsewhere, "INSERT INTO elsewhere SELECT md5(n::text) FROM generate_series(1, 50) n")
+                return is_alarmed()
+
+            assert not until(is_alarmed, 20 * _SHORT), running.status()
+            with locked(made, "public.profiles"):
+                made.shop.run("UPDATE users SET name = name || '!' WHERE id = 1")
+                assert until(lambda: running.board.view().stalled is not None, 4 * _SHORT)
+            assert until(lambda: running.board.ready, 60)
+            assert not until(wrote_elsewhere, 20 * _SHORT), running.status()
+            assert until(lambda: made.differences() == [], 60), made.differences()

@@ -56,6 +56,8 @@ _LOOK_SECONDS = 0.25
 _QUIET_SECONDS = 15.0
 _REQUESTS_SECONDS = 1.0
 _NOTED_SECONDS, _NOTED_POLL = 10.0, 0.05
+_IDLE_SECONDS = 10.0
+"""The slot follows an idle server this often, and several times within the time that counts as a stall."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ class Supervisor:
             state.place(),
             state.applied,
             deferred=state.ahead is not None,
+            idle_seconds=min(_IDLE_SECONDS, self._project.deployment.source.stalled_after / 4),
         )
         to_fill = generation_log.building
         if to_fill:

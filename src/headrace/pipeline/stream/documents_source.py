@@ -72,6 +72,7 @@ class Following:
         continues: the log that the documents come from, and the position before which nothing is read again.
         applied: the slot is confirmed up to here; less than that position where documents are deferred.
         deferred: whether documents are deferred.
+        idle_seconds: see `StreamSettings`.
     """
 
     slot: str
@@ -80,6 +81,7 @@ class Following:
     continues: Mapping[str, Any]
     applied: Lsn
     deferred: bool = False
+    idle_seconds: float = 10.0
 
     @property
     def read(self) -> Offset:
@@ -147,6 +149,7 @@ class SourceSettings:
             slot=following.slot,
             publication=following.publication,
             warm_up=True,
+            idle_seconds=following.idle_seconds,
             documents=following.needs,
             projection=self.projection,
             origin=LogOrigin.from_json(following.continues),
