@@ -79,7 +79,8 @@ def _run(arguments: list[str] | None) -> None:
 
 
 def _fail(error: HeadraceError) -> NoReturn:
-    from headrace.cli import logs, terminal  # noqa: PLC0415 - `import headrace.cli` stays light
+    from headrace import logs  # noqa: PLC0415 - `import headrace.cli` stays light
+    from headrace.cli import terminal  # noqa: PLC0415 - it too
 
     if logs.logs_as_json.get():
         fields = {"code": error.code, "remedy": error.remedy}

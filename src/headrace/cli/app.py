@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from headrace.cli.context import CONTROL, CommandContext, app, command
-from headrace.cli.logs import LogLevel
+from headrace.logs import LogLevel
 from headrace.version import __version__
 
 __all__ = ["UsageError", "app"]

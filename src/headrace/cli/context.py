@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headrace.cli import errors_as_json
-from headrace.cli.logs import LogFormat, LogLevel, configure_logging
+from headrace.logs import LogFormat, LogLevel, configure_logging
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.cli.logs import LogFormat, add_to_each_line
 from headrace.cli.narration import Narrator
 from headrace.cli.signals import reload_by_signal, stopping_by_signals
 from headrace.config.deployment import OnGap
+from headrace.logs import LogFormat, add_to_each_line
 from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline
 from headrace.reporter import LoggingReporter, Reporter

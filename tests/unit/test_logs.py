@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from headrace.cli.logs import LogFormat, LogLevel, add_to_each_line, configure_logging
 from headrace.cli.narration import Narrator
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.log_fields import log_fields
+from headrace.logs import LogFormat, LogLevel, add_to_each_line, configure_logging
 from headrace.reporter import LoggingReporter
 from headrace.status import Event, StatusBoard
 from headrace.status.board import Positions
