@@ -1,11 +1,17 @@
-"""Set up logging for the command line: lines for people, or one JSON object for each line."""
+"""Set up logging of a command, and of the processes of its run: lines for people, or JSON objects."""
 
 from __future__ import annotations
 
 import enum
+import functools
+import json
 import logging
+import os
 import time
+from collections.abc import Mapping
 from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from typing import Self
 
 from pythonjsonlogger.json import JsonFormatter
 
@@ -34,7 +40,7 @@ _FIELDS = {"asctime": "time", "levelname": "level", "name": "component"}
 
 
 def configure_logging(level: LogLevel, form: LogFormat) -> None:
-    """Write log messages to the standard error, with times in UTC.
+    """Write log messages, and Python's warnings, to the standard error, with times in UTC.
 
     A JSON object has `time`, `level`, `component` and `message`, and where they are known `slot`, `batch`,
     `position` (an LSN) and `code` (of an error); see `headrace.log_fields`.
@@ -44,6 +50,7 @@ def configure_logging(level: LogLevel, form: LogFormat) -> None:
     handler.addFilter(LogFieldsFilter())
     handler.setFormatter(_json_formatter() if form is LogFormat.JSON else _text_formatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.captureWarnings(form is LogFormat.JSON)
     logging.getLogger("headrace").setLevel(level.value.upper())
     is_debug = level is LogLevel.DEBUG
     for noisy in ("urllib3", "pyspark"):
@@ -60,6 +67,42 @@ def add_to_each_line(**fields: str) -> None:
     for handler in logging.getLogger().handlers:
         if isinstance(handler.formatter, JsonFormatter):
             handler.formatter.static_fields.update(fields)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerLogs:
+    """How the Python processes that Spark starts for a run log.
+
+    Attributes:
+        slot: of the run, which each JSON object names.
+    """
+
+    level: LogLevel
+    form: LogFormat
+    slot: str
+
+    VARIABLE = "HEADRACE_WORKER_LOGS"
+    """The environment variable in which these processes find it."""
+
+    def to_text(self) -> str:
+        """Return the value of the variable."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Read what `to_text` wrote."""
+        found: Mapping[str, str] = json.loads(text)
+        return cls(LogLevel(found["level"]), LogFormat(found["form"]), found["slot"])
+
+
+@functools.cache
+def configure_worker_logging() -> None:
+    """Set up logging of this process as the run does that started it; once, and not in other programs."""
+    text = os.environ.get(WorkerLogs.VARIABLE)
+    if text is not None:
+        logs = WorkerLogs.from_text(text)
+        configure_logging(logs.level, logs.form)
+        add_to_each_line(slot=logs.slot)
 
 
 def _json_formatter() -> logging.Formatter:

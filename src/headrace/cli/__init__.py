@@ -94,7 +94,13 @@ def _fail(error: HeadraceError) -> NoReturn:
 
 def _interrupted() -> None:
     """Report the interrupt without modules that may be half imported."""
-    sys.stderr.write("! interrupted; what was not finished is not done\n")
+    logs = sys.modules.get("headrace.logs")
+    is_json = logs is not None and hasattr(logs, "logs_as_json") and logs.logs_as_json.get()
+    text = "interrupted; what was not finished is not done"
+    if is_json:
+        logging.getLogger("headrace.run").warning(text)
+    else:
+        sys.stderr.write(f"! {text}\n")
 
 
 def _text_of(error: Exception) -> str:

@@ -418,4 +418,4 @@ def demo(
     if clean:
         clean_up()
         return True
-    return run_demo(once=once, users=users, log_level=context.log_level.value)
+    return run_demo(once=once, users=users, log_level=context.log_level)

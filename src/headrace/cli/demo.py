@@ -30,6 +30,7 @@ from headrace.embedded.jars import DOWNLOAD_MB, opensearch_jars, opensearch_pres
 from headrace.embedded.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
+from headrace.logs import LogLevel
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunOptions
@@ -71,7 +72,7 @@ def clean_up() -> None:
         terminal.done("nothing to remove")
 
 
-def run_demo(*, once: bool, users: int, log_level: str) -> bool:
+def run_demo(*, once: bool, users: int, log_level: LogLevel) -> bool:
     """Run the demo; with `once`, return whether every index was right at the end.
 
     Raises:
@@ -127,7 +128,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _follow(
-    project: Project, url: str, stopping: Stopping, result: StoryResult, *, once: bool, log_level: str
+    project: Project, url: str, stopping: Stopping, result: StoryResult, *, once: bool, log_level: LogLevel
 ) -> None:
     """Run the deployment; a thread runs the story as soon as the stream is live."""
     endpoints = project.resolve()

@@ -36,7 +36,8 @@ def run_options(
     settings = given_settings(conf, context.environ)
     return RunOptions(
         chosen_master(master, conf, settings),
-        context.log_level.value,
+        context.log_level,
+        context.log_format,
         settings,
         on_gap,
         standby=standby,

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from headrace.capture.signals import SignalFiles
 from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError, Kind, Retry, retrying
+from headrace.logs import LogFormat, LogLevel, WorkerLogs
 from headrace.model.failpoints import reach
 from headrace.pipeline.continuity import GapError
 from headrace.pipeline.exported_snapshot import HeldSnapshot
@@ -89,7 +90,8 @@ class RunOptions:
     """
 
     master: str = "local[*]"
-    log_level: str = "info"
+    log_level: LogLevel = LogLevel.INFO
+    log_format: LogFormat = LogFormat.TEXT
     conf: Mapping[str, str] = field(default_factory=dict)
     on_gap: OnGap | None = None
     session: SparkSession | None = None
@@ -299,9 +301,14 @@ class PipelineRun:
         options = self._options
         if options.session is not None:
             return given_spark(options.session)
-        verbose = options.log_level == "debug"
-        level = "info" if verbose else "warn"
-        return local_spark(master=options.master, log_level=level, terminal=verbose, given=options.conf)
+        verbose = options.log_level is LogLevel.DEBUG
+        return local_spark(
+            master=options.master,
+            log_level="info" if verbose else "warn",
+            terminal=verbose,
+            given=options.conf,
+            logs=WorkerLogs(options.log_level, options.log_format, self._project.slot),
+        )
 
     def _resume(self, connection: Connection, saved: SavedState) -> None:
         self._catalog, self._generation_log = self._starter.resume(connection, saved, self._held)

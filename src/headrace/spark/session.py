@@ -32,8 +32,10 @@ from pyspark.sql import SparkSession
 
 from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError, Kind
+from headrace.logs import LogFormat, WorkerLogs
 from headrace.spark.environment import check_workers
 from headrace.spark.interpreter import choose_python
+from headrace.spark.output import json_lines
 from headrace.spark.settings import is_relative, settings, with_absolute_files
 
 _LOG = logging.getLogger(__name__)
@@ -62,8 +64,15 @@ appender.stderr.type = Console
 appender.stderr.name = stderr
 appender.stderr.target = SYSTEM_ERR
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+appender.stderr.layout.pattern = {pattern}
 """
+_TEXT = "%d{yyyy-MM-dd HH:mm:ss.SSS} %p %c{1}: %m%n%ex"
+_JSON = (
+    '{{"time": "%d{{yyyy-MM-dd\'T\'HH:mm:ss.SSS}}{{UTC}}Z", "level": "%p{{WARN=WARNING}}", '
+    '"component": "spark.%c{{1}}", "message": "%enc{{%m}}{{JSON}}", "exc_info": "%enc{{%ex}}{{JSON}}", '
+    '"slot": "{slot}"}}%n'
+)
+"""The fields of `headrace.logs`."""
 
 
 __all__ = [
@@ -135,6 +144,7 @@ def local_spark(
     log_level: str = "warn",
     terminal: bool = False,
     given: Mapping[str, str] | None = None,
+    logs: WorkerLogs | None = None,
 ) -> Iterator[LocalSpark]:
     """Start a session of Headrace's own; stop it at the end.
 
@@ -144,6 +154,7 @@ def local_spark(
         log_level: of Spark's own log.
         terminal: let Spark's log go to the terminal instead of a file.
         given: settings of the user, which override the defaults.
+        logs: how the Python processes log, and whether Spark's own log is JSON too.
 
     Raises:
         HeadraceError: DEPENDENCY without a fitting Java, SPARK where the session does not start, USAGE for an
@@ -155,10 +166,16 @@ def local_spark(
         log = folder / "spark.log"
         python = choose_python(master, folder, given or {}, os.environ)
         variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+        if logs is not None:
+            variables[WorkerLogs.VARIABLE] = logs.to_text()
         stack.enter_context(_environment(variables | {"JAVA_HOME": str(spark_java_home())}))
-        conf = _settings(master, memory, log_level, folder, with_absolute_files(given or {}, Path.cwd()))
+        log4j = _LOG4J.format(level=log_level, pattern=_pattern(logs))
+        conf = _settings(master, memory, log4j, folder, with_absolute_files(given or {}, Path.cwd()))
+        if logs is not None:
+            conf.set(f"spark.executorEnv.{WorkerLogs.VARIABLE}", logs.to_text())
         runs_in = folder if is_relative(python) else None
-        with log.open("ab") as output, bound_log(log), _java(conf, None if terminal else output, runs_in):
+        output = stack.enter_context(_output(log, terminal=terminal, logs=logs))
+        with _java(conf, output, runs_in):
             session = _start(conf)
             try:
                 yield LocalSpark(session, scratch, log)
@@ -255,11 +272,29 @@ def _remove_stale_folders() -> None:
                 continue  # the run lives, or belongs to another user
 
 
+@contextlib.contextmanager
+def _output(log: Path, *, terminal: bool, logs: WorkerLogs | None) -> Iterator[BinaryIO | None]:
+    """Yield the file that the JVM prints to; None: the terminal."""
+    if not terminal:
+        with log.open("ab") as output, bound_log(log):
+            yield output
+    elif logs is not None and logs.form is LogFormat.JSON:
+        with json_lines() as output:
+            yield output
+    else:
+        yield None
+
+
+def _pattern(logs: WorkerLogs | None) -> str:
+    """Return the pattern of a line of Spark's log."""
+    return _TEXT if logs is None or logs.form is LogFormat.TEXT else _JSON.format(slot=logs.slot)
+
+
 def _settings(
-    master: str, memory: str, log_level: str, folder: Path, user_settings: Mapping[str, str]
+    master: str, memory: str, log4j: str, folder: Path, user_settings: Mapping[str, str]
 ) -> SparkConf:
     properties = folder / "log4j2.properties"
-    properties.write_text(_LOG4J.format(level=log_level))
+    properties.write_text(log4j)
     all_ = settings(master, memory, folder, properties, user_settings)
     threads = _threads(master)
     if threads is not None:

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.errors import HeadraceError, Kind
+from headrace.logs import configure_worker_logging
 from headrace.model import CtidRange, Lsn
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker
@@ -118,6 +119,7 @@ class DocumentsJobReader(DataSourceReader):
         """Write the documents of one partition."""
         if not isinstance(partition, JobPartition):
             raise HeadraceError(Kind.INTERNAL, f"not a partition of a documents job: {partition!r}")
+        configure_worker_logging()
         with short_traceback():
             for index, result in partition.results(worker_of(self._options)):
                 row = {"index": index, "upserts": result.upserted, "bytes": result.bytes}

@@ -28,6 +28,7 @@ from headrace.datasources.change_planner import ChangePlanner, origin_of
 from headrace.datasources.partitions import to_ipc
 from headrace.datasources.shutdown import exit_on_sigterm
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.logs import configure_worker_logging
 from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.model.failpoints import reach
 from headrace.model.trace import CommitContext, TaskTrace
@@ -225,6 +226,7 @@ class DocumentsReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Return where the query begins; Spark asks twice, again when the first batch has been planned."""
         if self._initial is None:
+            configure_worker_logging()
             exit_on_sigterm()
             following = self._settings.following
             prepared = prepare_slot(
@@ -283,6 +285,7 @@ class DocumentsReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Apply the changes of one partition; a repeated task writes the same documents or newer ones."""
         assert isinstance(partition, DocumentsPartition)
+        configure_worker_logging()
         work = self._work if partition.plan is None else {**self._work, PLAN_OPTION: partition.plan}
         with short_traceback():
             done = applier_of(work).apply(partition.task())
