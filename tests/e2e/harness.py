@@ -13,8 +13,8 @@ from headrace.demo.shop import INDEXES, create_shop, write_deployment
 from headrace.postgres.connection import connect, execute
 from support.driven_run import DrivenRun
 
-CONVERGED_WITHIN = 60.0
-"""Seconds."""
+CONVERGED_WITHIN = 120.0
+"""Seconds; on a machine that is busy with other tests too."""
 
 Touched = dict[str, set[str]]
 """Which documents of which index a change concerns."""

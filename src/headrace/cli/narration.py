@@ -1,7 +1,7 @@
 """Print the changes of the status board while `headrace run` runs.
 
 Failures and recoveries are lines everywhere. The progress of a backfill is a bar on a terminal, and a line
-every ten seconds elsewhere. On a terminal the last line shows the state of the stream.
+every ten seconds elsewhere, while there is any. On a terminal the last line shows the state of the stream.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Narration:
     _since: float = 0.0
     _printed_at: float = 0.0
     _next: dict[str, float] = field(default_factory=dict)
+    _progress: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def lines(self, view: View, now: float) -> Iterator[Line]:
         """Yield what is new on the board at `now` (monotonic seconds)."""
@@ -72,9 +73,13 @@ class Narration:
     def _progress_lines(self, view: View, now: float) -> Iterator[Line]:
         building = dict(_building(view))
         self._next = {name: at for name, at in self._next.items() if name in building}
+        self._progress = {name: done for name, done in self._progress.items() if name in building}
         for name, index in building.items():
-            if now >= self._next.setdefault(name, now + _PROGRESS_SECONDS):
-                self._next[name] = now + _PROGRESS_SECONDS
+            done = index.documents, index.ranges_done
+            if now >= self._next.setdefault(name, now + _PROGRESS_SECONDS) and done != self._progress.get(
+                name
+            ):
+                self._next[name], self._progress[name] = now + _PROGRESS_SECONDS, done
                 yield Line("progress", f"{name}: {progress_of(index)}")
 
 

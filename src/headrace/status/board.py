@@ -304,12 +304,6 @@ class StatusBoard:
             before, now = asdict(self._content.counts), asdict(counts)
             self._content.counts = Counts(**{name: max(before[name], now[name]) for name in now})
 
-    def add_counts(self, counts: Counts) -> None:
-        """Add to the totals."""
-        with self._lock:
-            before, more = asdict(self._content.counts), asdict(counts)
-            self._content.counts = Counts(**{name: before[name] + more[name] for name in more})
-
     def set_positions(self, positions: Positions) -> None:
         """Set the positions of slot, documents and server; called about once a second, for the lag."""
         with self._lock:

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from headrace.errors import HeadraceError, Kind
 from headrace.status import StatusBoard, StatusServer
-from headrace.status.board import Counts, Positions
+from headrace.status.board import Positions
 from support.console_states import (
     STATES,
     FakeExplains,
@@ -72,7 +73,8 @@ def served(state: str) -> Iterator[tuple[StatusBoard, StatusServer]]:
 def work(board: StatusBoard, state: str, ending: threading.Event) -> None:
     """Let changes come in, and be written where nothing keeps them from it."""
     flows = state not in {"cluster-away", "slot-lost"}
-    start, number = board.view().positions, 0
+    before, number = board.view(), 0
+    start = before.positions
     while not ending.wait(0.1):
         number += 1
         current = None if start.current is None else start.current + number * 140_000
@@ -80,7 +82,7 @@ def work(board: StatusBoard, state: str, ending: threading.Event) -> None:
         if flows and confirmed is not None:
             confirmed += number * 140_000
             board.staged(busy_stages(number))
-            board.add_counts(Counts(changes=62))
+            board.set_counts(replace(before.counts, changes=before.counts.changes + 62 * number))
         board.set_positions(Positions(confirmed, confirmed, current))
         keep_reporting(board, state)
 

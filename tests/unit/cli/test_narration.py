@@ -48,8 +48,11 @@ def test_what_is_filled_has_a_line_every_ten_seconds() -> None:
         ("progress", "users: 12,000 documents, 3 of 8 ranges, 1,240/s, about 12.0 s left")
     ]
     assert said(narration, board, 19) == []
-    board.index("users", building=None)
-    assert said(narration, board, 30) == []
+    assert said(narration, board, 20) == said(narration, board, 600) == [], "it does not get on"
+    board.index("users", documents=12001)
+    assert [kind for kind, _ in said(narration, board, 601)] == ["progress"]
+    board.index("users", building=None, documents=12002)
+    assert said(narration, board, 630) == []
     assert list(Narration(progress=False).lines(board.view(), 100)) == []
 
 

@@ -72,7 +72,7 @@ def test_the_rate_of_changes_ignores_what_earlier_runs_counted() -> None:
     run.board.set_counts(Counts(changes=1_000_000))
     run.on(5)
     assert run.history.rates().changes == 0
-    run.board.add_counts(Counts(changes=50))
+    run.board.set_counts(Counts(changes=1_000_050))
     run.on(5)
     changes = run.history.rates().changes
     assert changes is not None
