@@ -11,7 +11,13 @@ from headrace.capture.changes import ChangeEnds, ChangeRows
 from headrace.capture.columns import changes_batch
 from headrace.capture.offset import Offset
 from headrace.capture.recognition import Recognition
-from headrace.capture.relation_routing import DocumentRouting, GuardedRouting, RelationRouting, RootRouting
+from headrace.capture.relation_routing import (
+    DocumentRouting,
+    GuardedRouting,
+    OnInvisible,
+    RelationRouting,
+    RootRouting,
+)
 from headrace.capture.rows import Absence
 from headrace.capture.settings import StreamSettings
 from headrace.capture.transactions import COMMIT
@@ -24,14 +30,19 @@ from headrace.pgoutput import MessageBatch
 class ChangeFeed:
     """Puts the changes behind a position into a buffer.
 
+    Args:
+        on_invisible: see `RootRouting`.
+
     Attributes:
         recognition: tells whether the log is the one that was read before.
     """
 
-    def __init__(self, settings: StreamSettings, start: Offset, buffer: ChangeBuffer) -> None:
+    def __init__(
+        self, settings: StreamSettings, start: Offset, buffer: ChangeBuffer, on_invisible: OnInvisible
+    ) -> None:
         self._buffer = buffer
         self._projection = settings.projection
-        self._routing = _create_routing(settings)
+        self._routing = _create_routing(settings, on_invisible)
         self.recognition = Recognition(settings.read or start)
         self._translation = Translation(start, settings.tables, self._routing, self.recognition)
 
@@ -113,9 +124,9 @@ class ChangeFeed:
             self._buffer.put(changes_batch(rows, self._projection), int(rows.weight.sum()), ends)
 
 
-def _create_routing(settings: StreamSettings) -> RelationRouting:
+def _create_routing(settings: StreamSettings, on_invisible: OnInvisible) -> RelationRouting:
     if settings.documents is not None:
-        return DocumentRouting(settings.url, settings.documents)
+        return DocumentRouting(settings.url, settings.documents, on_invisible=on_invisible)
     if settings.expected:
-        return GuardedRouting(settings.url, settings.expected)
-    return RootRouting(settings.url, settings.tables)
+        return GuardedRouting(settings.url, settings.expected, on_invisible=on_invisible)
+    return RootRouting(settings.url, settings.tables, on_invisible=on_invisible)

@@ -34,6 +34,7 @@ from headrace.model.failpoints import reach
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
+from headrace.postgres.session import check_same_server
 
 _LOG = logging.getLogger(__name__)
 
@@ -60,13 +61,14 @@ class LogReader:
     """Reads one slot behind `start` into a buffer, in a thread; created by `ChangeStream`.
 
     Other threads set `confirmed`, the position up to which the server may drop the log. `server_mark` is that
-    of the server that the log comes from, empty before the first connection.
+    of the server that the log comes from, empty before the first connection. `is_waiting` is true while a
+    transaction that describes a table is awaited, because it is not visible yet.
     """
 
     def __init__(self, settings: StreamSettings, start: Offset, buffer: ChangeBuffer) -> None:
         self._settings = settings
         self._buffer = buffer
-        self._feed = ChangeFeed(settings, start, buffer)
+        self._feed = ChangeFeed(settings, start, buffer, self._keep_waiting)
         self._streamed = StreamedTransactions(Room(settings.spool_bytes, settings.spool_folder))
         self._accepts_streaming = settings.unfinished and settings.holder is None
         self._frames = _PendingFrames()
@@ -74,6 +76,8 @@ class LogReader:
         self.released = False
         self.heard: float | None = None
         self.server_mark = ""
+        self.is_waiting = False
+        self._streaming: ReplicationConnection | None = None
         self._received: Lsn = start.lsn
         self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
@@ -130,6 +134,8 @@ class LogReader:
             received = self._received
             try:
                 self._read_one_connection()
+            except _ClosedError:
+                return
             except _UnreadConnectionError as error:
                 _LOG.warning("%s; connecting again when they are taken", error)
                 self._await_room()
@@ -231,8 +237,12 @@ class LogReader:
             raise with_reader(connection, settings.slot, error) from error
         self._signal(None)
         self._frames, self._arrived = _PendingFrames(), time.monotonic()
-        while not self._closing.is_set():
-            self._read_some(connection)
+        self._streaming = connection
+        try:
+            while not self._closing.is_set():
+                self._read_some(connection)
+        finally:
+            self._streaming = None
         self._report(connection, force=True)
 
     def _read_some(self, connection: ReplicationConnection) -> None:
@@ -332,12 +342,32 @@ class LogReader:
         for part in self._streamed.take(batch):
             if self._closing.is_set():
                 return False
-            self._feed.decode(part.messages, streamed=part.streamed)
+            self._decode(part.messages, streamed=part.streamed)
             self._feed.adopt(part.described)
             if part.streamed:
                 self._report(connection)
                 self._pause_while_full(connection)
         return True
+
+    def _decode(self, batch: MessageBatch, *, streamed: bool = False) -> None:
+        try:
+            self._feed.decode(batch, streamed=streamed)
+        finally:
+            self.is_waiting = False
+
+    def _keep_waiting(self, server_mark: str) -> None:
+        """Keep the connection while a transaction is awaited that may stay invisible for hours.
+
+        Raises:
+            HeadraceError: CONNECTION: another server is asked than sends the log, or the reader is closed.
+        """
+        self.is_waiting = True
+        if self._closing.is_set():
+            raise _ClosedError(Kind.CONNECTION, "the reader was closed")
+        self._check_renewal()
+        check_same_server(server_mark, self.server_mark, self._settings.url)
+        if self._streaming is not None:
+            self._report(self._streaming, force=True)
 
     def _report(self, connection: ReplicationConnection, *, force: bool = False) -> None:
         """Report the confirmed position to the server: at once when it grew, else every second.
@@ -411,7 +441,7 @@ class LogReader:
                 if item is not None:
                     self.heard = time.monotonic()
                 if isinstance(item, MessageBatch):
-                    self._feed.decode(item)
+                    self._decode(item)
                 elif item is not None:
                     self._feed.restart()
                     self._feed.reach(item)
@@ -442,6 +472,10 @@ class LogReader:
 
 class _UnreadConnectionError(HeadraceError):
     """The connection was closed because no changes are taken from the buffer."""
+
+
+class _ClosedError(HeadraceError):
+    """The reader was closed while a transaction was awaited."""
 
 
 class _PendingFrames:

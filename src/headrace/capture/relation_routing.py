@@ -8,7 +8,7 @@ with those of the documents' plan, or with those that a query was started with.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -24,7 +24,13 @@ from headrace.pgoutput import Relation, RelationColumn
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
-_PATIENCE_SECONDS = 5.0
+_LOOK_SECONDS = 0.5
+
+OnInvisible = Callable[[str], None]
+"""Called while a transaction is awaited, with the `server_mark` of the session that does not see it yet.
+
+It ends the wait by an error.
+"""
 
 
 class RelationRouting:
@@ -71,12 +77,19 @@ class RootRouting(RelationRouting):
         planned: the tables of documents by their oids, in place of `wanted`. A partition is reported under
             the topmost of them, where the plan begins. Rows of a detached partition still count, because
             they only lead to rows that are read again.
+        on_invisible: called about twice a second while a transaction that describes a table is not visible.
     """
 
     def __init__(
-        self, url: str, wanted: Iterable[TableName] = (), planned: Mapping[int, TableName] | None = None
+        self,
+        url: str,
+        wanted: Iterable[TableName] = (),
+        planned: Mapping[int, TableName] | None = None,
+        *,
+        on_invisible: OnInvisible = lambda _: None,
     ) -> None:
         self._url = url
+        self._on_invisible = on_invisible
         self._wanted = frozenset(wanted)
         self._planned = planned or {}
         self._topmost = planned is not None
@@ -88,13 +101,11 @@ class RootRouting(RelationRouting):
         """Return the relation under its root's name, which is read from the catalog.
 
         A description comes again only when its table was altered or attached. That may have happened in the
-        same transaction, so this waits until the transaction is visible.
+        same transaction, so this waits until the transaction is visible, however long its commit waits for a
+        synchronous standby.
         """
-        if not await_visible(self.session(), np.array([xid]), timeout=_PATIENCE_SECONDS):
-            raise HeadraceError(
-                Kind.CONNECTION,
-                f"the transaction {xid} is in the log and not visible, as of a standby that lags",
-            )
+        while not await_visible(self.session(), np.array([xid]), timeout=_LOOK_SECONDS):
+            self._on_invisible(self.session().server_mark)
         root = self._roots.root_of(relation.oid, relation.table)
         if not self._topmost:  # documents are rebuilt when their tables are renamed
             self._check_name(self._own.get(relation.oid), relation.table, root)
@@ -146,8 +157,9 @@ class DocumentRouting(RootRouting):
     come.
     """
 
-    def __init__(self, url: str, needs: Needs) -> None:
-        super().__init__(url, planned={need.oid: table for table, need in needs.items()})
+    def __init__(self, url: str, needs: Needs, *, on_invisible: OnInvisible = lambda _: None) -> None:
+        planned = {need.oid: table for table, need in needs.items()}
+        super().__init__(url, planned=planned, on_invisible=on_invisible)
         self._needs = {table: need.columns for table, need in needs.items()}
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
@@ -261,8 +273,14 @@ class PlannedTable:
 class GuardedRouting(RootRouting):
     """Reports root names for a query with typed columns; refuses rows of a table that was altered."""
 
-    def __init__(self, url: str, expected: Mapping[TableName, PlannedTable]) -> None:
-        super().__init__(url, expected)
+    def __init__(
+        self,
+        url: str,
+        expected: Mapping[TableName, PlannedTable],
+        *,
+        on_invisible: OnInvisible = lambda _: None,
+    ) -> None:
+        super().__init__(url, expected, on_invisible=on_invisible)
         self._expected = expected
         self._absences: tuple[Absence, ...] = ()
 

@@ -88,6 +88,7 @@ class ChangeStream:
         deadline = time.monotonic() + timeout
         end = self._buffer.wait_for_cut(start, limit, timeout)
         if end is None:
+            self._report_visibility(is_visible=not self._reader.is_waiting)
             return self._idle_offset(start)
         is_visible = self._is_visible(self._buffer.xids(start, end), deadline)
         self._report_visibility(is_visible=is_visible)

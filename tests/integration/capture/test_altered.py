@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import itertools
+import threading
+import time
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from headrace.capture import ChangeStream, LogOrigin, Offset
+from headrace.capture.signals import SignalFiles
 from headrace.catalog import read_catalog
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
@@ -260,6 +266,60 @@ def test_a_leaf_that_no_snapshot_shows_yet(source: Source, start: Offset) -> Non
     finally:
         source.sql("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
     assert names(source, stream, start, 1)[0] == ["c event"]
+
+
+@contextlib.contextmanager
+def describing_invisibly(source: Source, stream: ChangeStream) -> Iterator[None]:
+    """Alter a table and write to it, in a commit that waits for a standby until the context is left."""
+    waits = threading.Event()
+
+    def write() -> None:
+        for number in itertools.count():  # commits wait only once the checkpointer knows of the standby too
+            source.transaction(
+                f"ALTER TABLE line ADD COLUMN note_{number} text", f"INSERT INTO line VALUES ({number}, 1, 1)"
+            )
+            if waits.is_set():
+                return
+
+    source.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
+    thread = threading.Thread(target=write)
+    try:
+        thread.start()
+        eventually(lambda: stream._reader.is_waiting)
+        yield
+    finally:
+        waits.set()
+        source.sql("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+        thread.join()
+
+
+def test_a_description_that_no_snapshot_shows_yet_is_awaited_on_the_same_connection(
+    source: Source, start: Offset, tmp_path: Path
+) -> None:
+    """For as long as the commit waits; the connection was closed every five seconds."""
+    signals = SignalFiles(tmp_path)
+    signals.set_confirm_limit(start.lsn)
+    stream = source.stream(start, signals=signals)
+    reader = eventually(source.walsender)
+    with describing_invisibly(source, stream):
+        end = time.monotonic() + 12
+        while time.monotonic() < end:
+            stream.next_offset(start, EVERYTHING, 0.25)
+            assert source.walsender() == reader
+            assert signals.reader_error() is None
+        before = stream._buffer.cut(start, EVERYTHING)
+        eventually(lambda: stream.next_offset(before or start, EVERYTHING, 0.1) and signals.is_invisible())
+    take(stream, start, source.number("SELECT count(*) FROM line"))
+    assert source.walsender() == reader
+    assert not signals.is_invisible()
+
+
+def test_a_stream_is_closed_at_once_while_it_awaits_a_description(source: Source, start: Offset) -> None:
+    stream = source.stream(start)
+    with describing_invisibly(source, stream):
+        began = time.monotonic()
+        stream.close()
+        assert time.monotonic() - began < 5
 
 
 def without_publication(source: Source) -> None:
