@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -283,6 +284,7 @@ def test_idleness_of_twenty_times_the_window_raises_no_alarm(
                 return not running.board.ready
 
             def wrote_elsewhere() -> bool:
+                time.sleep(0.2)
                 execute(elsewhere, "CREATE TABLE IF NOT EXISTS elsewhere (text text)")
                 execute(elsewhere, "INSERT INTO elsewhere SELECT md5(n::text) FROM generate_series(1, 50) n")
                 return is_alarmed()

@@ -142,6 +142,11 @@ class TcpProxy:
             self._drop(writer)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # `_close` cancels it, of which Python 3.11's own callback would print a trace.
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._forward(reader, writer)
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
         task = asyncio.current_task()
         assert task is not None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 import threading
 import time
 
@@ -80,3 +81,17 @@ def test_a_slow_connection_delays_and_throttles(postgres: EmbeddedPostgres) -> N
         began = time.monotonic()
         execute(connection, "SELECT repeat('x', 300000)")
         assert time.monotonic() - began >= 0.3
+
+
+def test_a_proxy_ends_without_a_trace_while_connections_are_open_or_still_wait(
+    postgres: EmbeddedPostgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    with TcpProxy.before(postgres.url) as proxy:
+        open_ = connect(proxy.url(postgres.url))
+        proxy.freeze()
+        waiting = socket.create_connection(("127.0.0.1", proxy.port))
+        while proxy.accepted < 2:
+            time.sleep(0.01)
+    open_.close()
+    waiting.close()
+    assert caplog.records == []
