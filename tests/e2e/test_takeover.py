@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -97,6 +98,40 @@ def test_it_takes_over_when_the_first_is_stopped_and_is_stopped_while_it_waits(d
             first.terminate()
             first.shop.run("UPDATE users SET name = 'after' WHERE id = 1")
             second.wait_until(second.is_ready, "did not take over", _READY_WITHIN)
+            assert until(lambda: first.differences() == [], 60), first.differences()
+            second.terminate()
+        finally:
+            second.close()
+
+
+def test_a_suspended_driver_whose_java_goes_on_confirms_nothing_and_is_taken_over_from(
+    deploy: Deploy,
+) -> None:
+    """Its tasks write what they read until the slot is taken from it (decision 0086)."""
+    with deploy() as first:
+        first.start()
+        first.wait_ready()
+        first.converges()
+        second = _second_run(first)
+        try:
+            second.start()
+            _wait_standing_by(second)
+            first.suspend_first()
+            shop = first.shop
+            began = shop.id("SELECT (pg_current_wal_lsn() - '0/0')::bigint")
+            change = shop.change("UPDATE users SET name = 'meanwhile' WHERE id = 1")
+            assert change
+            assert until(lambda: not first.differences(), 12), "its Java has written nothing"
+            assert first.confirmed() <= began, "what only its Java has written is confirmed"
+            assert second.status()["phase"] == "standby"
+            with _writing(shop):
+                second.wait_until(second.is_ready, "did not take over", _READY_WITHIN)
+                time.sleep(15)
+            assert until(lambda: first.differences() == [], 60), first.differences()
+            first.resume()
+            assert first.wait_end(60) != 0, "the one that came back has to end itself"
+            first.close()
+            shop.run("UPDATE users SET name = 'at the end' WHERE id = 2")
             assert until(lambda: first.differences() == [], 60), first.differences()
             second.terminate()
         finally:

@@ -143,6 +143,11 @@ class DrivenRun:
         assert self._process is not None
         self._process.kill()
 
+    def suspend_first(self) -> None:
+        """SIGSTOP the process that was started, and none of those that it started; `resume` ends it."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
     def run_command(self, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Run another command on the deployment, to its end."""
         return subprocess.run(

@@ -168,7 +168,8 @@ class LogReader:
         settings = self._settings
         try:
             with self._connected() as connection:
-                claim_slot(connection, settings.slot)
+                signals = settings.signals
+                claim_slot(connection, settings.slot, None if signals is None else signals.lock_session())
                 positions = self._check_continuity(connection)
                 self.heard, self._reported = time.monotonic(), (positions.confirmed or 0, 0.0)
                 while (end := self._backlog_end(positions)) is not None:

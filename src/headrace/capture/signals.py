@@ -1,9 +1,9 @@
 """Exchange a stream's state between processes of one machine, in small files that are replaced atomically.
 
 The reader of the log runs in a process of Spark's that only sees changes and batches. The driver writes how
-far the reader may confirm, which position a client waits for, a new plan for later batches, and whether the
-stream is paused. The reader
-writes which error keeps it from reading, that Spark still asks it for batches, and from where a plan holds.
+far the reader may confirm, which position a client waits for, a new plan for later batches, whether the
+stream is paused, and which session holds its lock. The reader writes which error keeps it from reading, that
+Spark still asks it for batches, and from where a plan holds.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 
 from headrace.errors import HeadraceError
 from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.postgres.locks import LockSession
 
 _NANOSECONDS = 1_000_000_000
 
@@ -99,6 +100,20 @@ class SignalFiles:
     def is_paused(self) -> bool:
         """Whether the reader must plan no batch."""
         return (self.folder / "paused").exists()
+
+    def set_lock_session(self, session: LockSession) -> None:
+        """Name the session of the driver that holds the deployment's lock; a failed write is ignored."""
+        with contextlib.suppress(OSError):
+            self._write("lock_session", f"{session.pid} {session.began}")
+
+    def lock_session(self) -> LockSession | None:
+        """Return the session without which the slot must not be claimed; None where none was named."""
+        with contextlib.suppress(OSError, ValueError):
+            text = self._read("lock_session")
+            if text is not None:
+                pid, began = text.split()
+                return LockSession(int(pid), began)
+        return None
 
     # What the reader tells the driver.
 

@@ -21,7 +21,7 @@ from headrace.pipeline.wal_budget import SlotReleased, WalBudget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
-from headrace.postgres.locks import SlotLock
+from headrace.postgres.locks import LockSession, SlotLock
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, PositionRequest, Quarantine
@@ -97,8 +97,10 @@ class HealthMonitor:
         self._applied: Lsn | None = None
         self._state: PipelineState | None = None
         self._held_since: float | None = None
+        self._named_session: LockSession | None = None
 
     def __enter__(self) -> Self:
+        self._name_lock()
         self._stall.open()
         return self
 
@@ -197,6 +199,7 @@ class HealthMonitor:
         """Read the positions of slot and log, also while the cluster is away; keep the last on failure."""
         try:
             self._lock.hold()
+            self._name_lock()
             if self._connection is None:
                 self._connection = connect(self._endpoints.database, application_name="headrace watch")
             self._slot = read_slot(self._connection, self._project.slot)
@@ -211,6 +214,12 @@ class HealthMonitor:
         except HeadraceError:
             self._drop_connection()
             raise
+
+    def _name_lock(self) -> None:
+        """Tell the source which session has the lock: without it, it must not claim the slot again."""
+        if self._lock.session is not None and self._lock.session != self._named_session:
+            self._signals.set_lock_session(self._lock.session)
+            self._named_session = self._lock.session
 
     def _without_slot(self, connection: Connection) -> HeadraceError:
         """Return why the slot is missing: the server may be another one now."""

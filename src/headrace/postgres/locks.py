@@ -12,6 +12,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -30,6 +31,10 @@ _READER = f"""
     FROM pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
     WHERE s.active_pid IS NOT NULL AND s.slot_name =
 """  # noqa: S608 - a fixed text
+_OWN_SESSION = """
+    SELECT pid, backend_start::text, extract(epoch FROM backend_start)::text
+    FROM pg_stat_activity WHERE pid = pg_backend_pid()
+"""
 _END_MILLISECONDS = 2000
 _END_SESSION = """
     SELECT pg_terminate_backend(pid, $3) FROM pg_stat_activity WHERE pid = $1 AND backend_start::text = $2
@@ -39,12 +44,28 @@ _Backend = tuple[int, str]
 """A server process: its pid and when it began, because pids are reused."""
 
 
+@dataclass(frozen=True, slots=True)
+class LockSession:
+    """The session that holds the lock of a deployment.
+
+    Attributes:
+        pid: its server process.
+        began: when that began (seconds since 1970, as the server prints them).
+    """
+
+    pid: int
+    began: str
+
+
 class SlotLock:
     """The lock of one deployment on its slot; a context manager. Not for two threads at once.
 
     Args:
         url: the database of the slot. Advisory locks belong to a database, and so does a logical slot.
         slot: its name.
+
+    Attributes:
+        session: the session that holds the lock, or held it last.
 
     Raises:
         HeadraceError: from entering and `hold`: SLOT_IN_USE, which names the session that holds the lock;
@@ -56,6 +77,7 @@ class SlotLock:
         self._slot = slot
         self._connection: Connection | None = None
         self._own_backends: set[_Backend] = set()
+        self.session: LockSession | None = None
 
     def __enter__(self) -> Self:
         self.hold()
@@ -115,10 +137,9 @@ class SlotLock:
             holder = _try_lock(connection, self._slot)
         if holder is not None:
             return holder.error(self._slot)
-        [backend] = query(
-            connection, "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
-        )
-        self._own_backends.add((backend[0], backend[1]))
+        [(pid, since, began)] = query(connection, _OWN_SESSION)
+        self._own_backends.add((pid, since))
+        self.session = LockSession(pid, began)
         return None
 
     def _close(self) -> None:
@@ -180,12 +201,18 @@ def end_holders(connection: Connection, slot: str) -> None:
                 raise holder.error(slot)
 
 
-def claim_slot(connection: ReplicationConnection, slot: str) -> None:
+def claim_slot(connection: ReplicationConnection, slot: str, deployment: LockSession | None = None) -> None:
     """Keep every other reader away from `slot` while `connection` lives.
+
+    Args:
+        deployment: the session that must hold the lock of the deployment; None: no matter who does. It is
+            looked at before, to keep out of another reader's way, and after: then either it is there, or who
+            has ended it finds this claim too.
 
     Raises:
         HeadraceError: SLOT_IN_USE, CONNECTION, DATABASE.
     """
+    _check_deployment(connection, slot, deployment)
     first, second = _lock_keys(_READERS, slot)
     [(taken,)] = connection.execute(f"SELECT pg_try_advisory_lock({first}, {second})", slot=slot)
     if taken != "t":
@@ -195,6 +222,21 @@ def claim_slot(connection: ReplicationConnection, slot: str) -> None:
             f"another reader of Headrace has the slot {slot!r} "
             f"({holders[0][2] if holders else 'which has just ended'})",
             "Stop it first, or give this one a slot of its own.",
+        )
+    _check_deployment(connection, slot, deployment)
+
+
+def _check_deployment(connection: ReplicationConnection, slot: str, deployment: LockSession | None) -> None:
+    """Raise SLOT_IN_USE where another session, or none, holds the lock of the deployment."""
+    if deployment is None:
+        return
+    holders = connection.execute(_holder_sql(*_lock_keys(_DEPLOYMENTS, slot)), slot=slot)
+    if not any((row[0], row[3]) == (str(deployment.pid), deployment.began) for row in holders):
+        who = f"is held by {holders[0][2]}" if holders else "is lost"
+        raise HeadraceError(
+            Kind.SLOT_IN_USE,
+            f"this run's lock on the slot {slot!r} {who}",
+            "None: it is taken again, or the run ends.",
         )
 
 
@@ -222,7 +264,7 @@ def advance_claimed(connection: ReplicationConnection, slot: str, lsn: str) -> N
 
 
 class _Holder:
-    def __init__(self, pid: int | None, since: str, text: str) -> None:
+    def __init__(self, pid: int | None, since: str, text: str, _began: str = "") -> None:
         self.backend: _Backend = (pid or 0, since)
         self._text = text
 
@@ -247,11 +289,11 @@ def _try_lock(connection: Connection, slot: str) -> _Holder | None:
 def _holder_sql(first: int, second: int) -> str:
     """Return the query for the holder of the advisory lock of two keys.
 
-    Its row: the pid, when the session began, a text for people.
+    Its row: the pid, when the session began, a text for people, and when it began as in `LockSession`.
     """
     return f"""
         SELECT l.pid, coalesce(a.backend_start::text, ''),
-               {session_text("l.pid")}
+               {session_text("l.pid")}, coalesce(extract(epoch FROM a.backend_start)::text, '')
         FROM pg_locks l LEFT JOIN pg_stat_activity a USING (pid)
         WHERE l.locktype = 'advisory' AND l.granted AND l.objsubid = 2
           AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())

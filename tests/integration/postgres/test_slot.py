@@ -337,3 +337,20 @@ def test_a_second_reader_of_headrace_is_told_who_the_first_is(url: str) -> None:
         with pytest.raises(HeadraceError, match=expected) as caught:
             claim_slot(second, "s")
         assert caught.value.kind is Kind.SLOT_IN_USE
+
+
+def test_a_slot_is_claimed_only_while_the_drivers_own_session_has_the_lock(url: str) -> None:
+    with SlotLock(url, "s") as lock, replication_connection(url) as reader:
+        own = lock.session
+        assert own is not None
+        claim_slot(reader, "s", own)
+        with replication_connection(url) as late, connect(url) as other:
+            execute(other, "SELECT pg_terminate_backend($1, 5000)", (own.pid,))
+            for expected in ("is lost", "is held by pid"):
+                with pytest.raises(HeadraceError, match=expected) as caught:
+                    claim_slot(late, "s", own)
+                assert caught.value.kind is Kind.SLOT_IN_USE
+                lock.hold()
+            assert lock.session not in {None, own}
+            reader.close()
+            claim_slot(late, "s", lock.session)
