@@ -408,7 +408,7 @@ class PipelineRun:
         if self._stopping.wait(min(2.0**self._failures, 30.0)):
             return PhaseOutcome.STOP
         if failure.kind is Kind.WORKER_LOST and self._failures > 1 and self._options.session is None:
-            # Where all are gone, Spark notices it for one after the other, each time by a failure.
+            # Where all are gone, Spark notices it for one after the other (decision 0092).
             with self._board.report.working("starting Spark again …"):
                 self._spark.renew()
         self._generation_log.adopt(self._check_still_continuous())
