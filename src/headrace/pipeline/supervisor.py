@@ -238,7 +238,7 @@ class Supervisor:
                 without a served generation from being backfilled.
         """
         query = running.query
-        began, begun, live = time.monotonic(), False, False
+        began, has_batch, begun, live = time.monotonic(), False, False, False
         with self._monitor_health(self.drift, query.signals) as watch:
             while not self._stopping.is_set():
                 if (failure := running.failure()) is not None:
@@ -248,7 +248,8 @@ class Supervisor:
                 query.signals.set_paused(paused=self._board.control.paused is not None)
                 self._publish(running.backfills)
                 self._board.staged(query.stages)
-                begun = begun or query.begun() or time.monotonic() - began > _QUIET_SECONDS
+                has_batch = has_batch or self._has_batch(query)
+                begun = begun or has_batch or time.monotonic() - began > _QUIET_SECONDS
                 if begun:
                     running.job_gate.begin()
                 if begun and not live:
@@ -264,6 +265,13 @@ class Supervisor:
                     live = live and not self._generation_log.building
                 self._stopping.wait(_LOOK_SECONDS)
         return QueryEnd()
+
+    def _has_batch(self, query: DocumentsQuery) -> bool:
+        """Return whether the first batch is done, and tell the stall detector."""
+        if query.begun():
+            self._board.stall.note_first_batch()
+            return True
+        return False
 
     def _report_live(self) -> bool:
         """Report whether the backfill is over; once readers see what is followed, a gap is closed."""

@@ -12,6 +12,8 @@ from headrace.model.stage import Stage
 STALLED_SECONDS = 40.0
 """A stream without progress for so long has stalled; it shows within 60 s of its cause, as an idle slot
 moves every ten."""
+_FIRST_SECONDS = 60.0
+"""The first batch may take so much longer: Python processes start for it, on a busy machine slowly."""
 _FRESH_SECONDS = 20.0
 """A look at the server that is older says nothing about now."""
 
@@ -102,10 +104,15 @@ class StallDetector:
         The function returns None before the first batch. Where `beat` is None there is no source to watch.
         """
         self._beat = beat
+        self._has_batch = False
         self._began = self._worked = self._moved = self._clock()
         self._reached: dict[str, int] = {}
         self._look: _Look | None = None
         self.diagnosis: Diagnosis | None = None
+
+    def note_first_batch(self) -> None:
+        """Note that the first batch has ended; until then nothing counts as a stall for a while."""
+        self._has_batch = True
 
     def note_work(self) -> None:
         """Note that the database is at work for the stream right now."""
@@ -144,7 +151,7 @@ class StallDetector:
         if since is None:
             return 0.0
         now, look = self._clock(), self._look
-        signs = max(self._worked, heard, self._began)
+        signs = max(self._worked, heard, self._began + (0.0 if self._has_batch else _FIRST_SECONDS))
         inside_batch = min(since, now - signs)
         if look is None or now - look.at > _FRESH_SECONDS:
             return max(0.0, inside_batch)

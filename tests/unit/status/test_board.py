@@ -228,6 +228,7 @@ def test_a_stream_without_a_sign_of_life_is_not_ready_and_any_sign_is_one() -> N
     one.apply_event(Event.FOLLOWING)
     beaten = clock.now
     one.stall.watch(lambda: clock.now - beaten)
+    one.stall.note_first_batch()
     clock.now += 39
     assert ready(one)
     clock.now += 2

@@ -18,6 +18,7 @@ class Stream:
         self.asked: float | None = None
         self.detector = StallDetector(lambda: self.now, 40.0)
         self.detector.watch(lambda: 0.0 if self.asked is None else self.now - self.asked)
+        self.detector.note_first_batch()
 
     def stalls(self) -> bool:
         return self.detector.view(heard=0.0) is not None
@@ -33,6 +34,18 @@ class Stream:
 @pytest.fixture
 def stream() -> Stream:
     return Stream()
+
+
+def test_the_first_batch_may_take_a_minute_more_because_processes_start_for_it(stream: Stream) -> None:
+    stream.detector.watch(lambda: stream.now - 1_000.0)
+    stream.now += 99
+    assert not stream.stalls()
+    stream.now += 2
+    assert stream.stalls()
+    stream.detector.watch(lambda: stream.now - 1_101.0)
+    stream.detector.note_first_batch()
+    stream.now += 41
+    assert stream.stalls()
 
 
 def test_a_server_without_news_is_no_stall(stream: Stream) -> None:
@@ -112,6 +125,7 @@ def test_a_stall_is_shown_with_its_diagnosis_and_goes_away_with_it() -> None:
     board = StatusBoard(clock=lambda: now[0])
     numbers = registry(board)
     board.stall.watch(lambda: now[0])
+    board.stall.note_first_batch()
     name, labels = "headrace_stalled", {"stage": "assemble", "cause": "lock"}
     assert numbers.get_sample_value(name, {"stage": "assemble", "cause": "none"}) == 0
     now[0] = 46.0

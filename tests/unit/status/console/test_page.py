@@ -94,6 +94,7 @@ def test_the_headline_is_the_state_its_reason_and_what_to_do(
 def test_a_stall_is_a_state_with_its_own_advice() -> None:
     board = board_in("live")
     board.stall.watch(lambda: 100.0)
+    board.stall.note_first_batch()
     board.stall.limit = -1.0
     headline = page(board).headline
     assert headline.word == "stalled"
