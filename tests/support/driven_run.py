@@ -18,7 +18,7 @@ import urllib3
 import headrace
 from headrace.embedded.processes import free_port, living, tail, until
 
-READY_WITHIN = 120.0
+READY_WITHIN = 240.0
 ENDED_WITHIN = 30.0
 """Seconds; the last one is the contract's."""
 
