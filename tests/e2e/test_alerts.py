@@ -127,5 +127,63 @@ def test_other_faults_raise_theirs(deploy: Deploy, opensearch: EmbeddedOpenSearc
             pause(2)
 
 
+def test_faults_that_last_raise_theirs(deploy: Deploy, opensearch: EmbeddedOpenSearch) -> None:
+    """A run that cannot start, a sink that is away, a backfill that stands, a lag, a gap."""
+    with (
+        deploy(users=30) as pipeline,
+        TcpProxy.before(opensearch.url) as cluster,
+        TcpProxy.before(opensearch.url) as other,
+    ):
+        text = pipeline.config.read_text().replace(opensearch.url, cluster.url(opensearch.url))
+        text += (
+            f'\n[sinks.other]\ntype = "opensearch"\nurl = "{other.url(opensearch.url)}"\n'
+            f'prefix = "{pipeline.prefix}other_"\nnumber_of_replicas = 0\n'
+        )
+        pipeline.config.write_text(text.replace("[source]", '[source]\non_gap = "reseed"'))
+        cluster.freeze()
+        pipeline.start()
+        pipeline.wait_until(lambda: bool(pipeline.status()), "did not answer", 30)
+        with alerts(pipeline, "not_ready", "HeadraceNotReady"):
+            pass
+        pipeline.close()  # it has ended, or is about to
+        cluster.resume()
+        pipeline.start()
+        pipeline.wait_ready()
+        pipeline.wait_until(lambda: _phase_of_other(pipeline) == "live", "had not both sinks live", 120)
+        with alerts(pipeline, "sink_away", "HeadraceSinkAway"):
+            other.freeze()
+            pipeline.shop.run("UPDATE users SET name = name || '!' WHERE id = 1")
+            pipeline.wait_until(lambda: _phase_of_other(pipeline) == "away", "no sink was away", 60)
+        other.resume()
+        pipeline.wait_until(lambda: _phase_of_other(pipeline) == "live", "had not both sinks live", 120)
+        with locked(pipeline, "public.profiles"):
+            assert pipeline.run_command("reindex", "users").returncode == 0
+            pipeline.wait_until(lambda: _is_built(pipeline, "users"), "builds nothing", 60)
+            with alerts(pipeline, "backfill", "HeadraceBackfillStalled"):
+                pass
+        pipeline.wait_until(lambda: not _is_built(pipeline, "users"), "was not built", 120)
+        assert pipeline.run_command("pause").returncode == 0
+        pipeline.shop.run("UPDATE users SET name = name || '?' WHERE id = 1")
+        pipeline.wait_until(lambda: pipeline.status()["lag"]["seconds"] > 300, "has no lag", 400)
+        with alerts(pipeline, "behind", "HeadraceBehind"):
+            pass
+        pipeline.terminate()
+        pipeline.shop.drop_slots()
+        with alerts(pipeline, "gap", "HeadraceGap"):
+            pipeline.start()
+            pipeline.wait_ready()
+        pipeline.converges()
+        pipeline.terminate()
+
+
+def _phase_of_other(pipeline: Headrace) -> str:
+    return str(pipeline.status().get("sinks", {}).get("other", {}).get("phase"))
+
+
+def _is_built(pipeline: Headrace, name: str) -> bool:
+    [index] = [index for index in pipeline.status()["indexes"] if index["name"] == name]
+    return index["building"] is not None and index["ranges_total"] > 0
+
+
 def _quarantined(pipeline: Headrace) -> int:
     return sum(index["quarantined"] for index in pipeline.status().get("indexes", []))

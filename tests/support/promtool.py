@@ -27,9 +27,10 @@ def rules() -> list[dict[str, Any]]:
     return found
 
 
-def used_metrics() -> set[str]:
-    """Return the metrics that the rules name."""
-    return {name for rule in rules() for name in re.findall(r"\b(up|headrace_\w+)\b", rule["expr"])}
+def used_metrics(*alerts: str) -> set[str]:
+    """Return the metrics that the rules of these alerts name; of all rules where none is given."""
+    chosen = [rule for rule in rules() if not alerts or rule["alert"] in alerts]
+    return {name for rule in chosen for name in re.findall(r"\b(up|headrace_\w+)\b", rule["expr"])}
 
 
 def fired(recording: Recording, folder: Path) -> set[str]:

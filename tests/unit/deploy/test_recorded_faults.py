@@ -22,17 +22,14 @@ EXPECTED: dict[str, set[str]] = {
     "degraded": {"HeadraceDegraded"},
     "refused": {"HeadraceDocumentsRejected", "HeadraceQuarantine"},
     "restarts": {"HeadraceRestarts", "HeadraceDown"},
+    "not_ready": {"HeadraceNotReady"},
+    "sink_away": {"HeadraceSinkAway"},
+    "backfill": {"HeadraceBackfillStalled"},
+    "behind": {"HeadraceBehind"},
+    "gap": {"HeadraceGap"},
 }
-NOT_RECORDED = {
-    "HeadraceBackfillStalled",
-    "HeadraceBehind",
-    "HeadraceGap",
-    "HeadraceNotReady",
-    "HeadraceSinkAway",
-    "HeadraceSinkDeferred",
-    "HeadraceSlotKeepsLog",
-}
-"""Their faults take hours or gigabytes: `deploy/prometheus/rules_test.yml` makes up their metrics."""
+NOT_RECORDED = {"HeadraceSinkDeferred", "HeadraceSlotKeepsLog"}
+"""Half a million documents, gigabytes of log: `deploy/prometheus/rules_test.yml` makes up their metrics."""
 
 
 def test_every_alert_has_a_recorded_fault_or_is_known_to_have_none() -> None:
@@ -51,7 +48,8 @@ def test_a_recording_has_the_metrics_of_the_rules(fault: str) -> None:
     """A metric that was renamed since leaves its alert without anything to fire on."""
     recorded = {series.partition("{")[0] for series in Recording.load(RECORDINGS / f"{fault}.json").series}
     of_secondary = {"headrace_sink_away", "headrace_sink_deferred_documents"}
-    assert recorded == used_metrics() - of_secondary
+    needed = used_metrics(*EXPECTED[fault]) if EXPECTED[fault] else used_metrics() - of_secondary
+    assert needed <= recorded <= used_metrics()
 
 
 def test_a_recorder_writes_what_promtool_reads() -> None:
