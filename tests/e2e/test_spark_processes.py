@@ -45,7 +45,7 @@ def pythons(pipeline: Headrace) -> list[psutil.Process]:
 def kill_pythons(pipeline: Headrace) -> None:
     """Kill -9 all of them at once, as a machine without memory may."""
     killed = pythons(pipeline)
-    assert len(killed) >= 2, "no worker runs"
+    assert killed, "no worker runs"
     for process in killed:
         with suppress(psutil.NoSuchProcess):
             os.kill(process.pid, signal.SIGKILL)
@@ -75,10 +75,10 @@ def test_killed_python_processes_are_replaced(pipeline: Headrace) -> None:
 
 def test_killed_python_processes_do_not_end_a_backfill(pipeline: Headrace) -> None:
     pipeline.start()
-    pipeline.wait_until(lambda: len(pythons(pipeline)) > 2, "started no worker", 120)
     for _ in range(3):
+        pipeline.wait_until(lambda: len(pythons(pipeline)) > 2, "started no worker", 120)
         kill_pythons(pipeline)
-        time.sleep(4)
+        time.sleep(2)
     pipeline.wait_ready()
     pipeline.converges()
     pipeline.terminate()
