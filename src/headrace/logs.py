@@ -56,7 +56,7 @@ def configure_logging(level: LogLevel, form: LogFormat) -> None:
     for noisy in ("urllib3", "pyspark"):
         logging.getLogger(noisy).setLevel(logging.WARNING if is_debug else logging.ERROR)
     if not is_debug:
-        # One repeats that a collector is away, which the run has reported; the other logs a trace of each call
+        # One repeats that a collector is away, which the run has reported; one logs a trace of each call
         # that fails because the JVM is gone, and raises the error too.
         for repeating in ("opentelemetry", "py4j"):
             logging.getLogger(repeating).setLevel(logging.CRITICAL)
