@@ -17,11 +17,11 @@ from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
 from headrace.pipeline.reloading import (
-    LoadedCode,
     ReloadRequests,
     ReloadResult,
     Reloads,
     Replan,
+    check_code,
     load_checked,
     raise_all,
 )
@@ -80,8 +80,6 @@ class FileReload:
         self._result = ReloadResult()
         self._next_look = 0.0
         self._shown_misfit = ""
-        self._code = LoadedCode()
-        self._code.check(project)
 
     def read_again(self) -> None:
         """Go on with the files as they are now, before a run that stood by takes over.
@@ -203,7 +201,7 @@ class FileReload:
         project, errors = load_checked(self._requests.load, self.project)
         if project is None:
             raise ErrorGroup(tuple(errors))
-        errors += self._code.check(project)
+        errors += check_code(project)
         inspection = inspect(project, self._endpoints, connection)
         if not errors and inspection.errors():
             self._refused = project  # it may fit the database later
