@@ -178,6 +178,7 @@ class FileReload:
 
     def _follow(self, project: Project) -> None:
         self.project = project
+        self._lease.release_others((*project.specs, *project.waiting))
         self._starter.change_project(project)
         self._board.set_indexes((*project.specs, *project.waiting))
         self._on_complete(project)
