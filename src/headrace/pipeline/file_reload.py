@@ -146,6 +146,19 @@ class FileReload:
         reach("joined")
         self._reloads.complete(self._result)
 
+    def inspect_first(self, connection: Connection) -> Inspection:
+        """Inspect the database at a start; a served index whose schema file does not fit any more waits.
+
+        Raises:
+            ErrorGroup: no index fits, or one does not that readers have never seen; a problem of the server.
+        """
+        inspection = self._starter.inspect_again(connection, self._files)
+        if waiting := inspection.project.waiting:
+            if not waiting.keys() <= self._starter.served_indexes():
+                inspect(self._files, self._endpoints, connection).raise_errors()
+            self._follow(inspection.project)
+        return inspection
+
     def inspect_again(self, connection: Connection) -> Inspection:
         """Inspect the database after it was altered, for the indexes that can be followed now.
 

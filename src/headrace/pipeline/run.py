@@ -251,7 +251,7 @@ class PipelineRun:
             self._connection = held.enter_context(
                 connect(self._endpoints.database, application_name="headrace run")
             )
-            self._inspection = self._starter.inspect(self._connection)
+            self._inspection = self._files.inspect_first(self._connection)
             self._client.wait_until_ready(_SINK_SECONDS)
             held.enter_context(self._lease)
             self._run_requests.forget()  # they were meant for an earlier run
