@@ -155,3 +155,37 @@ def test_tables_and_files_change_under_load(town: Town, kind: str, way: str) -> 
     town.run_command("reload")
     town.converges()
     town.wait_until(town.is_ready, "is not ready", 120)
+
+
+def test_a_restart_after_an_alteration_keeps_the_other_indexes_live(town: Town) -> None:
+    """The table was altered while nothing ran; the index waits, and goes on once its file fits again."""
+    ddl = KINDS["drop"]
+    if not town.runs():
+        town.start()
+        town.wait_ready()
+    town.converges()
+    served = {index: town.generation(index) for index in town.indexes}
+    town.terminate()
+    town.sql(ddl.sql)
+    town.start()
+    town.wait_until(lambda: ddl.misfit in str(town.of_board("people").get("error")), "says not", 120)
+    town.columns = ddl.columns
+    town.sql("UPDATE good SET label = 'while it waits' WHERE id < 9; DELETE FROM note WHERE id < 5")
+    town.wait_until(
+        lambda: all(line.startswith("people: ") for line in town.wrong()), "does not follow the others", 60
+    )
+    assert not town.is_ready()
+    with town.load() as pauses:
+        town.write_schema("people", ddl.file)
+        town.run_command("reload")
+        town.wait_next_generation("people", served["people"])
+        town.wait_until(town.is_ready, "is not ready", 120)
+    town.converges()
+    others = ("goods", "notes")
+    assert {index: town.generation(index) for index in others} == {index: served[index] for index in others}
+    assert pauses.longest < PAUSE_SECONDS, town.last_output()
+    town.write_schema("people", PEOPLE)
+    town.columns = COLUMNS
+    town.sql(ddl.undo)
+    town.run_command("reload")
+    town.converges()

@@ -11,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import importlib
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from typing import Any, cast
 
 import pyarrow as pa
@@ -31,6 +32,8 @@ _MAX_BYTES = 4 << 20
 
 Function = Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table]
 
+_LOADED: dict[str, str] = {}  # by module, the digest of its file when this process loaded it
+
 
 def load_transform(name: str) -> Function:
     """Load the function with this name.
@@ -42,7 +45,9 @@ def load_transform(name: str) -> Function:
         raise HeadraceError(Kind.TRANSFORM, f"{name!r} is no transform", "Write `module:function`.")
     module, _, function = name.partition(":")
     try:
-        found = getattr(importlib.import_module(module), function)
+        loaded = importlib.import_module(module)
+        _LOADED.setdefault(module, _digest(loaded))
+        found = getattr(loaded, function)
     except Exception as error:  # a user's module may do anything
         raise HeadraceError(
             Kind.TRANSFORM,
@@ -55,14 +60,52 @@ def load_transform(name: str) -> Function:
 
 
 def transform_digest(name: str) -> str:
-    """Return a digest of the file of the transform's module; when it changes, documents are built again.
+    """Return a digest of the transform's module as this process has loaded it.
+
+    When it changes, documents are built again. The file may be another by now: a process loads it only once.
 
     Raises:
         HeadraceError: as `load_transform`.
     """
     load_transform(name)
-    file = importlib.import_module(name.partition(":")[0]).__file__
-    return hashlib.sha256(Path(file).read_bytes() if file else b"").hexdigest()
+    return _LOADED[name.partition(":")[0]]
+
+
+def is_file_changed(name: str) -> bool:
+    """Whether the file of the transform's module is another than this process has loaded.
+
+    Raises:
+        HeadraceError: as `load_transform`.
+    """
+    digest = transform_digest(name)
+    return _digest(importlib.import_module(name.partition(":")[0])) != digest
+
+
+def check_code(digests: Mapping[str, str]) -> None:
+    """Check that this process has loaded the code that the driver has loaded, by the transform's name.
+
+    A worker process that begins later, or on another host, may find another file.
+
+    Raises:
+        HeadraceError: TRANSFORM, where it is another; as `load_transform`.
+    """
+    for name, digest in digests.items():
+        if transform_digest(name) != digest:
+            raise HeadraceError(
+                Kind.TRANSFORM,
+                f"the code of the transform {name} is another in a worker process than when the run began",
+                "Restart `headrace run`; in a cluster, see that all hosts have the same file.",
+            )
+
+
+def _digest(module: ModuleType) -> str:
+    """Return the digest of a module's file, which may be in an archive."""
+    if module.__file__ is None:
+        return hashlib.sha256(b"").hexdigest()
+    loader = getattr(module.__spec__, "loader", None)
+    read = getattr(loader, "get_data", None)
+    content = Path(module.__file__).read_bytes() if read is None else read(module.__file__)
+    return hashlib.sha256(content).hexdigest()
 
 
 def transformed_operations(name: str, operations: Iterable[DocumentOperation]) -> Iterator[DocumentOperation]:

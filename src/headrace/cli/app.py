@@ -274,11 +274,11 @@ def reload(
     wait: Annotated[
         float, typer.Option(min=0.0, envvar="HEADRACE_WAIT", help="seconds to wait for the answer")
     ] = 60.0,
-) -> bool:
+) -> None:
     """Ask the running pipeline to read its files again; it takes up schemas, indexes and policies."""
     from headrace.cli.reload import request_reload
 
-    return request_reload(context, wait=wait)
+    request_reload(context, wait=wait)
 
 
 @command("Serve the previous generation of an index.", "config", "slot", *CONTROL)

@@ -6,7 +6,7 @@ import time
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.reloading import ReloadResult
 from headrace.sinks.opensearch.reload_request import ReloadAnswer, ReloadRequest
@@ -14,14 +14,15 @@ from headrace.sinks.opensearch.reload_request import ReloadAnswer, ReloadRequest
 _LOOK_SECONDS = 0.25
 
 
-def request_reload(context: CommandContext, *, wait: float) -> bool:
-    """Ask the running pipeline to read its files again; return whether it has taken them up.
+def request_reload(context: CommandContext, *, wait: float) -> None:
+    """Ask the running pipeline to read its files again, and wait until it has taken them up.
 
     Args:
         context: the deployment, or the private address of its run.
         wait: seconds to wait for the answer.
 
     Raises:
+        ErrorGroup: every mistake that kept the run from taking them up.
         HeadraceError: BEHIND without an answer in time; SLOT_UNKNOWN, CONFIG, CONNECTION, SINK_UNREACHABLE.
     """
     client = context.open_control()
@@ -29,7 +30,7 @@ def request_reload(context: CommandContext, *, wait: float) -> bool:
         with terminal.working("waiting for the running pipeline …"):
             result = client.follow(client.order("/v1/reload"), wait)
         terminal.done(f"the files are taken up: {ReloadResult(**result)}")
-        return True
+        return
     endpoints, key = context.open_endpoints()
     with AppliedPosition(endpoints, key) as applied:
         applied.check()
@@ -38,14 +39,14 @@ def request_reload(context: CommandContext, *, wait: float) -> bool:
         slot = applied.slot()
         if slot is None or slot.reader is None:
             terminal.say("nothing runs; the next `headrace run` reads the files")
-            return True
+            return
         with terminal.working("waiting for the running pipeline …"):
             answer = _wait(request, number, wait)
-    for error in answer.errors:
-        terminal.wrong(error)
-    if not answer.errors:
-        terminal.done(f"the files are taken up: {answer.result}")
-    return not answer.errors
+    if answer.errors:
+        raise ErrorGroup(
+            [HeadraceError.find(text) or HeadraceError(Kind.CONFIG, text) for text in answer.errors]
+        )
+    terminal.done(f"the files are taken up: {answer.result}")
 
 
 def _wait(request: ReloadRequest, number: str, seconds: float) -> ReloadAnswer:

@@ -17,11 +17,11 @@ from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
 from headrace.pipeline.reloading import (
-    LoadedCode,
     ReloadRequests,
     ReloadResult,
     Reloads,
     Replan,
+    check_code,
     load_checked,
     raise_all,
 )
@@ -80,8 +80,6 @@ class FileReload:
         self._result = ReloadResult()
         self._next_look = 0.0
         self._shown_misfit = ""
-        self._code = LoadedCode()
-        self._code.check(project)
 
     def read_again(self) -> None:
         """Go on with the files as they are now, before a run that stood by takes over.
@@ -148,6 +146,19 @@ class FileReload:
         reach("joined")
         self._reloads.complete(self._result)
 
+    def inspect_first(self, connection: Connection) -> Inspection:
+        """Inspect the database at a start; a served index whose schema file does not fit any more waits.
+
+        Raises:
+            ErrorGroup: no index fits, or one does not that readers have never seen; a problem of the server.
+        """
+        inspection = self._starter.inspect_again(connection, self._files)
+        if waiting := inspection.project.waiting:
+            if not waiting.keys() <= self._starter.served_indexes():
+                inspect(self._files, self._endpoints, connection).raise_errors()
+            self._follow(inspection.project)
+        return inspection
+
     def inspect_again(self, connection: Connection) -> Inspection:
         """Inspect the database after it was altered, for the indexes that can be followed now.
 
@@ -180,6 +191,7 @@ class FileReload:
 
     def _follow(self, project: Project) -> None:
         self.project = project
+        self._lease.release_others((*project.specs, *project.waiting))
         self._starter.change_project(project)
         self._board.set_indexes((*project.specs, *project.waiting))
         self._on_complete(project)
@@ -203,7 +215,7 @@ class FileReload:
         project, errors = load_checked(self._requests.load, self.project)
         if project is None:
             raise ErrorGroup(tuple(errors))
-        errors += self._code.check(project)
+        errors += check_code(project)
         inspection = inspect(project, self._endpoints, connection)
         if not errors and inspection.errors():
             self._refused = project  # it may fit the database later

@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from headrace.assembly.transform import transform_digest
 from headrace.errors import HeadraceError
 from headrace.model import Lsn, TableName
 from headrace.pipeline.inspection import Inspection
@@ -197,6 +198,9 @@ class GenerationManager:
                 generation.generation: mirrors[generation.index]
                 for generation in written
                 if generation.index in mirrors
+            },
+            code={
+                spec.transform: transform_digest(spec.transform) for spec in specs.values() if spec.transform
             },
         )
         return Work(plan, dataclasses.replace(self._endpoints, secondary={}))

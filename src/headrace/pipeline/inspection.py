@@ -39,6 +39,8 @@ from headrace.resolution import required_columns
 from headrace.schema import IndexSpec, denormalised, spec_hash
 from headrace.sinks.opensearch import Generations, GenerationState, PipelineState
 
+_LOCK_SECONDS = 10.0
+"""Somebody waits for the answer; a run that reloads its files does nothing else meanwhile."""
 _DETERMINING = {
     "types": "a column that it reads is another one now",
     "pipeline": "the sink's ingest pipeline is another one now",
@@ -161,7 +163,7 @@ def inspect(
         HeadraceError: CONNECTION, AUTHENTICATION, PRIVILEGE, SERVER_VERSION.
     """
     server = inspect_server(connection, endpoints.database)
-    with ReadSession(endpoints.database) as session:
+    with ReadSession(endpoints.database, lock_seconds=_LOCK_SECONDS) as session:
         catalog, fingerprint = _read_consistent(session, project)
         by_index = {name: findings(spec, catalog) for name, spec in project.followed.items()}
         misfits = {

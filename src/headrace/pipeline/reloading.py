@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
-from headrace.assembly.transform import transform_digest
+from headrace.assembly.transform import is_file_changed
 from headrace.config import differing_keys
 from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
 from headrace.pipeline.generations import GenerationManager
@@ -189,26 +189,17 @@ def check_fixed(running: Project, now: Project) -> list[HeadraceError]:
     ]
 
 
-class LoadedCode:
-    """Knows the code of the transforms that this process has loaded; it loads a module only once."""
-
-    def __init__(self) -> None:
-        self._digests: dict[str, str] = {}
-
-    def check(self, project: Project) -> list[HeadraceError]:
-        """Return an error for each transform whose file has changed since it was loaded."""
-        errors = []
-        for name in dict.fromkeys(spec.transform for spec in project.specs.values() if spec.transform):
-            digest = transform_digest(name)
-            if self._digests.setdefault(name.partition(":")[0], digest) != digest:
-                errors.append(
-                    HeadraceError(
-                        Kind.TRANSFORM,
-                        f"the code of the transform {name} is another now, and a process loads it only once",
-                        "Restart `headrace run`.",
-                    )
-                )
-        return errors
+def check_code(project: Project) -> list[HeadraceError]:
+    """Return an error for each transform whose file is another than this process has loaded."""
+    return [
+        HeadraceError(
+            Kind.TRANSFORM,
+            f"the code of the transform {name} is another now, and a process loads it only once",
+            "Restart `headrace run`.",
+        )
+        for name in dict.fromkeys(spec.transform for spec in project.specs.values() if spec.transform)
+        if is_file_changed(name)
+    ]
 
 
 def load_checked(load: Load, running: Project) -> tuple[Project | None, list[HeadraceError]]:

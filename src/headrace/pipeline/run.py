@@ -19,6 +19,7 @@ from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError, Kind, Retry, retrying
 from headrace.logs import LogFormat, LogLevel, WorkerLogs
 from headrace.model.failpoints import reach
+from headrace.pipeline.concerned import Concerned, find_concerned
 from headrace.pipeline.continuity import GapError
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.file_reload import FileReload
@@ -259,7 +260,7 @@ class PipelineRun:
             self._connection = held.enter_context(
                 connect(self._endpoints.database, application_name="headrace run")
             )
-            self._inspection = self._starter.inspect(self._connection)
+            self._inspection = self._files.inspect_first(self._connection)
             self._client.wait_until_ready(_SINK_SECONDS)
             held.enter_context(self._lease)
             self._run_requests.forget()  # they were meant for an earlier run
@@ -333,7 +334,7 @@ class PipelineRun:
         self._failure = self._drift.explain(ending.failure)
         if self._failure.kind in ALTERED and self._failure is not ending.failure:
             return PhaseOutcome.ALTERED  # the catalog tells which generations are concerned
-        if self._failure.kind in _FROM_ONE_GENERATION and supervisor.has_unread():
+        if self._failure.kind in _FROM_ONE_GENERATION and self._concerned_unread():
             return PhaseOutcome.UNREAD_FAILED
         return PhaseOutcome.FAILED
 
@@ -374,15 +375,23 @@ class PipelineRun:
     def _drop_unread(self) -> PhaseOutcome:
         with contextlib.suppress(HeadraceError):  # what fails is left to the next start
             self._generation_log.drop_unneeded()
-        for generation_log, unread in [
-            (self._generation_log, self._generation_log.unread),
-            *self._secondary_sinks.unread(),
-        ]:
-            if unread:
-                generation_log.freeze(unread, self._failure.cause)
+        for generation_log, generation in self._concerned_unread():
+            generation_log.freeze([generation], self._failure.cause)
         state = self._check_still_continuous()
         self._catalog, self._generation_log = self._starter.follow_read(state)
         return PhaseOutcome.DONE
+
+    def _concerned(self) -> Concerned:
+        """Return the generations of all sinks that the failure concerns."""
+        return find_concerned(self._failure, (self._generation_log, *self._secondary_sinks.generation_logs()))
+
+    def _concerned_unread(self) -> Concerned:
+        """Return those that nobody reads: the query can go on without them."""
+        return [
+            (generation_log, generation)
+            for generation_log, generation in self._concerned()
+            if generation in generation_log.unread
+        ]
 
     def _retry(self) -> PhaseOutcome:
         """Wait after a failure that may pass, and check that the log can still be followed.
@@ -396,8 +405,8 @@ class PipelineRun:
         self._failures = 1 if is_calm else self._failures + 1
         if failure is self._ending.failure and failure.kind in ALTERED:
             # The next query would read the same change of the table from the log again.
-            for generation_log in (self._generation_log, *self._secondary_sinks.generation_logs()):
-                generation_log.freeze(generation_log.written, failure.cause)
+            for generation_log, generation in self._concerned():
+                generation_log.freeze([generation], failure.cause)
         if failure.kind in _LOG_ERRORS:
             self._check_still_continuous()  # it may raise a more exact error
         if failure.kind is Kind.OTHER_LOG:

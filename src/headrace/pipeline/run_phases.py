@@ -20,7 +20,7 @@ class RunPhase(enum.Enum):
     CHANGING_PLAN = "changing the plan"
     """No query runs: carry out control requests, note partitions, give up what failed."""
     DROPPING_UNREAD = "dropping what nobody reads"
-    """No query runs: give up generations without readers, because one of them may have failed the query."""
+    """No query runs: give up generations without readers that the query's failure concerns."""
     RELOADING = "reloading"
     """No query runs: set up again with changed files, which were checked beside the query."""
     RETRYING = "retrying"
@@ -43,7 +43,7 @@ class PhaseOutcome(enum.Enum):
     CHANGE = "something must be done that a running query excludes"
     RELOAD = "changed files wait to be taken up"
     FAILED = "the query failed"
-    UNREAD_FAILED = "the query failed, perhaps by a generation that nobody reads"
+    UNREAD_FAILED = "the query failed by a generation that nobody reads, or perhaps by one"
     ALTERED = "a table was altered"
     GAP = "changes are lost"
 

@@ -26,7 +26,6 @@ from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection
 from headrace.sinks.opensearch import (
     Client,
-    GenerationState,
     PipelineState,
 )
 from headrace.sinks.opensearch.secondary_sinks import forget_sink, sinks_document
@@ -170,15 +169,6 @@ class SecondarySinks:
         """Note in each sink that partitions were attached or detached."""
         for sink in self._sinks:
             sink.note_partitions(emptied, catalog)
-
-    def unread(self) -> list[tuple[GenerationLog, list[GenerationState]]]:
-        """Return the generations of each sink that are written but not read."""
-        unread = [
-            (sink.generation_log, sink.generation_log.unread)
-            for sink in self._sinks
-            if sink.generation_log is not None
-        ]
-        return [(generation_log, generations) for generation_log, generations in unread if generations]
 
     def generation_logs(self) -> list[GenerationLog]:
         """Return the logs of the sinks that are resumed."""

@@ -125,15 +125,15 @@ class Start:
         inspection.raise_errors(reseeds=self._reseeds)
         return inspection
 
-    def inspect(self, connection: Connection) -> Inspection:
-        """Inspect both servers.
+    def served_indexes(self) -> frozenset[str]:
+        """Return the indexes that readers see a generation of, as the saved state has it.
 
         Raises:
-            ErrorGroup: what keeps the run from starting. A lost slot does not, where the run reseeds.
+            HeadraceError: an error of the cluster.
         """
-        inspection = inspect(self._project, self._endpoints, connection)
-        inspection.raise_errors(reseeds=self._reseeds)
-        return inspection
+        state = self._meta.load()
+        generations = () if state is None else state.generations
+        return frozenset(generation.index for generation in generations if generation.published)
 
     def load(self, connection: Connection, inspection: Inspection) -> SavedState:
         """Load what earlier runs saved; where that cannot be built on, remove it.

@@ -219,15 +219,16 @@ class Supervisor:
                 backfills.begin(work, to_fill)
                 return self.supervise(RunningQuery(query, beside, backfills, job_gate))
         except HeadraceError as error:
-            if error.kind not in ALTERED or not self.has_unread():
+            if error.kind not in ALTERED or not self._has_unread():
                 raise
             return QueryEnd(error)  # it may concern only generations that nobody reads
         finally:
             query.stop()
 
-    def has_unread(self) -> bool:
+    def _has_unread(self) -> bool:
         """Whether the query writes generations that nobody reads, which it can go on without."""
-        return bool(self._generation_log.unread or self._secondary_sinks.unread())
+        generation_logs = (self._generation_log, *self._secondary_sinks.generation_logs())
+        return any(generation_log.unread for generation_log in generation_logs)
 
     def supervise(self, running: RunningQuery) -> QueryEnd:
         """Look after a query while it runs; return why it must end.

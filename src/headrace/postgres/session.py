@@ -16,6 +16,7 @@ from psycopg.pq import TransactionStatus
 from headrace.errors import HeadraceError, Kind
 from headrace.model import Lsn, format_lsn
 from headrace.postgres.connection import PINNED, Closeable, open_connection, place
+from headrace.postgres.lock_holders import lock_error
 from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import database_error
 from headrace.postgres.wal_position import SEEN, FlushedReads
@@ -29,6 +30,7 @@ class ReadSession(Closeable):
     Args:
         url: the database.
         snapshot: an exported snapshot; with it everything is read in one transaction that sees it.
+        lock_seconds: how long a statement may wait for a lock, without a snapshot; 0: as long as it takes.
 
     Attributes:
         server_mark: as of `WatchedConnection`.
@@ -37,9 +39,11 @@ class ReadSession(Closeable):
         HeadraceError: what `connect` raises; DATABASE where the snapshot no longer exists.
     """
 
-    def __init__(self, url: str, *, snapshot: str | None = None) -> None:
+    def __init__(self, url: str, *, snapshot: str | None = None, lock_seconds: float = 0) -> None:
         self._url = url
-        self._connection = open_connection(url, "headrace read", settings=PINNED)
+        self._lock_seconds = lock_seconds
+        settings = {**PINNED, "lock_timeout": f"{lock_seconds * 1000:.0f}"}
+        self._connection = open_connection(url, "headrace read", settings=settings)
         self.server_mark = self._connection.server_mark
         self._reads = FlushedReads(self.query)
         if snapshot is not None:
@@ -73,13 +77,16 @@ class ReadSession(Closeable):
             reusable: whether its plan may serve later calls, whatever their parameters.
 
         Raises:
-            HeadraceError: CONNECTION where the connection was lost, DATABASE for what the server refuses.
+            HeadraceError: CONNECTION where the connection was lost, or a lock was not had in time; DATABASE
+                for what the server refuses.
         """
         try:
             cursor = self._connection.execute(
                 sql.encode(), parameters or None, prepare=None if reusable else False
             )
             return cursor.fetchall() if cursor.description is not None else []
+        except psycopg.errors.LockNotAvailable as error:
+            raise lock_error(self.query, self._lock_seconds) from error
         except psycopg.Error as error:
             raise database_error(error, self._url) from error
 

@@ -55,3 +55,33 @@ def test_a_statement_that_is_cancelled_may_succeed_later(database: str) -> None:
             with pytest.raises(HeadraceError, match="conflict with recovery") as caught:
                 session.query(raising.format(state))
             assert caught.value.retry is Retry.BACK_OFF
+
+
+def test_a_session_that_must_not_wait_for_a_lock_names_its_holder(database: str) -> None:
+    with psycopg.connect(database, autocommit=True, application_name="a long alteration") as writer:
+        writer.execute("CREATE TABLE thing (id int)")
+        with ReadSession(database, lock_seconds=0.2) as session:
+            with writer.transaction():
+                writer.execute("LOCK TABLE thing IN ACCESS EXCLUSIVE MODE")
+                with pytest.raises(HeadraceError, match=r"thing is locked by .*a long alteration") as caught:
+                    session.query("EXPLAIN SELECT * FROM public.thing")
+            assert caught.value.retry is Retry.BACK_OFF
+            assert str(writer.info.backend_pid) in caught.value.cause
+            assert session.query("SELECT count(*) FROM public.thing") == [(0,)]
+
+
+def test_a_session_that_waits_behind_who_waits_for_a_lock_names_that_one(database: str) -> None:
+    with (
+        psycopg.connect(database) as reader,
+        psycopg.connect(database, autocommit=True, application_name="an alteration that waits") as writer,
+        ThreadPoolExecutor(1) as thread,
+        ReadSession(database, lock_seconds=0.2) as session,
+    ):
+        writer.execute("CREATE TABLE thing (id int)")
+        reader.execute("SELECT * FROM thing")
+        altered = thread.submit(writer.execute, "ALTER TABLE thing ADD n int")
+        time.sleep(0.2)
+        with pytest.raises(HeadraceError, match=r"an alteration that waits.* waits to lock thing"):
+            session.query("SELECT * FROM public.thing")
+        reader.rollback()
+        altered.result(10)

@@ -106,6 +106,23 @@ def test_more_indexes_are_held_later(client: Client, prefix: str) -> None:
             pass
 
 
+def test_a_lease_that_is_released_is_free_at_once_and_can_be_held_again(client: Client, prefix: str) -> None:
+    with lease(client, prefix) as mine:
+        mine.hold(["users", "products"])
+        mine.renew()
+        mine.release_others(["users"])
+        began = time.monotonic()
+        with Lease(client, StateKey("s2", prefix), ["products"], beat=0.1) as other:
+            mine.renew()
+            assert (mine.lost(), other.lost()) == (None, None)
+            with pytest.raises(HeadraceError, match=f"the index {prefix}products"):
+                mine.hold(["products"])
+        mine.hold(["users", "products"])
+        assert time.monotonic() - began < 10.0
+        mine.renew()
+        assert mine.lost() is None
+
+
 def test_a_request_that_hangs_costs_no_lease(opensearch: EmbeddedOpenSearch, prefix: str) -> None:
     """Whoever looks on sees the beat change within the time after which a lease counts as lost."""
     ended = threading.Event()

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
+import subprocess
+import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from headrace.assembly.transform import load_transform, transform_digest, transformed_operations
+from headrace.assembly.transform import (
+    check_code,
+    is_file_changed,
+    load_transform,
+    transform_digest,
+    transformed_operations,
+)
 from headrace.errors import HeadraceError, Kind
 from headrace.model import DocumentOperation
 
@@ -127,8 +138,39 @@ def test_a_name_must_lead_to_a_function(name: str) -> None:
     assert caught.value.kind is Kind.TRANSFORM
 
 
-def test_the_digest_is_that_of_the_module(module: str, tmp_path: Path) -> None:
+def test_the_digest_is_that_of_the_code_that_was_loaded(module: str, tmp_path: Path) -> None:
     before = transform_digest(f"{module}:shout")
     assert transform_digest(f"{module}:fails") == before
+    assert not is_file_changed(f"{module}:shout")
     (tmp_path / f"{module}.py").write_text(MODULE + "\n# changed\n")
-    assert transform_digest(f"{module}:shout") != before
+    assert transform_digest(f"{module}:shout") == before
+    assert is_file_changed(f"{module}:shout")
+
+
+def test_a_process_with_other_code_than_the_driver_refuses_to_work(module: str, tmp_path: Path) -> None:
+    name = f"{module}:shout"
+    check_code({name: transform_digest(name)})
+    (tmp_path / f"{module}.py").write_text(MODULE + "\n# changed\n")
+    check_code({name: transform_digest(name)})  # the code of this process is still the same
+    script = (
+        "import sys; from headrace.assembly.transform import check_code;"
+        "check_code({sys.argv[1]: sys.argv[2]})"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    worker = subprocess.run(
+        [sys.executable, "-c", script, name, transform_digest(name)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert "HEADRACE_TRANSFORM" in worker.stderr
+
+
+def test_the_code_may_be_in_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark gives its executors the modules of `--py-files` so."""
+    archive = tmp_path / "modules.zip"
+    with zipfile.ZipFile(archive, "w") as modules:
+        modules.writestr("archived_transforms.py", MODULE)
+    monkeypatch.syspath_prepend(str(archive))
+    assert transform_digest("archived_transforms:shout") == hashlib.sha256(MODULE.encode()).hexdigest()

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.project import Project, open_project
-from headrace.pipeline.reloading import LoadedCode, ReloadRequests, ReloadResult, check_fixed, load_checked
+from headrace.pipeline.reloading import ReloadRequests, ReloadResult, check_code, check_fixed, load_checked
 
 CONFIG = """
 [source]
@@ -78,11 +78,9 @@ def test_changed_code_of_a_transform_needs_a_restart(tmp_path: Path, monkeypatch
     monkeypatch.syspath_prepend(str(tmp_path))
     entry = 'schema = "users.yml"\ntransform = "reloaded_transforms:shout"'
     loaded = project(tmp_path, CONFIG.replace('schema = "users.yml"', entry))
-    code = LoadedCode()
-    assert code.check(loaded) == []
-    assert code.check(loaded) == []
+    assert check_code(loaded) == []
     module.write_text("def shout(document):\n    return None\n")
-    assert [error.kind for error in code.check(loaded)] == [Kind.TRANSFORM]
+    assert [error.kind for error in check_code(loaded)] == [Kind.TRANSFORM]
 
 
 def test_the_result_names_what_is_another() -> None:

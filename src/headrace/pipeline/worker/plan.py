@@ -48,6 +48,7 @@ class DocumentsPlan:
         refreshed: by generation, the alias for readers, which is refreshed after a small batch.
         mirrors: for a sink that cannot list its documents: by index, the index with the same documents in the
             cluster that keeps the state.
+        code: the digests of the transforms' code that the documents are built with, by the transform's name.
     """
 
     specs: Mapping[str, IndexSpec]
@@ -64,6 +65,7 @@ class DocumentsPlan:
     kind: str = OPENSEARCH
     refreshed: Mapping[str, str] = field(default_factory=dict)
     mirrors: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def routed(self) -> frozenset[str]:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from headrace.assembly import Assembler, Refuse
-from headrace.errors import HeadraceError, Kind, retrying
+from headrace.assembly.transform import check_code
+from headrace.errors import HeadraceError, Kind, Retry, retrying
 from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName
 from headrace.model.failpoints import reach
 from headrace.model.stage import Stage
@@ -70,9 +71,13 @@ class Worker:
         work: the plan and the endpoints.
         open_policy: makes the policy for failures of the sink, from a client of the cluster that keeps the
             state; by default the sink is waited for.
+
+    Raises:
+        HeadraceError: TRANSFORM: this process has other code of a transform than the plan was made with.
     """
 
     def __init__(self, work: Work, open_policy: Callable[[Client], FailurePolicy] | None = None) -> None:
+        check_code(work.plan.code)
         self._work = work
         self._session: ReadSession | None = None
         self._assemblers: dict[str, Assembler] = {}
@@ -413,13 +418,31 @@ class Worker:
             operations = (
                 operation
                 for index, keys in index_keys.items()
-                for operation in self._assembler(session, index).assemble(
-                    keys, version, self._refuse_into(index, unreadable)
-                )
+                for operation in self._assemble(session, index, keys, version, unreadable)
             )
             with self._times.writing():
                 reported = self._reporting(self._times.assembling(within(operations, _OLDEST_SECONDS)))
                 return self._sink.delivery.write(reported, version, unreadable)
+
+    def _assemble(
+        self,
+        session: ReadSession,
+        index: str,
+        keys: Sequence[Key],
+        version: Lsn,
+        unreadable: list[Rejection],
+    ) -> Iterator[DocumentOperation]:
+        """Yield the operations of one generation; an error that is not retryable names it."""
+        try:
+            yield from self._assembler(session, index).assemble(
+                keys, version, self._refuse_into(index, unreadable)
+            )
+        except HeadraceError as error:
+            if error.retry is Retry.BACK_OFF or index in error.cause:
+                raise
+            what = f"the documents of {index} cannot be assembled"
+            detail = f"{what}: {error.detail}" if error.detail else ""
+            raise HeadraceError(error.kind, f"{what}: {error.cause}", error.remedy, detail) from error
 
     def _reporting(self, operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
         """Yield the operations; report from time to time that they still come."""

@@ -37,6 +37,7 @@ _LOOK_SECONDS = 0.5
 _REQUEST_SECONDS = 4.0
 """Limit of one request: after one that hangs, there is time for another before the lease counts as lost."""
 _WRITTEN = (200, 201)
+_INDEX_LEASE = ".index_lease"
 _Mark = tuple[object, object]
 """The owner of a lease and its beat; another one at each renewal."""
 _GONE = {"type": "index_not_found_exception"}
@@ -154,8 +155,34 @@ class Lease:
         with self._renewing:
             self._leases, self._found = {**self._leases, **added}, {}
 
+    def release_others(self, indexes: Iterable[str]) -> None:
+        """Give up the leases of all indexes but these; nothing writes the others any more.
+
+        One that cannot be deleted now is free when it has not been renewed for some seconds.
+        """
+        kept = {slot for slot in self._leases if not slot.endswith(_INDEX_LEASE)} | {
+            *self._documents({}, indexes)
+        }
+        with self._renewing:
+            released = self._leases.keys() - kept
+            self._leases = {identity: lease for identity, lease in self._leases.items() if identity in kept}
+            self._found = {}
+        if released:
+            self._delete(released)
+
+    def _delete(self, identities: Iterable[str]) -> None:
+        """Delete those leases that are this run's, as far as the cluster answers."""
+        with contextlib.suppress(HeadraceError):
+            ours = {
+                id_: found for id_, found in self._read_leases(identities).items() if self._is_ours(found)
+            }
+            self._send([({"delete": _place(id_, found)}, None) for id_, found in ours.items()])
+
     def _documents(self, names: Mapping[str, str], indexes: Iterable[str]) -> dict[str, _LeaseDocument]:
-        every = {**names, **{f"{index}.index_lease": f"the index {self._prefix}{index}" for index in indexes}}
+        every = {
+            **names,
+            **{f"{index}{_INDEX_LEASE}": f"the index {self._prefix}{index}" for index in indexes},
+        }
         return {
             identity: (StateDocument(self._client, self._index, identity, what), what)
             for identity, what in every.items()
@@ -179,9 +206,7 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        with contextlib.suppress(HeadraceError):
-            ours = {id_: found for id_, found in self._read_leases().items() if self._is_ours(found)}
-            self._send([({"delete": _place(id_, found)}, None) for id_, found in ours.items()])
+        self._delete(self._leases)
         self._quick.close()
 
     def lost(self) -> HeadraceError | None:
@@ -222,7 +247,7 @@ class Lease:
     def _renew_all(self) -> None:
         self._beat += 1
         try:
-            found = self._found or self._read_leases()
+            found = self._found or self._read_leases(self._leases)
             self._lost = self._why_lost(found)
             self._found = self._write(found) if self._lost is None else {}
         except HeadraceError as error:
@@ -230,9 +255,9 @@ class Lease:
             if error.retry is not Retry.BACK_OFF:  # else no other process reaches the cluster either
                 self._lost = error
 
-    def _read_leases(self) -> dict[str, Mapping[str, Any]]:
-        """Read the leases."""
-        request = {"ids": list(self._leases)}
+    def _read_leases(self, identities: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+        """Read these leases."""
+        request = {"ids": list(identities)}
         docs = self._quick.read(path(self._index, "_mget"), request).json()["docs"]
         if errors := [
             document["error"] for document in docs if document.get("error", _GONE)["type"] != _GONE["type"]

@@ -1,0 +1,42 @@
+"""Name the sessions whose locks keep every reader from a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from headrace.errors import HeadraceError, Kind
+from headrace.postgres.server import session_text
+
+_HOLDERS = f"""
+SELECT l.relation::regclass::text,
+       CASE WHEN a.pid IS NULL THEN 'a prepared transaction' ELSE {session_text("a.pid")}
+            || coalesce(', ' || a.state, '')
+            || coalesce(', in a transaction since '
+                        || to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC', '')
+       END,
+       l.granted
+FROM pg_locks l JOIN pg_class c ON c.oid = l.relation LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.mode = 'AccessExclusiveLock' AND l.pid IS DISTINCT FROM pg_backend_pid() AND c.relkind IN ('r', 'p')
+      AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+ORDER BY l.granted DESC, a.xact_start LIMIT 3
+"""  # noqa: S608 - a fixed text
+
+
+def lock_error(query: Callable[[str], list[tuple[Any, ...]]], seconds: float) -> HeadraceError:
+    """Return the error of a statement that has waited too long for a lock.
+
+    Args:
+        query: runs a statement in the same session, in a new transaction.
+        seconds: how long it has waited.
+    """
+    found = [
+        f"{table} is locked by {holder}" if granted else f"{holder} waits to lock {table}"
+        for table, holder, granted in query(_HOLDERS)
+    ]
+    return HeadraceError(
+        Kind.CONNECTION,
+        f"the database was not read within {seconds:g} s, because of a lock"
+        + (f": {'; '.join(found)}" if found else ", which is gone by now"),
+        "Wait until that transaction ends, or end it, then try again.",
+    )
