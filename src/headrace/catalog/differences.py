@@ -244,18 +244,23 @@ _OLDER = """
 SELECT EXISTS (
     SELECT FROM {table} AS r, ({created}) AS created
     WHERE r.tableoid = $1::text::oid
-      AND (age(r.xmin) > age(created.xmin)
+      AND (created.late OR age(r.xmin) > age(created.xmin)
            OR (r.xmin::text = created.xmin::text AND r.cmin::text::bigint < created.command))
 )
 """
 # The last attachment on the path to the root: attaching a partitioned partition brings its leaves' rows.
+# Late: the transaction had written before, so one with a later xid may have written the rows and ended before
+# the attachment. Nobody could where the same transaction created the relation, as its system columns tell.
 _ATTACHED = """
-SELECT i.xmin, i.cmin::text::bigint AS command
+SELECT i.xmin, i.cmin::text::bigint AS command, i.cmin::text <> '0' AND c.xmin <> i.xmin AS late
 FROM pg_partition_ancestors($1::text::oid) AS a JOIN pg_inherits i ON i.inhrelid = a.relid
+     JOIN pg_attribute c ON c.attrelid = $1::text::oid AND c.attnum = -1
 ORDER BY age(i.xmin), command DESC LIMIT 1
 """
 # An ALTER TABLE rewrites rows in the same command as the new file.
-_REWRITTEN = "SELECT xmin, cmin::text::bigint + 1 AS command FROM pg_class WHERE oid = $1::text::oid"
+_REWRITTEN = """
+SELECT xmin, cmin::text::bigint + 1 AS command, false AS late FROM pg_class WHERE oid = $1::text::oid
+"""
 _BEFORE = """
 SELECT EXISTS (
     SELECT FROM {table} AS r WHERE r.tableoid = $1::text::oid AND age(r.xmin) > age($2::text::xid)
@@ -269,7 +274,8 @@ def came_with_rows(session: ReadSession, root: TableName, leaf: TableName, oid: 
     """Return whether the partition holds a row that is older than its attachment.
 
     False also where it is no partition any more. A row that an older transaction wrote after the attachment
-    counts too: a false alarm is better than a missed one. Where there is no such row, this reads the whole
+    counts too, and any row where the attaching transaction had written before: a false alarm is better than a
+    missed one. Where there is no such row, this reads the whole
     partition; the whole table where the role may read only that.
 
     Raises:

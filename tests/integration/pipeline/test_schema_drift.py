@@ -263,6 +263,17 @@ def test_a_failure_is_explained_by_what_was_altered(world: World) -> None:
     assert world.watch.explain(away) is away
 
 
+def test_rows_of_a_later_transaction_that_ended_before_the_attachment_count(world: World) -> None:
+    """Its xid is higher, although its rows are older."""
+    world.sql("CREATE TABLE more (LIKE event INCLUDING ALL)")
+    with connect(world.url, autocommit=False) as attaching:
+        execute(attaching, "UPDATE line SET note = 'has an xid from here on'")
+        world.sql("INSERT INTO more VALUES (1, 25, 'w')")
+        execute(attaching, "ALTER TABLE event ATTACH PARTITION more DEFAULT")
+        attaching.commit()
+    ends(world, "SELECT 1", "more was attached to event with rows in it", Kind.SCHEMA_CHANGED)
+
+
 def test_a_role_that_may_read_only_the_whole_table_finds_older_rows(world: World) -> None:
     world.sql(
         "CREATE ROLE only_roots LOGIN PASSWORD 'only'; GRANT SELECT ON event TO only_roots;"
