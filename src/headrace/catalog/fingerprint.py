@@ -125,6 +125,14 @@ class Fingerprint:
             return self
         return replace(self, publication=(*self.publication[:4], other.publication[4]))
 
+    def with_former(self, before: Fingerprint) -> Fingerprint:
+        """Return a copy that also has the tables and columns that only `before` has."""
+        tables = dict(before.tables)
+        for name, table in self.tables.items():
+            former = before.tables[name].columns if name in before.tables else {}
+            tables[name] = replace(table, columns={**former, **table.columns})
+        return replace(self, tables=tables)
+
     def to_text(self) -> str:
         """Render the text that the state of a deployment stores: some kilobytes for a hundred tables."""
         content = {

@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Callable
 
-from headrace.errors import ErrorGroup, HeadraceError, Retry
+from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
 from headrace.model.failpoints import reach
 from headrace.pipeline.fitting import inspect_fitting
 from headrace.pipeline.generation_log import GenerationLog
@@ -34,6 +34,11 @@ from headrace.sinks.opensearch.reload_request import ReloadRequest
 from headrace.status.board import IndexPhase, StatusBoard
 
 _LOOK_SECONDS = 5.0
+_REFUSED_SECONDS = 300.0
+_FROM_FILES = frozenset(
+    {Kind.SINK_REJECTED, Kind.SCHEMA, Kind.BINDING, Kind.CONFIG, Kind.TRANSFORM, Kind.PRIVILEGE}
+)
+"""Errors that changed files may have brought, and that the former files do not."""
 
 
 class FileReload:
@@ -49,6 +54,7 @@ class FileReload:
 
     Attributes:
         project: what the run follows: the files that were taken up last, without the indexes that wait.
+        is_refused: whether a server has refused what the checked files need, so that the former ones stay.
     """
 
     _checked: Inspection
@@ -67,7 +73,8 @@ class FileReload:
         on_complete: Callable[[Project], None],
     ) -> None:
         self.project = project
-        self._files = self._checked_files = project
+        self.is_refused = False
+        self._files = self._checked_files = self._former = project
         self._refused: Project | None = None
         self._endpoints = endpoints
         self._board = board
@@ -116,7 +123,7 @@ class FileReload:
             return False
         if found is None:
             return False
-        self._checked = found
+        self._checked, self._former, self.is_refused = found, self._files, False
         reach("checked")
         project, hashes = found.project, found.hashes(found.project.primary)
         self._result = ReloadResult.between(generation_log.manager.hashes, hashes)
@@ -140,6 +147,18 @@ class FileReload:
         self._refused = None
         self._follow(self._checked.project)
         return self.project
+
+    def refuse(self, error: HeadraceError) -> bool:
+        """Go on with the former files where the error may come from the checked ones; tell who asked.
+
+        Returns False where the error has another reason.
+        """
+        if error.kind not in _FROM_FILES:
+            return False
+        self._files, self.is_refused = self._former, True
+        self._next_look = time.monotonic() + _REFUSED_SECONDS
+        self._reloads.refuse(error)
+        return True
 
     def complete(self) -> None:
         """Tell who asked that the files are taken up."""

@@ -73,6 +73,8 @@ class Replan:
         manager: manages the generations of the project.
         published: the publication's memberships now.
         frozen: retained generations that cannot be followed any more, frozen.
+        text: the catalog as the state keeps it. It still has what only the former files need, because their
+            generations stay in the state until those of the changed files are there.
     """
 
     inspection: Inspection
@@ -80,11 +82,7 @@ class Replan:
     manager: GenerationManager
     published: Mapping[str, int]
     frozen: tuple[GenerationState, ...]
-
-    @property
-    def text(self) -> str:
-        """The catalog as the state keeps it."""
-        return self.catalog.baseline.to_text()
+    text: str
 
 
 class ReloadRequests:

@@ -356,8 +356,9 @@ class PipelineRun:
 
     def _reload(self) -> PhaseOutcome:
         """Take up changed files as a new start does."""
-        self._files.adopt()
-        return self._set_up_until_done(is_reload=True)
+        if not self._files.is_refused:
+            self._files.adopt()
+        return self._set_up_until_done(is_reload=not self._files.is_refused)
 
     def _note_partitions(self) -> None:
         """Note that partitions were attached or detached, which the log does not report.
@@ -485,7 +486,10 @@ class PipelineRun:
                     is_reload = True
                 continue
             if error.retry is Retry.NEVER:
-                raise error
+                if not is_reload or not self._files.refuse(error):
+                    raise error
+                is_reload = False
+                continue
             self._board.record_error(error)
             self._board.report.warning(f"{error}; trying again")
             self._stopping.wait(next(pauses))

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, retrying
 from headrace.model import format_lsn
 from headrace.model.failpoints import reach
@@ -222,7 +223,8 @@ class Start:
         frozen = [generation for generation in planned.generations if generation not in state.generations]
         target = inspection.project.primary
         manager = GenerationManager(inspection, target, self._endpoints, self._client, self._board)
-        return Replan(inspection, catalog, manager, published, tuple(frozen))
+        text = catalog.baseline.with_former(Fingerprint.from_text(state.catalog)).to_text()
+        return Replan(inspection, catalog, manager, published, tuple(frozen), text)
 
     def follow_read(self, state: PipelineState) -> tuple[CatalogBaseline, GenerationLog]:
         """Go on from `state` while the process runs, after generations that nobody reads were given up.

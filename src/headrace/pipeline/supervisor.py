@@ -321,7 +321,8 @@ class Supervisor:
     def _reloaded_files(self, running: RunningQuery, watch: HealthMonitor) -> bool:
         """Let the running query take up the files that were checked.
 
-        Returns False where a new query is necessary for that. What was done for it then stays.
+        Returns False where a new query is necessary for that, or to go on with the former files because a
+        server has refused what these need. What was done for it then stays.
         """
         if self._secondary_sinks or self._exported.slot is not None:
             return False
@@ -336,13 +337,19 @@ class Supervisor:
             with self._stopping.interrupting():
                 generation_log.replan(replan)
             self.catalog = replan.catalog
-            if before - {generation.generation for generation in generation_log.building}:
-                return False
             # A query that has failed with the former plan may have failed for an altered table.
-            if not self._change_plan(running, before, []) or running.failure() is not None:
+            if (
+                before - {generation.generation for generation in generation_log.building}
+                or not self._change_plan(running, before, [])
+                or running.failure() is not None
+            ):
                 return False
         except Stopped:  # the query ends as usual
             return True
+        except HeadraceError as error:
+            if error.retry is Retry.BACK_OFF or self._files.refuse(error):
+                return False
+            raise
         self.drift.change(replan.catalog)
         self._project = self._files.adopt()
         watch.change_project(self._project)
