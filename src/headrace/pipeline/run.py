@@ -250,6 +250,7 @@ class PipelineRun:
             if not standby.wait():
                 return PhaseOutcome.STOP
         self._files.read_again()  # the run before may have taken up changed files
+        self._lease.choose(self._files.project.specs)
         return PhaseOutcome.DONE
 
     def _start(self) -> PhaseOutcome:
@@ -264,7 +265,6 @@ class PipelineRun:
             self._client.wait_until_ready(_SINK_SECONDS)
             held.enter_context(self._lease)
             self._run_requests.forget()  # they were meant for an earlier run
-            self._lease.hold(self._files.project.specs)
             self._held.push(held.pop_all())
         return PhaseOutcome.DONE
 

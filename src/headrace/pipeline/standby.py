@@ -74,9 +74,9 @@ class Standby:
         """
         if self._connection is None:
             self._connection = connect(self._url, application_name="headrace standby")
-        holders = self._lease.holders()
-        if holders:
-            self._note(holders[0])
+        holder = self._lease.slot_holder()
+        if holder is not None:
+            self._note(holder)
             return False
         if self._holder is None:  # none is seen, or one that is starting and has no lease yet
             return is_free(self._connection, self._slot)

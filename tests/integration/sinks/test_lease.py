@@ -123,6 +123,19 @@ def test_a_lease_that_is_released_is_free_at_once_and_can_be_held_again(client: 
         assert mine.lost() is None
 
 
+def test_one_that_stands_by_waits_for_its_slot_alone(client: Client, prefix: str) -> None:
+    """Another deployment may have an index now that this one had; without it, this one can be entered."""
+    waiting = Lease(client, StateKey("s2", prefix), ["users", "orders"], patience=0.8, beat=0.1)
+    with lease(client, prefix):
+        assert waiting.slot_holder() is None
+        with pytest.raises(HeadraceError, match=f"the index {prefix}users"), waiting:
+            pass
+        waiting.choose(["orders"])
+        for _ in range(2):
+            with waiting:
+                assert Lease(client, StateKey("s2", prefix), [], beat=0.1).slot_holder() is not None
+
+
 def test_a_request_that_hangs_costs_no_lease(opensearch: EmbeddedOpenSearch, prefix: str) -> None:
     """Whoever looks on sees the beat change within the time after which a lease counts as lost."""
     ended = threading.Event()

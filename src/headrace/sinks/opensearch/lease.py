@@ -133,13 +133,18 @@ class Lease:
         self._renewing = threading.Lock()
         self._beat = 0
         self._lost: HeadraceError | None = None
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._renew, name="headrace lease", daemon=True)
         self._prefix = key.prefix
-        self._leases = self._documents({slot_lease(key): str(key)}, indexes)
+        self._slot_lease = {slot_lease(key): str(key)}
+        self.choose(indexes)
+
+    def choose(self, indexes: Iterable[str]) -> None:
+        """Hold the leases of these indexes from the next entering on, and no others."""
+        self._leases = self._documents(self._slot_lease, indexes)
 
     def __enter__(self) -> Self:
         self._take(self._leases)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._renew, name="headrace lease", daemon=True)
         self._thread.start()
         return self
 
@@ -213,13 +218,17 @@ class Lease:
         """Return why a lease was lost; None while all are held, or it is not known."""
         return self._lost
 
-    def holders(self) -> list[LeaseHolder]:
-        """Return the other processes that hold a lease and may live; called again and again to watch them.
+    def slot_holder(self) -> LeaseHolder | None:
+        """Return the other process that holds the slot's lease and may live; called again and again.
+
+        All leases are watched, so that a takeover need not wait again. Another deployment may hold that of an
+        index.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
-        return list(self._held_elsewhere(self._leases).values())
+        others = self._held_elsewhere(self._leases)
+        return next((others[identity] for identity in self._slot_lease if identity in others), None)
 
     def _held_elsewhere(self, leases: Mapping[str, _LeaseDocument]) -> dict[str, LeaseHolder]:
         """Read the leases whose holders may live, and note since when each beat is unchanged."""
