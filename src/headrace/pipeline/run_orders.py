@@ -13,6 +13,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.sinks.opensearch.run_requests import RunRequest, RunRequestKind, RunRequests
 from headrace.status.board import StatusBoard
+from headrace.status.phases import Phase
 
 LogLevelName = Literal["debug", "info", "warning"]
 LOG_LEVELS: tuple[LogLevelName, ...] = get_args(LogLevelName)
@@ -23,15 +24,33 @@ def pause(board: StatusBoard, by: str) -> None:
     """Plan no further batch until `resume`; the batch that runs is finished.
 
     The slot keeps the log meanwhile.
+
+    Raises:
+        HeadraceError: USAGE: this process stands by, so another one plans the batches.
     """
+    _check_works(board)
     if board.control.pause(by):
         board.report.warning(f"paused by {by}: changes wait in the log, which the slot retains")
 
 
 def resume(board: StatusBoard, by: str) -> None:
-    """Plan batches again."""
+    """Plan batches again.
+
+    Raises:
+        HeadraceError: as `pause`.
+    """
+    _check_works(board)
     if board.control.resume():
         board.report.info(f"resumed by {by}")
+
+
+def _check_works(board: StatusBoard) -> None:
+    if board.phase is Phase.STANDBY:
+        raise HeadraceError(
+            Kind.USAGE,
+            "this process stands by: another one runs the deployment, and has not heard the order",
+            "Give the order to that one, or by `headrace pause` and `headrace resume` through the cluster.",
+        )
 
 
 def set_log_level(board: StatusBoard, level: str, by: str) -> None:

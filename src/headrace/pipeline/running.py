@@ -353,11 +353,18 @@ class RunningPipeline:
 
         Args:
             by: who pauses, for the log and `/status`.
+
+        Raises:
+            HeadraceError: USAGE: this run stands by behind another one.
         """
         pause(self.board, by)
 
     def resume(self, by: str = "this program") -> None:
-        """Plan batches again."""
+        """Plan batches again.
+
+        Raises:
+            HeadraceError: as for `pause`.
+        """
         resume(self.board, by)
 
     def set_log_level(self, level: LogLevelName, by: str = "this program") -> None:

@@ -24,6 +24,7 @@ from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline
 from headrace.pipeline.stopping import Stopping
 from headrace.reporter import SilentReporter
+from headrace.status.phases import Event
 
 OPERATE, READ = "operate-0123456789", "read-0123456789abc"
 FILE = """
@@ -170,6 +171,14 @@ def test_a_wrong_token_is_refused_counted_and_logged_without_itself(token: str, 
     refused(answer, 401, "HEADRACE_AUTHENTICATION")
     assert address.counted() == {("unknown", "wrong_token"): 1}
     assert address.said.lines == ["control: a wrong token from 127.0.0.1"]
+    assert address.running.board.control.paused is None
+
+
+@pytest.mark.parametrize("order", ["pause", "resume"])
+def test_one_that_stands_by_does_not_say_that_the_stream_is_paused(order: str, address: Address) -> None:
+    address.running.board.apply_event(Event.STANDING_BY)
+    detail = refused(address.ask("POST", f"/v1/{order}", {}, token=OPERATE), 409, "HEADRACE_USAGE")
+    assert "stands by" in detail
     assert address.running.board.control.paused is None
 
 
