@@ -16,7 +16,14 @@ from headrace.errors import HeadraceError, Retry, retrying
 from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
 from headrace.pipeline.generation_messages import GenerationMessages
-from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded, why_built
+from headrace.pipeline.generation_states import (
+    Next,
+    apply_request,
+    plan_from_files,
+    superseded,
+    unpinned,
+    why_built,
+)
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.reloading import Replan
@@ -176,7 +183,7 @@ class GenerationLog:
         )
         self.state = state
         for index in self._indexes:
-            self._carry_out(index, plan_from_files(state.of(index), self.manager.hashes[index]))
+            self._follow_files(index)
         done = [request for request in requests if self._carry_out_request(request)]
         self._save(self.state)
         self.drop_unneeded()
@@ -266,7 +273,7 @@ class GenerationLog:
         removed = [entry.generation for entry in self.state.generations if entry.index not in known]
         self.state = self.state.changed(*self._freeze_waiting()).without(*removed)
         for index in self._indexes:
-            self._carry_out(index, plan_from_files(self.state.of(index), self.manager.hashes[index]))
+            self._follow_files(index)
         for attempt in retrying():
             with attempt:
                 self._meta.save_generations(self.state.generations)
@@ -368,7 +375,7 @@ class GenerationLog:
         self.state = self.state.changed(*frozen)
         self._messages.warn_of_rebuilding(frozen)
         for index in {generation.index for generation in frozen}:
-            self._carry_out(index, plan_from_files(self.state.of(index), self.manager.hashes[index]))
+            self._follow_files(index)
             self._messages.show(index, self.state)
         self._save(self.state)
         self.drop_unneeded()
@@ -453,6 +460,11 @@ class GenerationLog:
             self._messages.report_failed(request, error)
             return error.retry is not Retry.BACK_OFF
         return True
+
+    def _follow_files(self, index: str) -> None:
+        wanted = self.manager.hashes[index]
+        self.state = self.state.changed(*unpinned(self.state.of(index), wanted))
+        self._carry_out(index, plan_from_files(self.state.of(index), wanted))
 
     def _carry_out(self, index: str, step: Next) -> None:
         self._mark_to_drop(step.drop)

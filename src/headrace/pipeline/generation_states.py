@@ -62,6 +62,18 @@ def plan_from_files(generations: Sequence[GenerationState], wanted_hash: str) ->
     return Next(make=not building, drop=drop)
 
 
+def unpinned(generations: Sequence[GenerationState], wanted_hash: str) -> list[GenerationState]:
+    """Return, without their pins, the generations that a rollback has pinned against other files than these.
+
+    The files have changed since the rollback, so they are followed again, also once they are changed back.
+    """
+    return [
+        replace(generation, pinned="")
+        for generation in generations
+        if generation.pinned not in ("", wanted_hash)
+    ]
+
+
 def apply_request(generations: Sequence[GenerationState], wanted_hash: str, request: ControlRequest) -> Next:
     """Decide the next step for a control request; an empty step where the request is done already.
 

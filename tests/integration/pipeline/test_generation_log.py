@@ -117,6 +117,16 @@ def test_what_leaves_the_plan_is_not_in_the_state_any_more(ground: Ground) -> No
     assert ground.generation_log.to_drop == {before.generation}  # type: ignore[union-attr]
 
 
+def test_a_rollback_holds_only_until_the_files_change(ground: Ground) -> None:
+    """Files that are changed back to what a rollback had turned away from are followed."""
+    log = ground.generation_log
+    served = log.state.served("stock")
+    assert served is not None
+    log.state = log.state.changed(dataclasses.replace(served, pinned="turned away from"))
+    log.resume(log.state.published, SchemaDrift(), log.state.catalog, [])
+    assert [one.pinned for one in ground.known().generations] == [""]
+
+
 def test_what_is_built_is_not_missed_by_its_readers(ground: Ground) -> None:
     served = ground.generation_log.state.served("stock")
     assert served is not None

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded
+from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded, unpinned
 from headrace.sinks.opensearch import ControlRequest, GenerationState
 
 SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, published=True)
@@ -66,6 +66,8 @@ def test_a_rollback_swaps_and_pins_until_the_file_changes() -> None:
     assert apply_request(after, "aa", ROLLBACK) == Next(), "a kill must not swap it back"
     assert plan_from_files(after, "aa") == Next()
     assert plan_from_files(after, "dd") == Next(make=True)
+    assert unpinned(after, "aa") == []
+    assert unpinned(after, "bb") == [replace(after[1], pinned="")], "the file may become what it was later"
 
 
 @pytest.mark.parametrize(
