@@ -131,7 +131,7 @@ class Fingerprint:
         for name, table in self.tables.items():
             former = before.tables[name].columns if name in before.tables else {}
             tables[name] = replace(table, columns={**former, **table.columns})
-        return replace(self, tables=tables)
+        return replace(self, tables=tables, ended=min(before.ended, self.ended))
 
     def to_text(self) -> str:
         """Render the text that the state of a deployment stores: some kilobytes for a hundred tables."""

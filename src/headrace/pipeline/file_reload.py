@@ -152,11 +152,15 @@ class FileReload:
         """Go on with the former files where the error may come from the checked ones; tell who asked.
 
         Returns False where the error has another reason.
+
+        Raises:
+            HeadraceError: SLOT_IN_USE: another process has taken an index of them.
         """
         if error.kind not in _FROM_FILES:
             return False
         self._files, self.is_refused = self._former, True
         self._next_look = time.monotonic() + _REFUSED_SECONDS
+        self._lease.hold(self._former.specs)
         self._reloads.refuse(error)
         return True
 

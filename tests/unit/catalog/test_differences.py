@@ -46,6 +46,18 @@ def test_a_column_that_is_not_looked_at_any_more_is_none() -> None:
     assert not found.concerns({})
 
 
+def test_what_only_former_files_need_is_still_compared() -> None:
+    """Until their generations have left the state; nothing of it concerns those of the new files."""
+    other = TableName("public", "other")
+    fewer = Fingerprint({other: TABLE}, FOUND.publication, 200, ended=80)
+    kept = fewer.with_former(replace(FOUND, ended=70))
+    assert (set(kept.tables), kept.as_of, kept.ended) == ({T, other}, 200, 70)
+    both = with_table(replace(TABLE, columns={"id": replace(COLUMNS["id"], touched=701)})).with_former(FOUND)
+    assert both.tables[T].columns == {"id": replace(COLUMNS["id"], touched=701), "note": COLUMNS["note"]}
+    usage = {other: frozenset({"id", "note"})}
+    assert not any(difference.concerns(usage) for difference in compare(kept, fewer).plain)
+
+
 def test_a_table_in_another_file_has_other_values_only_where_a_column_was_touched() -> None:
     rewritten = replace(TABLE, parts={50: replace(PART, file=51)})
     assert not compare(FOUND, with_table(rewritten)).plain
