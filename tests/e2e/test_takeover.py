@@ -104,6 +104,21 @@ def test_it_takes_over_when_the_first_is_stopped_and_is_stopped_while_it_waits(d
             second.close()
 
 
+def test_behind_another_deployment_that_writes_its_indexes_it_does_not_wait(deploy: Deploy) -> None:
+    with deploy() as first:
+        first.start()
+        first.wait_ready()
+        other = DrivenRun(first.config, f"{first.name}_b", first.config.parent.parent)
+        other.arguments = ("--standby",)
+        try:
+            other.start()
+            assert other.wait_end(_READY_WITHIN) == 1
+            assert "HEADRACE_SLOT_IN_USE" in other.last_output()
+            assert f"the index {first.prefix}users" in other.last_output()
+        finally:
+            other.close()
+
+
 def test_a_suspended_driver_whose_java_goes_on_confirms_nothing_and_is_taken_over_from(
     deploy: Deploy,
 ) -> None:

@@ -169,6 +169,7 @@ class PipelineRun:
             exported=self._exported,
         )
         self._lease = Lease(self._client, project.key, [*project.specs])
+        self._standby = Standby(endpoints.database, project.slot, self._lease, board, stopping)
         self._files = FileReload(
             project,
             endpoints,
@@ -236,18 +237,15 @@ class PipelineRun:
     def _outcome_of(self, error: HeadraceError) -> PhaseOutcome | None:
         if error.kind in ALTERED:
             return PhaseOutcome.ALTERED
-        if error.kind is Kind.SLOT_IN_USE and self._options.standby:
+        if error.kind is Kind.SLOT_IN_USE and self._options.standby and self._standby.is_led():
             return PhaseOutcome.IN_USE
         return PhaseOutcome.GAP if isinstance(error, GapError) and self._reseeds else None
 
     def _stand_by(self) -> PhaseOutcome:
         with self._stopping.interrupting():
             self._ensure_spark()
-        standby = Standby(
-            self._endpoints.database, self._project.slot, self._lease, self._board, self._stopping
-        )
         with warmed_up(self._spark.current):
-            if not standby.wait():
+            if not self._standby.wait():
                 return PhaseOutcome.STOP
         self._files.read_again()  # the run before may have taken up changed files
         self._lease.choose(self._files.project.specs)

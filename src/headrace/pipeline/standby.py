@@ -54,6 +54,17 @@ class Standby:
         finally:
             self._disconnect()
 
+    def is_led(self) -> bool:
+        """Whether another process runs this deployment, as far as is known.
+
+        Another deployment that writes one of its indexes does not.
+        """
+        try:
+            with connect(self._url, application_name="headrace standby") as connection:
+                return self._lease.slot_holder() is not None or not is_free(connection, self._slot)
+        except HeadraceError as error:
+            return error.retry is Retry.BACK_OFF
+
     def _may_start_now(self) -> bool:
         try:
             may_start = self._may_start()
