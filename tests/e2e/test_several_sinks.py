@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ from headrace.demo.oracle import Documents, actual_documents, differences
 from headrace.demo.shop import INDEXES
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model import format_lsn
+from headrace.pipeline.explain import Explainer
+from headrace.pipeline.project import open_project
 from headrace.sinks.opensearch import Client, Endpoint, Generations, MetaIndex, PipelineState, StateKey
 from support.http_proxy import Answer, HttpProxy, Request
 
@@ -71,6 +74,13 @@ def typed(pipeline: Headrace, command: str, *words: str) -> int:
 def held(pipeline: Headrace) -> dict[str, Documents]:
     """What readers of the other cluster find."""
     return {name: actual_documents(pipeline.sink_url, prefix_of(pipeline) + name) for name in INDEXES}
+
+
+def said_of(pipeline: Headrace, user: int) -> dict[str, str]:
+    """What `headrace explain` says that the secondary sinks hold of a user."""
+    project = open_project(pipeline.config, os.environ, slot=pipeline.name)
+    facts = dict(Explainer(project, project.resolve()).explain("users", str(user)).facts)
+    return {name.removeprefix("sink "): says for name, says in facts.items() if name.startswith("sink ")}
 
 
 def printed(pipeline: Headrace) -> dict[str, Documents]:
@@ -145,10 +155,14 @@ def test_each_sink_gets_each_document_and_one_that_fails_holds_up_no_other(
         with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
             user = pipeline.shop.id("SELECT min(id) FROM users WHERE deleted_at IS NULL")
             client.call("DELETE", f"/{prefix_of(pipeline)}users/_doc/{user}")
+        assert said_of(pipeline, user) == {"other": "not there yet"}
         assert typed(pipeline, "verify", "users") == 0
         assert typed(pipeline, "verify", "users", "--sink", "other") == 1
         assert typed(pipeline, "verify", "users", "--sink", "other", "--repair") == 0
         assert differences(pipeline.shop.expected()["users"], held(pipeline)["users"]) == []
+        assert said_of(pipeline, user) == {"other": "as the database has it now"}
+        front.spoil = lambda _: Answer(503)
+        assert "status 503" in said_of(pipeline, user)["other"]
         pipeline.terminate()
 
 

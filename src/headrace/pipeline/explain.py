@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from headrace.model import Key, Lsn, format_lsn, key_of_id
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.project import Project, find_index
+from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.verification.sides import DatabaseDocuments, IndexDocuments
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.session import ReadSession
@@ -65,6 +66,7 @@ class DocumentTrace:
         deferred: whether its new state is noted to be written later; None where there is too much to search.
         end: the end of the log before the row was read.
         state: of the pipeline.
+        secondary: what the secondary sinks hold, in words, by name; those that can list their documents.
     """
 
     spec: IndexSpec
@@ -76,6 +78,7 @@ class DocumentTrace:
     deferred: bool | None
     end: Lsn
     state: PipelineState
+    secondary: Mapping[str, str]
 
 
 class Explainer:
@@ -86,9 +89,8 @@ class Explainer:
     """
 
     def __init__(self, project: Project, endpoints: Endpoints) -> None:
-        sink = dataclasses.replace(endpoints.sink, timeout=_TIMEOUT_SECONDS, connect_timeout=_TIMEOUT_SECONDS)
         self.project = project
-        self._endpoints = dataclasses.replace(endpoints, sink=sink)
+        self._endpoints = _with_short_timeouts(endpoints)
 
     def explain(self, index: str, id_: str) -> Explanation:
         """Return why the document is, or is not, in the index.
@@ -109,16 +111,32 @@ class Explainer:
                 spec = complete(declared, catalog)
                 row = read_row(session, spec, catalog, id_)
             state = applied.state()  # not older than the row
-            shown = state.served(index) or next(iter(state.of(index)[::-1]), None)
-            stored = quarantined = None
+            shown, stored = _read_document(applied, state, spec, id_)
+            quarantined = None
             if shown is not None:
-                documents = IndexDocuments(
-                    applied.documents, shown.generation, routed=spec.routing is not None
-                )
-                stored = documents.read([id_]).get(id_)
                 quarantined = Quarantine(applied.client, applied.key).get(shown.generation, id_)
             deferred = self._is_deferred(applied, state, shown, key_of_id(id_, len(spec.primary_key)))
-        return DocumentTrace(spec, id_, row, shown, stored, quarantined, deferred, end, state)
+        secondary = {
+            name: self._look(target, spec, id_, row)
+            for name, target in self.project.secondary.items()
+            if not target.is_plain
+        }
+        return DocumentTrace(spec, id_, row, shown, stored, quarantined, deferred, end, state, secondary)
+
+    def _look(self, target: SinkTarget, spec: IndexSpec, id_: str, row: RootRow) -> str:
+        """Describe what a secondary sink holds of the document."""
+        try:
+            with AppliedPosition(self._endpoints.of(target.key), target.key) as applied:
+                shown, stored = _read_document(applied, applied.state(), spec, id_)
+        except HeadraceError as error:
+            return error.cause
+        if shown is None:
+            return "it has no such index yet"
+        if stored is None:
+            return "none" if row.body is None else "not there yet"
+        if row.body is None:
+            return "still there, but should not be"
+        return "as the database has it now" if stored.source == row.body else "in an earlier state"
 
     def _is_deferred(
         self, applied: AppliedPosition, state: PipelineState, shown: GenerationState | None, key: Key
@@ -130,6 +148,23 @@ class Explainer:
             if batch.generation == shown.generation and (key in batch.keys or ALL_KEYS in batch.keys):
                 return True
         return None if len(batches) == _MOST_BATCHES else False
+
+
+def _read_document(
+    applied: AppliedPosition, state: PipelineState, spec: IndexSpec, id_: str
+) -> tuple[GenerationState | None, StoredDocument | None]:
+    """Return the generation that readers see, else the newest one, and what it holds of the document."""
+    shown = state.served(spec.name) or next(iter(state.of(spec.name)[::-1]), None)
+    if shown is None:
+        return None, None
+    documents = IndexDocuments(applied.documents, shown.generation, routed=spec.routing is not None)
+    return shown, documents.read([id_]).get(id_)
+
+
+def _with_short_timeouts(endpoints: Endpoints) -> Endpoints:
+    sink = dataclasses.replace(endpoints.sink, timeout=_TIMEOUT_SECONDS, connect_timeout=_TIMEOUT_SECONDS)
+    secondary = {name: _with_short_timeouts(own) for name, own in endpoints.secondary.items()}
+    return dataclasses.replace(endpoints, sink=sink, secondary=secondary)
 
 
 def read_row(session: ReadSession, spec: IndexSpec, catalog: Catalog, id_: str) -> RootRow:
@@ -247,6 +282,8 @@ def _facts(trace: DocumentTrace) -> Iterator[tuple[str, str]]:
     else:
         entry = trace.quarantined
         yield "in quarantine", f"since {entry.at}, at {format_lsn(entry.position)}"
+    for name, says in trace.secondary.items():
+        yield f"sink {name}", says
 
 
 def _filter(condition: Filter) -> str:
