@@ -162,6 +162,26 @@ def secondary_behind(board: StatusBoard) -> None:
     report(board, "archive")
 
 
+def paused(board: StatusBoard) -> None:
+    live(board)
+    board.control.pause("anna@ops")
+
+
+def waiting(board: StatusBoard) -> None:
+    """A column that one index reads was dropped; the others go on."""
+    live(board)
+    board.index(
+        "users",
+        phase=IndexPhase.BACKFILLING,
+        error="users.schema.yml:12: the table public.users has no column nickname; take the field out",
+    )
+
+
+def standby(board: StatusBoard) -> None:
+    board.apply_event(Event.STANDING_BY)
+    board.stand_by("host search-1, pid 4711, since 2026-11-22T06:00:00+00:00")
+
+
 def hostile(board: StatusBoard) -> None:
     """Names that try to be markup."""
     attack = '<script>document.title="taken"</script><img src=x onerror="document.title=\'taken\'">'
@@ -190,6 +210,9 @@ STATES: dict[str, Callable[[StatusBoard], None]] = {
     "slot-lost": slot_lost,
     "quarantine": quarantine,
     "secondary-behind": secondary_behind,
+    "paused": paused,
+    "waiting": waiting,
+    "standby": standby,
 }
 
 

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import psycopg
 import pytest
 
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Retry
 from headrace.postgres.session import ReadSession
 
@@ -80,8 +81,11 @@ def test_a_session_that_waits_behind_who_waits_for_a_lock_names_that_one(databas
         writer.execute("CREATE TABLE thing (id int)")
         reader.execute("SELECT * FROM thing")
         altered = thread.submit(writer.execute, "ALTER TABLE thing ADD n int")
-        time.sleep(0.2)
-        with pytest.raises(HeadraceError, match=r"an alteration that waits.* waits to lock thing"):
-            session.query("SELECT * FROM public.thing")
-        reader.rollback()
+        try:
+            waiting = "SELECT pid FROM pg_locks WHERE NOT granted AND relation = 'thing'::regclass"
+            assert until(lambda: bool(reader.execute(waiting).fetchall()), 20)
+            with pytest.raises(HeadraceError, match=r"an alteration that waits.* waits to lock public.thing"):
+                session.query("SELECT * FROM public.thing")
+        finally:
+            reader.rollback()
         altered.result(10)

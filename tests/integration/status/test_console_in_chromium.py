@@ -72,7 +72,7 @@ def served(state: str) -> Iterator[tuple[StatusBoard, StatusServer]]:
 
 def work(board: StatusBoard, state: str, ending: threading.Event) -> None:
     """Let changes come in, and be written where nothing keeps them from it."""
-    flows = state not in {"cluster-away", "slot-lost"}
+    flows = state not in {"cluster-away", "slot-lost", "paused", "standby"}
     before, number = board.view(), 0
     start = before.positions
     while not ending.wait(0.1):
@@ -132,6 +132,9 @@ WORDS = {
     "slot-lost": "stopped",
     "quarantine": "live",
     "secondary-behind": "live",
+    "paused": "paused",
+    "waiting": "live",
+    "standby": "standby",
 }
 SAID = {
     "live": "every index is backfilled",
@@ -140,6 +143,9 @@ SAID = {
     "slot-lost": "headrace teardown",
     "quarantine": "headrace quarantine list users",
     "secondary-behind": "the sink archive is behind: it lacks 4,213 documents",
+    "paused": "headrace resume lets it go on",
+    "waiting": "not for 1 of 3 indexes: users",
+    "standby": "it takes over when that run ends",
 }
 
 

@@ -15,6 +15,8 @@ from headrace.status.phases import Phase
 
 LITTLE_ROOM_SECONDS = 6 * 3600.0
 """A slot that may be lost sooner is warned of."""
+_NAMED = 3
+"""Indexes that are named where there are many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Headline:
 def make_headline(view: View, history: History, now: float) -> Headline:
     """Return the state of the run at `now` (Unix time)."""
     since = view.started if history.since is None else history.since
+    if view.paused is not None:
+        since = view.paused.since
     word, tone, why, remedy, code = _state(view)
     return Headline(word, tone, moment_text(since, now), age_text(now - since), why, remedy, code)
 
@@ -54,16 +58,28 @@ def _state(view: View) -> _State:
     trouble = _trouble(view)
     if trouble is not None:
         return trouble
+    if view.paused is not None:
+        why = f"{view.paused.by} has paused the stream: changes wait in the log, which the slot retains"
+        return "paused", "busy", why, "headrace resume lets it go on", ""
     if view.phase is Phase.LIVE:
-        if view.unready is None:
-            return "live", "good", "every index is backfilled, and the stream follows", "nothing", ""
-        return "live", "good", view.unready, "nothing: the rest is being built", ""
+        return _live(view)
     if view.phase is Phase.BACKFILLING:
         return "backfilling", "busy", _filling(view), "nothing: what is served already stays live", ""
     if view.phase is Phase.STANDBY:
         return "standby", "good", view.unready or "standby", "nothing: it takes over when that run ends", ""
     why = "files, database and cluster are checked, then Spark starts"
     return "starting", "busy", why, "wait some seconds", ""
+
+
+def _live(view: View) -> _State:
+    waiting = [index for index in view.indexes if index.phase is not IndexPhase.LIVE and index.error]
+    if waiting:
+        names = ", ".join(index.name for index in waiting[:_NAMED])
+        why = f"the stream follows, but not for {len(waiting)} of {len(view.indexes)} indexes: {names}"
+        return "live", "busy", why, "what each of them needs is said below; the others go on", ""
+    if view.unready is None:
+        return "live", "good", "every index is backfilled, and the stream follows", "nothing", ""
+    return "live", "good", view.unready, "nothing: the rest is being built", ""
 
 
 def _trouble(view: View) -> _State | None:
@@ -97,8 +113,8 @@ def _filling(view: View) -> str:
     filled = [
         index for index in view.indexes if index.building is not None or index.phase is not IndexPhase.LIVE
     ]
-    names = ", ".join(index.name for index in filled[:3])
-    more = f" and {len(filled) - 3} more" if len(filled) > 3 else ""  # noqa: PLR2004 - as many as are named
+    names = ", ".join(index.name for index in filled[:_NAMED])
+    more = f" and {len(filled) - _NAMED} more" if len(filled) > _NAMED else ""
     left = [index.seconds_left for index in filled if index.seconds_left is not None]
     about = f", about {duration(max(left))} left" if left and len(left) == len(filled) else ""
     verb = "is" if len(filled) == 1 else "are"

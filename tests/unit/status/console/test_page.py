@@ -80,6 +80,9 @@ def test_a_slot_about_to_be_lost_is_the_first_notice() -> None:
         ("backfilling", "backfilling", "1 of 3 indexes is being filled: orders, about 10 min", "nothing"),
         ("cluster-away", "degraded", "does not answer", "Start the cluster"),
         ("slot-lost", "stopped", "is lost", "headrace teardown"),
+        ("paused", "paused", "anna@ops has paused", "headrace resume"),
+        ("waiting", "live", "not for 1 of 3 indexes: users", "the others go on"),
+        ("standby", "standby", "search-1, pid 4711", "takes over"),
     ],
 )
 def test_the_headline_is_the_state_its_reason_and_what_to_do(
