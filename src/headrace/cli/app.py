@@ -155,6 +155,19 @@ def teardown(
     return tear_down(context, indexes=indexes, moved=moved)
 
 
+@command("Show what a running pipeline says of itself.", "config", json_output=True)
+def status(
+    context: CommandContext,
+    address: Annotated[
+        str | None, typer.Argument(envvar="HEADRACE_STATUS_ADDRESS", help="HOST:PORT (default: the file's)")
+    ] = None,
+) -> bool:
+    """Show the state, the lag and the indexes of a running pipeline; fail where it is not ready."""
+    from headrace.cli.status import show_status
+
+    return show_status(context, address)
+
+
 @command("Show how far the slot is behind the server.", "config", "slot", json_output=True)
 def lag(context: CommandContext) -> None:
     """Show how far the slot is behind the server, in bytes and seconds; fail where there is no slot."""

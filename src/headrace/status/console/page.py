@@ -290,6 +290,12 @@ def _index_rows(view: View, now: float) -> Iterator[IndexRow]:
             yield _index_row(index, name, now)
 
 
+def _state_of(index: IndexStatus) -> str:
+    if index.phase is IndexPhase.LIVE:
+        return "served"
+    return "waits" if index.error is not None and index.building is None else index.phase.value
+
+
 def _index_row(index: IndexStatus, sink: str, now: float) -> IndexRow:
     filling = index.building is not None
     tones = {IndexPhase.LIVE: "good", IndexPhase.BACKFILLING: "busy", IndexPhase.PENDING: "plain"}
@@ -298,7 +304,7 @@ def _index_row(index: IndexStatus, sink: str, now: float) -> IndexRow:
     return IndexRow(
         name=index.name,
         sink=sink,
-        state="served" if index.phase is IndexPhase.LIVE else index.phase.value,
+        state=_state_of(index),
         tone="bad" if index.error is not None else tones[index.phase],
         generation=index.generation or "",
         served_since="" if since is None else f"since {moment_text(since, now)}",

@@ -1,0 +1,77 @@
+"""`headrace status`: show what a running pipeline says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import urllib3
+
+from headrace.cli import terminal
+from headrace.cli.context import CommandContext
+from headrace.config import load_deployment
+from headrace.errors import HeadraceError, Kind
+from headrace.model.units import duration, size
+
+_ANSWER_SECONDS = 5.0
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
+_REMEDY = "Name the address that `headrace run --public-address` was given."
+
+
+def show_status(context: CommandContext, address: str | None) -> bool:
+    """Print the status of the run at a public address; return whether it is ready.
+
+    Args:
+        context: the deployment file, which may name the address.
+        address: `HOST:PORT`; None: the file's.
+
+    Raises:
+        HeadraceError: CONFIG; CONNECTION: no run answers there.
+    """
+    if address is None:
+        address = load_deployment(context.config, context.environ).server.public_address
+    status = _ask(address)
+    if context.as_json:
+        terminal.data(status)
+    else:
+        for line in _lines(status):
+            terminal.answer(line)
+        rows = [_row(index) for index in status["indexes"]]
+        terminal.table(("index", "state", "documents", "generation"), rows, right=(2,))
+        for warning in status["warnings"]:
+            terminal.warn(warning)
+    return bool(status["ready"])
+
+
+def _ask(address: str) -> dict[str, Any]:
+    host, _, port = address.rpartition(":")
+    url = f"http://{_EVERYWHERE.get(host, host)}:{port}/status"
+    try:
+        found = urllib3.request("GET", url, retries=False, timeout=_ANSWER_SECONDS, redirect=False).json()
+    except (urllib3.exceptions.HTTPError, ValueError) as error:
+        raise HeadraceError(Kind.CONNECTION, f"no run answers at {address}", _REMEDY) from error
+    if not isinstance(found, dict) or not {"phase", "ready", "indexes"} <= found.keys():
+        raise HeadraceError(Kind.CONNECTION, f"what answers at {address} is no run of Headrace", _REMEDY)
+    return found
+
+
+def _lines(status: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the state of the run, how far it is behind, and what keeps it from being ready."""
+    paused, reason = status["paused"], status["reason"]
+    phase = "paused" if paused else status["phase"]
+    yield phase if reason in (None, phase) else f"{phase}: {reason.removeprefix(f'{phase}: ')}"
+    lag = status["lag"]
+    if lag["bytes"] is not None:
+        late = "" if lag["seconds"] is None else f", {duration(lag['seconds'])}"
+        yield f"{size(lag['bytes'])} of log behind{late}"
+
+
+def _row(index: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    held = index["documents"] if index["held"] is None else index["held"]
+    if index["building"] is not None:
+        state = f"backfilling, {index['ranges_done']} of {index['ranges_total']} ranges"
+    elif index["error"] is not None:
+        state = f"waits: {index['error']}"
+    else:
+        state = "served" if index["phase"] == "live" else index["phase"]
+    return index["name"], state, "" if held is None else f"{held:,}", index["generation"] or ""
