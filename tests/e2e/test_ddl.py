@@ -157,6 +157,7 @@ def test_tables_and_files_change_under_load(town: Town, kind: str, way: str) -> 
     town.wait_until(town.is_ready, "is not ready", 120)
 
 
+@pytest.mark.long
 def test_a_restart_after_an_alteration_keeps_the_other_indexes_live(town: Town) -> None:
     """The table was altered while nothing ran; the index waits, and goes on once its file fits again."""
     ddl = KINDS["drop"]

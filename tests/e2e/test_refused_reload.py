@@ -36,6 +36,7 @@ def servers(
     postgres.drop_database(name)
 
 
+@pytest.mark.long
 def test_a_busy_cluster_delays_a_reload(servers: tuple[Town, HttpProxy]) -> None:
     town, proxy = servers
     left = [2]

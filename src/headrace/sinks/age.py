@@ -11,6 +11,10 @@ from headrace.errors import HeadraceError, Kind
 _Item = TypeVar("_Item")
 
 
+class TooOldError(HeadraceError):
+    """Documents were read too long ago; SINK_BUSY, because they are to be read again."""
+
+
 class TimeLimit:
     """A limit on the age of documents, from their reading to their writing (decision 0093).
 
@@ -29,11 +33,11 @@ class TimeLimit:
         """Check that the time has not passed.
 
         Raises:
-            HeadraceError: SINK_BUSY: read the documents again.
+            TooOldError: read the documents again.
         """
         age = _now() - self._began
         if age > self._seconds:
-            raise HeadraceError(
+            raise TooOldError(
                 Kind.SINK_BUSY,
                 f"documents were read {age:.0f} s before they could be written; they are read again",
                 "Look whether the process was suspended, or the sink is far too slow.",
@@ -44,7 +48,7 @@ def within(items: Iterable[_Item], seconds: float) -> Iterator[_Item]:
     """Yield the same items; the time runs from the first request for one.
 
     Raises:
-        HeadraceError: SINK_BUSY, while iterating: as `TimeLimit.check`.
+        TooOldError: while iterating: as `TimeLimit.check`.
     """
     limit = TimeLimit(seconds)
     for item in items:

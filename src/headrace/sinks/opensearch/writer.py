@@ -14,7 +14,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model import DocumentOperation
 from headrace.sinks.activity import Activity, ReportTo
-from headrace.sinks.age import TimeLimit
+from headrace.sinks.age import TimeLimit, TooOldError
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import bulk, failures
 from headrace.sinks.opensearch.bulk import BulkSize, Item, ItemVerdict, Outcome
@@ -333,4 +333,5 @@ def _stale(part: Sequence[Item], url: str) -> HeadraceError:
 
 
 def _is_busy(error: BaseException) -> bool:
-    return isinstance(error, HeadraceError) and error.kind is Kind.SINK_BUSY
+    is_busy = isinstance(error, HeadraceError) and error.kind is Kind.SINK_BUSY
+    return is_busy and not isinstance(error, TooOldError)
