@@ -36,7 +36,7 @@ from headrace.logs import LogFormat, WorkerLogs
 from headrace.spark.environment import check_workers
 from headrace.spark.interpreter import choose_python
 from headrace.spark.output import json_lines
-from headrace.spark.settings import is_relative, settings, with_absolute_files
+from headrace.spark.settings import is_local, is_relative, settings, with_absolute_files
 
 _LOG = logging.getLogger(__name__)
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
@@ -165,7 +165,7 @@ def local_spark(
     with contextlib.ExitStack() as stack, _own_folder(None) as folder, _scratch(folder) as scratch:
         log = folder / "spark.log"
         python = choose_python(master, folder, given or {}, os.environ)
-        variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+        variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, **_own_address(master)}
         if logs is not None:
             variables[WorkerLogs.VARIABLE] = logs.to_text()
         stack.enter_context(_environment(variables | {"JAVA_HOME": str(spark_java_home())}))
@@ -422,6 +422,20 @@ def _reason(text: str) -> str:
     """Return the most informative line of a trace."""
     lines = [line.strip(" :") for line in text.splitlines() if line.strip()]
     return next((line for line in lines if _REASON.match(line)), lines[0] if lines else "no reason given")
+
+
+def _own_address(master: str) -> dict[str, str]:
+    """Return the variable that names this machine's address to Spark, where its host name has none.
+
+    Spark does not start without. Executors elsewhere need the real address, so a cluster gets no variable.
+    """
+    if not is_local(master) or "SPARK_LOCAL_IP" in os.environ:
+        return {}
+    try:
+        socket.gethostbyname(socket.gethostname())
+    except OSError:
+        return {"SPARK_LOCAL_IP": "127.0.0.1"}
+    return {}
 
 
 def _check_master(master: str) -> None:
