@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Self
 
 from pythonjsonlogger.json import JsonFormatter
@@ -60,6 +61,12 @@ def configure_logging(level: LogLevel, form: LogFormat) -> None:
         # that fails because the JVM is gone, and raises the error too.
         for repeating in ("opentelemetry", "py4j"):
             logging.getLogger(repeating).setLevel(logging.CRITICAL)
+        handler.addFilter(_is_not_py4js)
+
+
+def _is_not_py4js(record: logging.LogRecord) -> bool:
+    """Whether a record is not one of those that py4j writes to the root logger."""
+    return record.name != "root" or Path(record.pathname).parent.name != "py4j"
 
 
 def add_to_each_line(**fields: str) -> None:

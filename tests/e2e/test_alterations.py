@@ -189,7 +189,7 @@ def test_partitioned_tables_are_followed_and_altered(story: Story) -> None:
     story.sql("ALTER TYPE mood ADD VALUE 'new' BEFORE 'high'; INSERT INTO shop VALUES (21, 'new', 6)")
     story.converges()
     time.sleep(2 * SECONDS)  # longer than the catalog is not looked at
-    assert story.generations() == before, "no document is another one for it"
+    assert story.generations() <= before, "no document is another one for it"
 
     story.sql("ALTER TYPE mood RENAME VALUE 'low' TO 'down'")
     story.converges()
@@ -255,7 +255,7 @@ def test_a_partition_goes_while_nothing_runs(story: Story) -> None:
     story.wait_ready()
     story.converges(5)
     story.terminate()
-    assert story.generations() == before
+    assert story.generations() <= before  # what was frozen before may be dropped now
 
 
 @pytest.mark.long

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from py4j import java_gateway  # type: ignore[import-untyped]
 
 from headrace.cli.narration import Narrator
 from headrace.embedded.processes import until
@@ -85,3 +86,12 @@ def test_text_has_no_fields(output: io.StringIO) -> None:
     with log_fields(batch=7):
         logging.getLogger("headrace.test").info("applied")
     assert output.getvalue().endswith(" INFO headrace.test: applied\n")
+
+
+def test_what_py4j_writes_to_the_root_logger_is_left_out(output: io.StringIO) -> None:
+    """It logs a trace of each call that fails because the JVM is gone, and raises the error too."""
+    configure(LogFormat.TEXT, output)
+    for path in (java_gateway.__file__, __file__):
+        root = logging.getLogger()
+        root.handle(root.makeRecord("root", logging.ERROR, path, 1, "from %s", (path,), None))
+    assert output.getvalue().splitlines()[0].endswith(f"ERROR root: from {__file__}")
