@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from headrace.errors import HeadraceError
 from headrace.sinks.opensearch.client import Client, join_names, path
 
-_SHARE = 0.1
+_SHARE = 0.25
 """The share of the time in which the cluster refreshes for us: each refresh makes a segment."""
 _END_SECONDS = 1.0
 _LENIENT: dict[str, str | int] = {"ignore_unavailable": "true"}
@@ -19,7 +19,7 @@ _LENIENT: dict[str, str | int] = {"ignore_unavailable": "true"}
 class EagerRefresh:
     """Refreshes indexes soon after it is asked to; the writer does not wait for it.
 
-    Requests during a refresh, and for nine times its length afterwards, are answered together by the next
+    Requests during a refresh, and for three times its length afterwards, are answered together by the next
     one. A refresh that fails is left to the index's own interval.
 
     Args:
