@@ -9,9 +9,7 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.postgres.connection import connect
-from headrace.postgres.slot import drop_slot
-from support.town import Town
+from support.town import Town, town_on
 
 CODE = """
 import json
@@ -33,15 +31,13 @@ def test_a_rebuild_in_the_run_keeps_the_old_code_and_the_next_start_builds_with_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A worker process that begins meanwhile finds the new file; it must not write, so the run may end."""
-    name = "changed_code"
     module = tmp_path / "town_marks.py"
     module.write_text(CODE.replace("MARK", "one"))
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    town = Town(tmp_path, postgres.create_database(name), opensearch.url, name)
-    config = tmp_path / "headrace.toml"
-    schema = 'schema = "people.yml"\n'
-    config.write_text(config.read_text().replace(schema, f'{schema}transform = "town_marks:mark"\n'))
-    try:
+    with town_on(postgres, opensearch.url, tmp_path, "changed_code") as town:
+        config = tmp_path / "headrace.toml"
+        schema = 'schema = "people.yml"\n'
+        config.write_text(config.read_text().replace(schema, f'{schema}transform = "town_marks:mark"\n'))
         town.start()
         town.wait_ready()
         _expect(town, "one")
@@ -60,11 +56,6 @@ def test_a_rebuild_in_the_run_keeps_the_old_code_and_the_next_start_builds_with_
         town.wait_ready()
         _expect(town, "two")
         town.wait_until(lambda: not town.wrong(), "has documents of the old code", 60)
-    finally:
-        town.close()
-        with connect(town.url) as connection:
-            drop_slot(connection, name)
-        postgres.drop_database(name)
 
 
 def _expect(town: Town, mark: str) -> None:

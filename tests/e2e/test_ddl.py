@@ -13,9 +13,7 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.postgres.connection import connect
-from headrace.postgres.slot import drop_slot
-from support.town import PEOPLE, Column, Town
+from support.town import PEOPLE, Column, Town, town_on
 
 PAUSE_SECONDS = 30.0
 """A new query is started for an altered table, on a machine that does other work too."""
@@ -109,13 +107,8 @@ CASES = [
 def town(
     postgres: EmbeddedPostgres, opensearch: EmbeddedOpenSearch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Town]:
-    name = "ddl"
-    town = Town(tmp_path_factory.mktemp(name), postgres.create_database(name), opensearch.url, name)
-    yield town
-    town.close()
-    with connect(town.url) as connection:
-        drop_slot(connection, name)
-    postgres.drop_database(name)
+    with town_on(postgres, opensearch.url, tmp_path_factory.mktemp("ddl"), "ddl") as town:
+        yield town
 
 
 @pytest.mark.parametrize(("kind", "way"), CASES)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.postgres.connection import connect
-from headrace.postgres.slot import drop_slot
 from support.http_proxy import Answer, HttpProxy, Request
-from support.town import PEOPLE, Town
+from support.town import PEOPLE, Town, town_on
 
 BUSY = b'{"error":{"type":"cluster_block_exception","reason":"busy"},"status":503}'
 SETTINGS_FILE = 'schema = "goods.yml"\nsettings_file = "settings.json"\n'
@@ -23,17 +20,13 @@ SETTINGS_FILE = 'schema = "goods.yml"\nsettings_file = "settings.json"\n'
 def servers(
     postgres: EmbeddedPostgres, opensearch: EmbeddedOpenSearch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[Town, HttpProxy]]:
-    name = "refused"
-    with ExitStack() as held:
-        proxy = held.enter_context(HttpProxy(opensearch.url))
-        town = Town(tmp_path_factory.mktemp(name), postgres.create_database(name), proxy.url, name)
-        held.callback(town.close)
+    with (
+        HttpProxy(opensearch.url) as proxy,
+        town_on(postgres, proxy.url, tmp_path_factory.mktemp("refused"), "refused") as town,
+    ):
         town.start()
         town.wait_ready()
         yield town, proxy
-    with connect(town.url) as connection:
-        drop_slot(connection, name)
-    postgres.drop_database(name)
 
 
 @pytest.mark.long

@@ -8,9 +8,7 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.postgres.connection import connect
-from headrace.postgres.slot import drop_slot
-from support.town import NOTES, PEOPLE, Town
+from support.town import NOTES, PEOPLE, Town, town_on
 
 PAUSE_SECONDS = 5.0
 
@@ -19,13 +17,8 @@ PAUSE_SECONDS = 5.0
 def town(
     postgres: EmbeddedPostgres, opensearch: EmbeddedOpenSearch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Town]:
-    name = "reload"
-    town = Town(tmp_path_factory.mktemp(name), postgres.create_database(name), opensearch.url, name)
-    yield town
-    town.close()
-    with connect(town.url) as connection:
-        drop_slot(connection, name)
-    postgres.drop_database(name)
+    with town_on(postgres, opensearch.url, tmp_path_factory.mktemp("reload"), "reload") as town:
+        yield town
 
 
 def test_a_changed_schema_file_is_taken_up_beside_the_others(town: Town) -> None:

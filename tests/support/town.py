@@ -17,7 +17,9 @@ import psycopg
 import urllib3
 
 from headrace.demo.oracle import Documents, actual_documents, differences
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
 from support.driven_run import DrivenRun
 from support.pauses import Pauses, in_thread
 
@@ -88,6 +90,19 @@ _WRITES = (
 
 Column = tuple[str, str]
 """A field of `people`, and the SQL expression of its value."""
+
+
+@contextlib.contextmanager
+def town_on(postgres: EmbeddedPostgres, sink: str, folder: Path, name: str) -> Iterator[Town]:
+    """A town with a database of its own; at the end its run is ended, its slot and database dropped."""
+    town = Town(folder, postgres.create_database(name), sink, name)
+    try:
+        yield town
+    finally:
+        town.close()
+        with connect(town.url) as connection:
+            drop_slot(connection, name)
+        postgres.drop_database(name)
 
 
 class Town(DrivenRun):
