@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 QUANTILES = (50, 90, 99)
+_ADDITIONS, _HEALTHY_SECONDS = 3_000_000, 0.15
 
 
 def quantile(values: Sequence[float], percent: float) -> float:
@@ -45,10 +46,23 @@ def result(name: str, ratio: float, bar: float) -> bool:
     return held
 
 
-def machine() -> None:
-    """Print what the numbers depend on."""
-    load = ", ".join(f"{one:.1f}" for one in os.getloadavg())
-    print(f"{os.cpu_count()} cores, load average {load}, Python {sys.version.split()[0]}", flush=True)
+def machine() -> float:
+    """Print what the numbers depend on; return how many times slower than a healthy machine this one is now.
+
+    A healthy one adds three million numbers in Python in 0.15 s. One that is faster counts as healthy.
+    """
+    begin = perf_counter()
+    total = 0
+    for number in range(_ADDITIONS):
+        total += number
+    slowness = max(1.0, (perf_counter() - begin) / _HEALTHY_SECONDS)
+    load = ", ".join(f"{minutes:.1f}" for minutes in os.getloadavg())
+    print(
+        f"{os.cpu_count()} cores at 1/{slowness:.1f} of a healthy machine's speed, load average {load}, "
+        f"Python {sys.version.split()[0]}",
+        flush=True,
+    )
+    return slowness
 
 
 def timed(action: Callable[[], object], count: int) -> list[float]:

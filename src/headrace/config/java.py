@@ -51,6 +51,15 @@ def find_java(minimum: int, *, maximum: int | None = None, environ: Mapping[str,
     return _find(minimum, maximum, os.environ if environ is None else environ).executable
 
 
+def find_spark_java(environ: Mapping[str, str]) -> Java:
+    """Find the first Java that Spark runs on.
+
+    Raises:
+        HeadraceError: DEPENDENCY, which lists what was found instead.
+    """
+    return _find(SPARK_MINIMUM, SPARK_MAXIMUM, environ)
+
+
 def spark_java_home(environ: Mapping[str, str] | None = None) -> Path:
     """Return a folder that serves as JAVA_HOME for Spark: a Java's own, or a wrapper in the cache.
 
@@ -58,7 +67,7 @@ def spark_java_home(environ: Mapping[str, str] | None = None) -> Path:
         HeadraceError: DEPENDENCY, where no Java fits; DISK, where the wrapper cannot be written.
     """
     environ = os.environ if environ is None else environ
-    java = _find(SPARK_MINIMUM, SPARK_MAXIMUM, environ)
+    java = find_spark_java(environ)
     if _has_module(java.executable, _VECTOR):
         return java.home
     return wrap(java.home, cache_folder(environ))
@@ -76,7 +85,7 @@ def _find(minimum: int, maximum: int | None, environ: Mapping[str, str]) -> Java
     raise HeadraceError(
         Kind.DEPENDENCY,
         f"Java {wanted} is needed: {found}",
-        "Run: pip install 'headrace[java]' (a Java 21 of 35 MB), or set JAVA_HOME.",
+        "Run: pip install 'headrace[java]' (a Java 25 of 38 MB), or set JAVA_HOME.",
     )
 
 

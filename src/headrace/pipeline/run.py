@@ -46,9 +46,9 @@ from headrace.sinks.opensearch import Client, PipelineState
 from headrace.sinks.opensearch.lease import Lease, holder_of
 from headrace.sinks.opensearch.reload_request import ReloadRequest
 from headrace.sinks.opensearch.run_requests import RunRequests
+from headrace.spark.background_session import BackgroundSpark
 from headrace.spark.session import (
     LocalSpark,
-    RenewableSpark,
     SparkSession,
     given_spark,
     local_spark,
@@ -126,7 +126,6 @@ class PipelineRun:
     _lock: SlotLock
     _connection: Connection
     _inspection: Inspection
-    _spark: RenewableSpark
     _catalog: CatalogBaseline
     _generation_log: GenerationLog
     _drift: SchemaDriftMonitor
@@ -154,6 +153,7 @@ class PipelineRun:
         self._on_live = on_live
         self._traces = traces
         self._held = contextlib.ExitStack()
+        self._spark = BackgroundSpark(self._open_spark)
         self._client = Client(endpoints.sink)
         self._run_requests = RunRequests(self._client, project.key)
         self._secondary_sinks = SecondarySinks(project, endpoints, self._client, board)
@@ -208,7 +208,8 @@ class PipelineRun:
             HeadraceError: the error that ended the run.
         """
         phase = RunPhase.STANDING_BY if self._options.standby else RunPhase.STARTING
-        with self._held:
+        with contextlib.closing(self._spark), self._held:
+            self._spark.begin()
             self._held.enter_context(contextlib.closing(self._client))
             self._held.enter_context(self._secondary_sinks)
             while phase is not RunPhase.STOPPED:
@@ -292,9 +293,8 @@ class PipelineRun:
         return PhaseOutcome.DONE
 
     def _ensure_spark(self) -> None:
-        if not hasattr(self, "_spark"):
-            with self._stopping.patient(), self._board.report.working("starting Spark …"):
-                self._spark = self._held.enter_context(RenewableSpark(self._open_spark))
+        with self._stopping.patient(), self._board.report.working("starting Spark …"):
+            self._held.enter_context(self._spark)
 
     def _open_spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         options = self._options

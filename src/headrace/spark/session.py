@@ -18,11 +18,10 @@ import subprocess
 import tempfile
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark import SparkConf, SparkContext
@@ -33,6 +32,7 @@ from pyspark.sql import SparkSession
 from headrace.config.java import spark_java_home
 from headrace.errors import HeadraceError, Kind
 from headrace.logs import LogFormat, WorkerLogs
+from headrace.spark.class_archive import spark_class_archive
 from headrace.spark.environment import check_workers
 from headrace.spark.interpreter import choose_python
 from headrace.spark.output import json_lines
@@ -57,6 +57,7 @@ POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
 _PLACES = "spark.headrace.places"
 
 _MAX_LOG, _LOG_SECONDS = 64 << 20, 60.0
+_LOG4J_FILE = "log4j2.properties"
 _LOG4J = """
 rootLogger.level = {level}
 rootLogger.appenderRef.stderr.ref = stderr
@@ -77,7 +78,6 @@ _JSON = (
 
 __all__ = [
     "LocalSpark",
-    "RenewableSpark",
     "SparkSession",
     "given_spark",
     "local_spark",
@@ -101,41 +101,6 @@ class LocalSpark:
     log: Path
 
 
-class RenewableSpark:
-    """A session that can be replaced by a new one; a context manager.
-
-    Args:
-        open_: opens a session.
-
-    Attributes:
-        current: the session, while the context is entered.
-    """
-
-    current: LocalSpark
-
-    def __init__(self, open_: Callable[[], contextlib.AbstractContextManager[LocalSpark]]) -> None:
-        self._open = open_
-        self._held = contextlib.ExitStack()
-
-    def __enter__(self) -> Self:
-        self.renew()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._held.__exit__(kind, value, trace)
-
-    def renew(self) -> None:
-        """Stop the session, if there is one, and open another.
-
-        Raises:
-            HeadraceError: SPARK, where it does not start.
-        """
-        self._held.close()
-        self.current = self._held.enter_context(self._open())
-
-
 @contextlib.contextmanager
 def local_spark(
     *,
@@ -145,6 +110,8 @@ def local_spark(
     terminal: bool = False,
     given: Mapping[str, str] | None = None,
     logs: WorkerLogs | None = None,
+    java_options: str | None = None,
+    end_within: float = _END_SECONDS,
 ) -> Iterator[LocalSpark]:
     """Start a session of Headrace's own; stop it at the end.
 
@@ -155,6 +122,8 @@ def local_spark(
         terminal: let Spark's log go to the terminal instead of a file.
         given: settings of the user, which override the defaults.
         logs: how the Python processes log, and whether Spark's own log is JSON too.
+        java_options: further options of the JVM; None: the one that uses the archive of Spark's classes.
+        end_within: seconds until a JVM that does not end by itself is killed.
 
     Raises:
         HeadraceError: DEPENDENCY without a fitting Java, SPARK where the session does not start, USAGE for an
@@ -170,12 +139,17 @@ def local_spark(
             variables[WorkerLogs.VARIABLE] = logs.to_text()
         stack.enter_context(_environment(variables | {"JAVA_HOME": str(spark_java_home())}))
         log4j = _LOG4J.format(level=log_level, pattern=_pattern(logs))
-        conf = _settings(master, memory, log4j, folder, with_absolute_files(given or {}, Path.cwd()))
+        if java_options is None:
+            archive = spark_class_archive(os.environ)
+            java_options = "" if archive is None else archive.options()
+        (folder / _LOG4J_FILE).write_text(log4j)
+        user_settings = with_absolute_files(given or {}, Path.cwd())
+        conf = _settings(master, memory, folder, user_settings, java_options=java_options)
         if logs is not None:
             conf.set(f"spark.executorEnv.{WorkerLogs.VARIABLE}", logs.to_text())
         runs_in = folder if is_relative(python) else None
         output = stack.enter_context(_output(log, terminal=terminal, logs=logs))
-        with _java(conf, output, runs_in):
+        with _java(conf, output, runs_in, end_within):
             session = _start(conf)
             try:
                 yield LocalSpark(session, scratch, log)
@@ -291,11 +265,9 @@ def _pattern(logs: WorkerLogs | None) -> str:
 
 
 def _settings(
-    master: str, memory: str, log4j: str, folder: Path, user_settings: Mapping[str, str]
+    master: str, memory: str, folder: Path, user_settings: Mapping[str, str], *, java_options: str
 ) -> SparkConf:
-    properties = folder / "log4j2.properties"
-    properties.write_text(log4j)
-    all_ = settings(master, memory, folder, properties, user_settings)
+    all_ = settings(master, memory, folder, folder / _LOG4J_FILE, user_settings, java_options=java_options)
     threads = _threads(master)
     if threads is not None:
         # One task slot more, which jobs beside the stream leave free: Spark does not preempt tasks.
@@ -335,13 +307,16 @@ def _processors() -> int:
 
 
 @contextlib.contextmanager
-def _java(settings: SparkConf, output: BinaryIO | None, folder: Path | None) -> Iterator[None]:
+def _java(
+    settings: SparkConf, output: BinaryIO | None, folder: Path | None, end_within: float
+) -> Iterator[None]:
     """Start the JVM and stop it at the end; it prints to `output`, and so do its workers.
 
     Args:
         settings: Spark's.
         output: None: the terminal.
         folder: where it runs; None: the current folder.
+        end_within: seconds until it is killed where it does not end.
     """
     starting: dict[str, Any] = {} if output is None else {"stdout": output, "stderr": output}
     with _spark_errors():
@@ -357,7 +332,7 @@ def _java(settings: SparkConf, output: BinaryIO | None, folder: Path | None) -> 
         gateway.shutdown()
         gateway.proc.stdin.close()
         try:
-            gateway.proc.wait(_END_SECONDS)
+            gateway.proc.wait(end_within)
         except subprocess.TimeoutExpired:
             gateway.proc.kill()
             gateway.proc.wait()

@@ -18,7 +18,7 @@ PYTHON, ARCHIVES = "spark.pyspark.python", "spark.archives"
 _EXIT = "-XX:+ExitOnOutOfMemoryError"
 """Otherwise a JVM continues without the thread that ran out of memory: the query would hang."""
 
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """The JVMs plan many small batches and move few bytes: the second compiler costs more than it gains."""
 
 
@@ -53,7 +53,7 @@ _LOCAL: Mapping[str, str] = {
 _CLUSTER: Mapping[str, str] = {
     # A task is sent with its changes, and one row may have a gigabyte (MiB; Spark's maximum).
     "spark.rpc.message.maxSize": "2047",
-    "spark.executor.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": JAVA_OPTIONS,
 }
 
 _SOCKET_NAME, _LONGEST_SOCKET = len("/.00000000-0000-0000-0000-000000000000.sock"), 103
@@ -70,7 +70,13 @@ def is_local(master: str) -> bool:
 
 
 def settings(
-    master: str, memory: str, folder: Path, log_properties: Path, user_settings: Mapping[str, str]
+    master: str,
+    memory: str,
+    folder: Path,
+    log_properties: Path,
+    user_settings: Mapping[str, str],
+    *,
+    java_options: str = "",
 ) -> dict[str, str]:
     """Return all settings but the master.
 
@@ -80,13 +86,14 @@ def settings(
         folder: for temporary files.
         log_properties: of the driver's log.
         user_settings: override the others.
+        java_options: of the driver's JVM, beside Headrace's own.
     """
-    always = f"-Dlog4j2.configurationFile=file:{log_properties} {_EXIT}"
+    always = f"-Dlog4j2.configurationFile=file:{log_properties} {_EXIT} {java_options}".rstrip()
     own = {
         **_EVERYWHERE,
         **(_LOCAL if is_local(master) else _CLUSTER),
         "spark.driver.memory": memory,
-        _EXTRA_JAVA: _JAVA,
+        _EXTRA_JAVA: JAVA_OPTIONS,
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         **_sockets(master, folder),
