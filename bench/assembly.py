@@ -29,10 +29,10 @@ from headrace.assembly.read_strategies import strategy_for_keys
 from headrace.assembly.statement import range_parameters
 from headrace.catalog import complete, read_catalog
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.model import CtidRange
+from headrace.model.names import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from headrace.snapshot import plan_ranges
 
 BAR_WITHOUT_INDEX = 20.0

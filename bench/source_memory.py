@@ -23,7 +23,7 @@ from harness.log import PUBLICATION, Log, log_server
 from harness.memory import MemoryWatch
 from harness.source import session
 from headrace.embedded.processes import descendants
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.postgres.connection import connect, execute
 
 BAR_BYTES = 1_000_000_000

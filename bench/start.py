@@ -1,7 +1,8 @@
 """How long is a start? `python bench/start.py [--users N] [--quick]`.
 
-The first start backfills; the others have nothing to backfill. Case "ready": from the command to ready, after an orderly stop. Case "killed":
-the whole tree is killed, a row is changed, the run is started again; from the kill to the document.
+The first start backfills, the others have nothing to backfill. "ready": from the command to ready, after an
+orderly stop. "killed": the whole tree is killed, a row is changed, the run is started again; from the kill to
+the document.
 """
 
 from __future__ import annotations

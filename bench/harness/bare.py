@@ -23,7 +23,7 @@ from harness.deployment import PREFIX, Deployment
 from headrace.assembly.lowering import plan_document
 from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import Catalog
-from headrace.model import CtidRange
+from headrace.model.names import CtidRange
 from headrace.pipeline.inspection import inspect
 from headrace.pipeline.project import Project, open_project
 from headrace.postgres.connection import PINNED, connect

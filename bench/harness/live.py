@@ -9,7 +9,7 @@ from time import perf_counter
 import urllib3
 
 from harness.deployment import NAME, PREFIX, Deployment
-from headrace.model import Lsn, parse_lsn
+from headrace.model.lsn import Lsn, parse_lsn
 from headrace.postgres.connection import connect, execute
 
 _TOUCHED = {

@@ -15,7 +15,7 @@ from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import wheel_binaries
-from headrace.model import Lsn, format_lsn
+from headrace.model.lsn import Lsn, format_lsn
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 

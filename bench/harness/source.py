@@ -21,7 +21,7 @@ import headrace
 from harness import report
 from harness.log import PUBLICATION, Log, log_server, recvlogical
 from headrace.config.java import spark_java_home
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.postgres.connection import connect, execute
 
 ROUNDS = 3

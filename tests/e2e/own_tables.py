@@ -11,7 +11,7 @@ from typing import Any
 from e2e.harness import CONVERGED_WITHIN
 from headrace.demo.oracle import Documents, differences
 from headrace.postgres.connection import connect, execute
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from support.driven_run import DrivenRun
 from support.oracle import naive_documents
 

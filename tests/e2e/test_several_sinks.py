@@ -21,7 +21,7 @@ from headrace.cli import main
 from headrace.demo.oracle import Documents, actual_documents, differences
 from headrace.demo.shop import INDEXES
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.model import format_lsn
+from headrace.model.lsn import format_lsn
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.project import open_project
 from headrace.sinks.opensearch import Client, Endpoint, Generations, MetaIndex, PipelineState, StateKey

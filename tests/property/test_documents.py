@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from support.servers import installation
 from support.soak.cases import make_case
 from support.soak.fixtures import CaseRunner, case_runner

@@ -21,12 +21,12 @@ from headrace.assembly.statement import range_parameters
 from headrace.catalog import Catalog, complete, read_catalog
 from headrace.demo.oracle import differences
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.model import CtidRange
+from headrace.model.names import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as table_sql
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
 from support.oracle import naive_documents
 from support.soak.case_run import database_of, make_template

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model import key_of_id
+from headrace.model.changes import key_of_id
 
 PARTS = st.lists(st.text(), min_size=2, max_size=4)
 

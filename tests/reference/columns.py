@@ -7,7 +7,8 @@ from itertools import accumulate
 
 import pyarrow as pa
 
-from headrace.model import CHANGES_SCHEMA, Op, TableName
+from headrace.model.changes import CHANGES_SCHEMA, Op
+from headrace.model.names import TableName
 
 Cells = tuple[Sequence[str], Sequence[bytes | None]]
 """One side of a row: column names, and PostgreSQL's text for each."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headrace.model import Key
+from headrace.model.changes import Key
 from headrace.resolution import Touched
 
 

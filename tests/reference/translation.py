@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from headrace.capture.offset import Offset
-from headrace.model import Op, TableName
+from headrace.model.changes import Op
+from headrace.model.names import TableName
 from headrace.pgoutput import (
     UNCHANGED,
     Begin,

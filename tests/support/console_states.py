@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
 from headrace.sinks.activity import ActivityReport

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.postgres.provision import prepare_slot
 from headrace.postgres.publication_filters import PublicationRequirements, Selections
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config import load_deployment, resolve
+from headrace.config.load import load_deployment
+from headrace.config.resolve import resolve
 from headrace.errors import Kind
 from headrace.postgres.address import for_slot, parse_address
 from headrace.postgres.connection import with_defaults

@@ -5,9 +5,10 @@ import pytest
 import typer
 
 from headrace.cli.app import app
-from headrace.config import load_deployment
+from headrace.config.load import load_deployment
 from headrace.errors import POLICIES, Kind, Retry
-from headrace.schema import language, load_schema
+from headrace.schema import language
+from headrace.schema.load import load_schema
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

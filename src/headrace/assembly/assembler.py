@@ -19,7 +19,9 @@ from headrace.assembly.statement import (
 from headrace.assembly.transform import transformed_operations
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CtidRange, DocumentOperation, Key, Lsn
+from headrace.model.changes import DocumentOperation, Key
+from headrace.model.lsn import Lsn
+from headrace.model.names import CtidRange
 from headrace.postgres.server_errors import is_refused_row, is_refused_value
 from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec

@@ -29,7 +29,7 @@ from headrace.assembly.statement import (
 )
 from headrace.catalog.table import Catalog, Column
 from headrace.errors import HeadraceError
-from headrace.model import Key, key_of_id
+from headrace.model.changes import Key, key_of_id
 from headrace.postgres.server_errors import is_refused_row, is_refused_value
 from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec

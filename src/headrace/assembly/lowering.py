@@ -29,7 +29,7 @@ from headrace.assembly.plan import (
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.catalog.type_check import holds_texts
 from headrace.errors import Kind, LocatedError, Place
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.schema.raw import RAW_REMEDY, raw_problem
 from headrace.schema.tree import (
     AggregateField,

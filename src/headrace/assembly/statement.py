@@ -17,7 +17,7 @@ from headrace.assembly.read_strategies import FEW_KEYS, MANY_KEYS, ReadStrategy,
 from headrace.assembly.render import Alias, render_object, where_clause
 from headrace.catalog.comparison import cast_type, equal, is_foreign, operator, plain
 from headrace.catalog.table import Catalog, Column
-from headrace.model import CtidRange, TableName
+from headrace.model.names import CtidRange, TableName
 from headrace.postgres.quoting import table as table_sql
 from headrace.schema.tree import Filter, IndexSpec
 

@@ -21,7 +21,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind, without_values
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 
 SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("document", pa.string())])
 """Schema of a transform's input and result; a result may also be a Table or use `large_string`."""

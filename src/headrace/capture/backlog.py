@@ -18,7 +18,7 @@ from typing import Self
 
 from headrace.capture.continuity import LogPositions
 from headrace.errors import HeadraceError, Kind, unexpected
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.pgoutput import MessageBatch
 from headrace.postgres.backlog import BacklogReader
 

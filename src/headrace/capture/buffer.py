@@ -19,7 +19,7 @@ from headrace.capture.changes import ChangeEnds
 from headrace.capture.offset import Offset
 from headrace.capture.trace_contexts import MOST_CONTEXTS
 from headrace.errors import HeadraceError, Kind
-from headrace.model import KnownCommit, Lsn, format_lsn
+from headrace.model.lsn import KnownCommit, Lsn, format_lsn
 from headrace.model.trace import CommitContext
 from headrace.pgoutput.batch import Numbers
 

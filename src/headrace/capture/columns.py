@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from headrace.capture.changes import ChangeRows
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, Op, TableName
+from headrace.model.changes import CHANGES_SCHEMA, Op
+from headrace.model.names import TableName
 from headrace.pgoutput import Relation
 from headrace.pgoutput.batch import Numbers
 from headrace.pgoutput.columnar import (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
-from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
 

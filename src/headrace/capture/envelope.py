@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model import CHANGES_SCHEMA, Op, TableName
+from headrace.model.changes import CHANGES_SCHEMA, Op
+from headrace.model.names import TableName
 from headrace.model.values import column_texts
 
 _ROW = CHANGES_SCHEMA.field("after").type

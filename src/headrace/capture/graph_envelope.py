@@ -20,7 +20,8 @@ import pyarrow.compute as pc
 from headrace.capture.envelope import by_table, key_texts
 from headrace.catalog.known import KnownTable
 from headrace.errors import HeadraceError
-from headrace.model import Op, TableName
+from headrace.model.changes import Op
+from headrace.model.names import TableName
 from headrace.model.types import Json
 from headrace.model.value_type import ValueType
 from headrace.model.values import column_texts, json_form

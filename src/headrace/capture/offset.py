@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
+from headrace.model.lsn import KnownCommit, Lsn, format_lsn, parse_lsn
 
 _VERSION = 1
 

@@ -29,8 +29,8 @@ from headrace.capture.rows import Absence
 from headrace.capture.settings import StreamSettings
 from headrace.capture.streamed_transactions import Room, SpoolFullError, StreamedTransactions
 from headrace.errors import HeadraceError, Kind, Retry, unexpected
-from headrace.model import Lsn, format_lsn
 from headrace.model.failpoints import reach
+from headrace.model.lsn import Lsn, format_lsn
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection

@@ -13,7 +13,7 @@ import numpy as np
 from headrace.capture.offset import Offset
 from headrace.capture.transactions import Transactions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import KnownCommit, Lsn, format_lsn
+from headrace.model.lsn import KnownCommit, Lsn, format_lsn
 from headrace.pgoutput.columnar import Mask
 
 

@@ -19,7 +19,8 @@ from headrace.catalog.known import uncarried_key
 from headrace.catalog.needs import ColumnNeed, Needs
 from headrace.catalog.partitions import PartitionPlace, PartitionRoots, read_leaves, read_place
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.pgoutput import Relation, RelationColumn
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession

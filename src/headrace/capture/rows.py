@@ -14,7 +14,9 @@ import pyarrow.compute as pc
 from headrace.capture.envelope import attempts
 from headrace.capture.toast import Look
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, Lsn, Op, TableName
+from headrace.model.changes import CHANGES_SCHEMA, Op
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.model.types import spark_type
 from headrace.model.value_type import ValueType
 from headrace.model.values import ColumnTexts, column_texts, convert_all, convert_fitting, rescued

@@ -12,7 +12,8 @@ from headrace.capture.offset import Offset
 from headrace.capture.relation_routing import PlannedTable
 from headrace.capture.signals import SignalFiles
 from headrace.catalog.needs import Needs
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.postgres.replication import ReplicationConnection
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headrace.errors import HeadraceError
-from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.postgres.locks import LockSession
 
 _NANOSECONDS = 1_000_000_000

@@ -19,7 +19,7 @@ from headrace.capture.rows import Absence
 from headrace.capture.settings import StreamSettings
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import Lsn, format_lsn
+from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.trace import CommitContext
 from headrace.pgoutput.batch import Numbers
 from headrace.postgres.session import ReadSession, check_same_server

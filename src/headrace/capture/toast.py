@@ -18,7 +18,8 @@ import pyarrow.compute as pc
 from headrace.capture.envelope import by_table, key_texts
 from headrace.catalog.known import KnownTable
 from headrace.errors import HeadraceError, retrying
-from headrace.model import CHANGES_SCHEMA, Op, TableName
+from headrace.model.changes import CHANGES_SCHEMA, Op
+from headrace.model.names import TableName
 from headrace.model.values import column_texts
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.pgoutput.batch import MessageBatch, Numbers
 from headrace.pgoutput.columnar import DELETE, INSERT, TRUNCATE, UPDATE, Letters, Mask, Numerals, letter_set
 from headrace.pgoutput.cursor import broken

@@ -18,7 +18,8 @@ from headrace.capture.relation_routing import RelationRouting
 from headrace.capture.trace_contexts import MESSAGE, MOST_CONTEXTS, find_contexts
 from headrace.capture.transactions import BEGIN, COMMIT, OpenTransaction, Transactions, find_transactions
 from headrace.errors import HeadraceError, Retry
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.model.trace import CommitContext
 from headrace.pgoutput import Relation, Truncate, decode_message
 from headrace.pgoutput.batch import MessageBatch, Numbers

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from headrace.catalog.table import Catalog
 from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession

@@ -19,7 +19,7 @@ from headrace.catalog.remedies import (
 )
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind, LocatedError, Place
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.suggestion import nearest
 from headrace.postgres import quoting
 from headrace.schema.raw import is_moment

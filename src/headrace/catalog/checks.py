@@ -12,7 +12,7 @@ from typing import Literal
 from headrace.catalog.binding import BindingFinding
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind, LocatedError, Place
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted

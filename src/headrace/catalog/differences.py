@@ -17,7 +17,7 @@ from typing import Any
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint, has_only_more_labels
 from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 

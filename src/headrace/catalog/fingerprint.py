@@ -22,7 +22,8 @@ from typing import Any, Self
 
 from headrace.catalog.usage import Usage
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.catalog.fingerprint import Fingerprint, table_print
 from headrace.catalog.usage import Usage
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 
 

@@ -11,7 +11,7 @@ from headrace.catalog.read import read_catalog
 from headrace.catalog.table import Table
 from headrace.catalog.types import read_row_types
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.model.value_type import ValueType, type_from_json, type_to_json
 from headrace.postgres.publication import read_column_lists

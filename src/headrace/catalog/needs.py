@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.table import Catalog
 from headrace.catalog.usage import Usage
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from headrace.catalog.table import (
     UniqueKey,
     UnusableIndex,
 )
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 
 _TABLES = """

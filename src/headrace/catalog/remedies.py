@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headrace.catalog.table import Column, Table, UniqueKey, UnusableIndex
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from headrace.catalog.table import Catalog, Column, ForeignKey, Table
 from headrace.catalog.type_check import fitting_tags
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 
 
 @dataclass(frozen=True, slots=True)

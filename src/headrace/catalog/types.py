@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.value_type import Attribute, DatabaseType, TypeKind, ValueType, resolve
 from headrace.postgres.session import ReadSession
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from headrace.catalog.table import Catalog
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.schema.tree import (
     AggregateField,
     ColumnField,

@@ -10,15 +10,10 @@ from pathlib import Path
 
 from headrace.catalog import list_tables, read_catalog, suggest_name, suggest_schema
 from headrace.cli import terminal
-from headrace.config import (
-    holds_password,
-    load_deployment,
-    suggest_deployment,
-    suggest_index,
-    suggest_slot,
-)
+from headrace.config.load import load_deployment
+from headrace.config.suggestion import holds_password, suggest_deployment, suggest_index, suggest_slot
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.postgres.session import ReadSession
 from headrace.schema.json_schema import EDITOR_FILE, EDITOR_LINE, schema_text

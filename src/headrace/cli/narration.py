@@ -21,7 +21,7 @@ from rich.text import Text
 
 from headrace.cli import terminal
 from headrace.log_fields import log_fields
-from headrace.model import format_lsn
+from headrace.model.lsn import format_lsn
 from headrace.model.units import duration, size
 from headrace.status.board import IndexStatus, StatusBoard, View
 from headrace.status.phases import Phase

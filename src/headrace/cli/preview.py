@@ -14,10 +14,10 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.cli.layout import indented
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.model import DocumentOperation, key_of_id
+from headrace.model.changes import DocumentOperation, key_of_id
 from headrace.pipeline.project import find_index
 from headrace.postgres.session import ReadSession
-from headrace.schema import IndexSpec
+from headrace.schema.tree import IndexSpec
 
 _BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _THOUSAND = 1000

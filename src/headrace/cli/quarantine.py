@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.model import format_lsn
+from headrace.model.lsn import format_lsn
 from headrace.pipeline.control.client import quarantine_path
 from headrace.pipeline.quarantined_documents import (
     RetriedDocuments,

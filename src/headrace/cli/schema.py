@@ -14,15 +14,15 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.cli.layout import indented, indented_sql
 from headrace.errors import ErrorGroup
-from headrace.model import CtidRange
+from headrace.model.names import CtidRange
 from headrace.pipeline.project import Project, find_index
 from headrace.postgres.session import ReadSession
 from headrace.resolution import required_columns
 from headrace.resolution.paths import Path as Way
 from headrace.resolution.paths import find_paths
 from headrace.resolution.plan import path_statement
-from headrace.schema import IndexSpec
 from headrace.schema.json_schema import schema_of_files
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import mapping
 
 _RANGE_BLOCKS = 1024

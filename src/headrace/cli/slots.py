@@ -9,9 +9,10 @@ from datetime import UTC, datetime
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.config import load_deployment, resolve_database
+from headrace.config.load import load_deployment
+from headrace.config.resolve import resolve_database
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
-from headrace.model import format_lsn
+from headrace.model.lsn import format_lsn
 from headrace.model.units import duration, size
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import advisory_lock

@@ -9,7 +9,7 @@ import urllib3
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.config import load_deployment
+from headrace.config.load import load_deployment
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import duration, size
 

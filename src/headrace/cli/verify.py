@@ -8,7 +8,7 @@ from dataclasses import asdict
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.model import format_lsn
+from headrace.model.lsn import format_lsn
 from headrace.pipeline.control.client import index_path
 from headrace.pipeline.verification.recheck import Verdict
 from headrace.pipeline.verification.report import Drift, Report, as_data, report_of

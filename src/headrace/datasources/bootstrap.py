@@ -21,7 +21,7 @@ from pyspark.sql.datasource import InputPartition
 from headrace.capture.rows import RowShape, SnapshotPlace, snapshot_changes
 from headrace.datasources.envelopes import TableDescriptions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.model.table_pattern import one_table
 from headrace.postgres.quoting import identifier, output_text

@@ -15,7 +15,7 @@ from headrace.capture.buffer import Limit
 from headrace.capture.rows import Absence
 from headrace.datasources.shutdown import exit_on_sigterm
 from headrace.errors import HeadraceError
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.model.trace import CommitContext
 from headrace.postgres.provision import PreparedSlot
 from headrace.postgres.session import ReadSession

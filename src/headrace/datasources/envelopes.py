@@ -24,7 +24,8 @@ from headrace.datasources.query_schema import (
 )
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind, retrying
-from headrace.model import Op, TableName
+from headrace.model.changes import Op
+from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession

@@ -26,7 +26,8 @@ from headrace.datasources.publication_membership import (
 from headrace.datasources.query_schema import RowsPlan, named_tables
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn, TableName, format_lsn, parse_lsn
+from headrace.model.lsn import Lsn, format_lsn, parse_lsn
+from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table, parse_tables
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect

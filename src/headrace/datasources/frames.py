@@ -18,7 +18,7 @@ from headrace.catalog.known import KnownTable
 from headrace.datasources.envelopes import TABLES
 from headrace.datasources.query_schema import check_names
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.model.table_pattern import one_table
 

@@ -23,7 +23,8 @@ from headrace.datasources.bootstrap import ProvidedPart, provider
 from headrace.datasources.envelopes import TableDescriptions
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CtidRange, Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import CtidRange, TableName
 from headrace.model.table_pattern import format_table, parse_tables
 from headrace.postgres.address import for_slot
 from headrace.postgres.quoting import identifier, output_text

@@ -16,7 +16,7 @@ from headrace.datasources.initial_snapshot import RowsPart
 from headrace.datasources.query_schema import RowsPlan
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA
+from headrace.model.changes import to_ipc
 
 
 @dataclass
@@ -42,16 +42,6 @@ class ChangePartition(InputPartition):
         self.descriptions = descriptions
         self.absences = absences
         self.stream = to_ipc(batches)
-
-
-def to_ipc(batches: Iterable[pa.RecordBatch]) -> bytes:
-    """Return changes (in `CHANGES_SCHEMA`) as an Arrow IPC stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    stream: bytes = sink.getvalue().to_pybytes()
-    return stream
 
 
 def split_rows(batches: list[pa.RecordBatch], rows: int) -> list[list[pa.RecordBatch]]:

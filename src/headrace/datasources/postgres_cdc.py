@@ -51,8 +51,9 @@ from headrace.datasources.starting_offsets import (
     resume_offset,
 )
 from headrace.errors import HeadraceError
-from headrace.model import Lsn, TableName, format_lsn
 from headrace.model.failpoints import reach
+from headrace.model.lsn import Lsn, format_lsn
+from headrace.model.names import TableName
 from headrace.postgres.address import for_slot
 from headrace.postgres.provision import PreparedSlot, prepare_slot
 from headrace.postgres.session import ReadSession

@@ -36,7 +36,7 @@ from headrace.datasources.options import read_options
 from headrace.datasources.query_schema import chosen_columns, no_table
 from headrace.datasources.source_options import SnapshotOptions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CtidRange
+from headrace.model.names import CtidRange
 from headrace.postgres.session import ReadSession
 from headrace.postgres.wal_position import FlushedReads
 from headrace.snapshot import RowSelection, check_readable, check_table, plan_parts, read_part

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.capture import LogOrigin
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.identity import read_identities

@@ -16,7 +16,7 @@ from headrace.catalog.types import RowType, read_row_types
 from headrace.datasources.options import DatabaseOptions
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.model.table_pattern import match_tables
 from headrace.postgres.publication import PARTS_SINCE

@@ -10,7 +10,8 @@ from pydantic import Field, field_validator, model_validator
 
 from headrace.datasources.options import DatabaseOptions, parse_by_table, parse_size
 from headrace.errors import HeadraceError
-from headrace.model import TableName, parse_lsn
+from headrace.model.lsn import parse_lsn
+from headrace.model.names import TableName
 from headrace.postgres.slot import check_slot_name
 from headrace.snapshot.planning import PARTITION_BYTES
 

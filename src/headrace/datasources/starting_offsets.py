@@ -17,7 +17,7 @@ from headrace.capture.continuity import check_continuity, read_positions, tempor
 from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
 from headrace.postgres.replication import replication_connection

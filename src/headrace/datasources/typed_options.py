@@ -11,7 +11,7 @@ from pydantic import ConfigDict, ModelWrapValidatorHandler, SecretStr, Validatio
 
 from headrace.datasources.options import named_values, option_error
 from headrace.datasources.source_options import CdcOptions, SnapshotOptions
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.table_pattern import TablePattern, format_name, format_table
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any
 
 import urllib3
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres import quoting
 from headrace.postgres.connection import Connection, connect
 

@@ -16,7 +16,7 @@ from typing import Self
 
 from headrace.demo.shop.changes import CHANGES, WEIGHTS, Hand
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.sinks.opensearch import Counters, MetaIndex, PipelineState
 

@@ -8,7 +8,7 @@ identity) is absent from the map; a NULL is present with a null value.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -101,3 +101,13 @@ class DocumentOperation:
 def key_of_id(id_: str, width: int) -> Key:
     """Return the key of `width` values that a document's id was formed from."""
     return (id_,) if width == 1 else tuple(unquote(part) for part in id_.split(":"))
+
+
+def to_ipc(batches: Iterable[pa.RecordBatch]) -> bytes:
+    """Return changes (in `CHANGES_SCHEMA`) as an Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, CHANGES_SCHEMA) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    stream: bytes = sink.getvalue().to_pybytes()
+    return stream

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.pgoutput.batch import MessageBatch
 from headrace.pgoutput.cursor import Cursor, broken
 

@@ -9,7 +9,8 @@ import enum
 from dataclasses import dataclass, field
 from typing import Final
 
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 
 
 class Unchanged(enum.Enum):

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.model.units import size
 from headrace.pipeline.continuity import check_continuity
 from headrace.pipeline.worker.plan import Endpoints

@@ -20,7 +20,9 @@ from typing import Self
 
 from headrace.assembly.digests import Identities
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying, unexpected
-from headrace.model import CtidRange, Lsn, key_of_id
+from headrace.model.changes import key_of_id
+from headrace.model.lsn import Lsn
+from headrace.model.names import CtidRange
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_documents_job

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from headrace.errors import HeadraceError
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.schema_drift import ALTERED
-from headrace.schema import IndexSpec
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import GenerationState
 
 Concerned = list[tuple[GenerationLog, GenerationState]]

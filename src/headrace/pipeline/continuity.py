@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from headrace.capture.continuity import not_promoted
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
-from headrace.model import format_lsn
+from headrace.model.lsn import format_lsn
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
 from headrace.sinks.opensearch import PipelineState

@@ -12,7 +12,8 @@ from headrace.assembly.statement import casts_statement, conditions_statement
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import complete
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Key, Lsn, format_lsn, key_of_id
+from headrace.model.changes import Key, key_of_id
+from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.project import Project, find_index
@@ -20,8 +21,7 @@ from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.verification.sides import DatabaseDocuments, IndexDocuments
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.session import ReadSession
-from headrace.schema import IndexSpec
-from headrace.schema.tree import Filter
+from headrace.schema.tree import Filter, IndexSpec
 from headrace.sinks.opensearch import DeferredKeys, GenerationState, PipelineState, Quarantine, Quarantined
 from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
 from headrace.sinks.opensearch.documents import StoredDocument

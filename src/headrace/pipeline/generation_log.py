@@ -13,8 +13,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from headrace.errors import HeadraceError, Retry, retrying
-from headrace.model import Lsn, TableName
 from headrace.model.failpoints import reach
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.pipeline.generation_messages import GenerationMessages
 from headrace.pipeline.generation_states import (
     Next,

@@ -16,13 +16,15 @@ from types import MappingProxyType
 
 from headrace.assembly.transform import transform_digest
 from headrace.errors import HeadraceError
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.pipeline.worker.workers import open_worker
 from headrace.resolution import plan_resolution
-from headrace.schema import IndexSpec, normalised
+from headrace.schema.normal import normalised
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import (
     Client,
     Generation,

@@ -11,7 +11,7 @@ from typing import Self
 
 from headrace.capture.signals import SignalFiles
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.pipeline.continuity import check_continuity
 from headrace.pipeline.held_log import HeldLog
 from headrace.pipeline.project import Project

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.model.units import size
 from headrace.postgres.connection import Connection
 from headrace.postgres.log_holder import LogHolder, read_log_holder

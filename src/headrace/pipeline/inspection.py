@@ -22,7 +22,7 @@ from headrace.catalog.fingerprint import Fingerprint, type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import Usage, used_columns
 from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.pipeline.project import Project, with_specs
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import Endpoints
@@ -36,7 +36,8 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup, stream_columns
 from headrace.postgres.slot import SlotFacts, read_slot, slot_problem
 from headrace.resolution import required_columns
-from headrace.schema import IndexSpec, denormalised, spec_hash
+from headrace.schema.normal import denormalised, spec_hash
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Generations, GenerationState, PipelineState
 
 _LOCK_SECONDS = 10.0

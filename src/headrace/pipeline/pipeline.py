@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from headrace.config import deployment_of
+from headrace.config.load import deployment_of
 from headrace.errors import ErrorGroup
 from headrace.pipeline.check import CheckReport, check
 from headrace.pipeline.project import Project, open_loadable, project_of

@@ -8,22 +8,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.assembly.transform import load_transform
-from headrace.config import (
-    Deployment,
-    OpenSearchSink,
-    Sink,
-    load_deployment,
-    resolve,
-    resolve_database,
-)
+from headrace.config.deployment import Deployment, OpenSearchSink, Sink
+from headrace.config.load import load_deployment
+from headrace.config.resolve import resolve, resolve_database
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.pipeline.sink_target import IndexFiles, SinkTarget, cluster_endpoint, secondary_endpoints
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import for_slot
 from headrace.postgres.slot import check_slot_name
-from headrace.schema import IndexSpec, load_schema
+from headrace.schema.load import load_schema
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.activity import ReportTo
 from headrace.sinks.opensearch import StateKey
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from headrace.assembly.transform import is_file_changed
-from headrace.config import differing_keys
+from headrace.config.comparison import differing_keys
 from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.inspection import Inspection

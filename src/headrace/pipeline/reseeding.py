@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
-from headrace.model import Lsn, format_lsn
 from headrace.model.failpoints import reach
+from headrace.model.lsn import Lsn, format_lsn
 from headrace.pipeline.continuity import GapError, new_state
 from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
 from headrace.pipeline.secondary_sinks import SecondarySinks

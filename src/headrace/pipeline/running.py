@@ -18,7 +18,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
 from headrace.pipeline.control.server import ControlServer
 from headrace.pipeline.explain import Explainer

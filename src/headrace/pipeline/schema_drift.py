@@ -23,7 +23,8 @@ from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.catalog.usage import Usage
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.session import ReadSession

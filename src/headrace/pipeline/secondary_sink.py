@@ -13,7 +13,8 @@ import time
 from collections.abc import Collection, Iterator, Mapping
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor

@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
 from headrace.errors import HeadraceError, Retry
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.pipeline.backfill import BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.inspection import Inspection

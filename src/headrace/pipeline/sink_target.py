@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from headrace.assembly.transform import transform_digest
-from headrace.config import IndexEntry, OpenSearchSink, Resolved, Sink, StdoutSink
+from headrace.config.deployment import IndexEntry, OpenSearchSink, Sink, StdoutSink
+from headrace.config.resolve import Resolved
 from headrace.config.text_files import read_json_object
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.worker.plan import Endpoints
-from headrace.schema import IndexSpec
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.activity import ReportTo
 from headrace.sinks.opensearch import Endpoint, IndexOptions, StateKey, WriterOptions
 from headrace.sinks.opensearch.settings import fixed_settings, mappings_of, settings_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.model.stage import Stage
 from headrace.postgres.slot import SlotFacts
 from headrace.postgres.stream_waits import NO_WAITS, StreamWaits

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, retrying
-from headrace.model import format_lsn
 from headrace.model.failpoints import reach
+from headrace.model.lsn import format_lsn
 from headrace.pipeline.continuity import (
     GapError,
     check_begun,

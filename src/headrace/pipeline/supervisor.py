@@ -19,7 +19,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from headrace.capture.signals import SignalFiles
 from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate, Backfills
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.file_reload import FileReload

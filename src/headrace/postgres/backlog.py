@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
-from headrace.model import Lsn, format_lsn
+from headrace.model.lsn import Lsn, format_lsn
 from headrace.postgres.adbc import AdbcConnection
 from headrace.postgres.connection import Closeable, place
 from headrace.postgres.quoting import identifier, literal

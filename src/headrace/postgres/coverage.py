@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.generated import Sender, describe_unsent, failing_writers, held_stored
 from headrace.postgres.identity import (
     IdentityFacts,

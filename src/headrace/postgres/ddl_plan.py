@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import psycopg
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted

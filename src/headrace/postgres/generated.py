@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.ddl_plan import Step
 from headrace.postgres.identity import (
     IdentityChange,

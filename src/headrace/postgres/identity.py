@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, query
 from headrace.postgres.publication import PARTS_SINCE, IdentityKind, RecordedIdentity
 from headrace.postgres.quoting import identifier

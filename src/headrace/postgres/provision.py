@@ -17,7 +17,8 @@ from types import MappingProxyType
 import psycopg
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute, place, query
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.generated import Sender, failing_writers, held_stored

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, query
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted

@@ -16,7 +16,7 @@ from typing import Any
 import psycopg
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, execute, query
 from headrace.postgres.identity import IdentityFacts
 from headrace.postgres.publication import (

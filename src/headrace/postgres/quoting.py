@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 
 
 def identifier(name: str) -> str:

@@ -14,7 +14,7 @@ import psycopg
 from psycopg import pq
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn, format_lsn
+from headrace.model.lsn import Lsn, format_lsn
 from headrace.pgoutput import Frames
 from headrace.postgres.address import parse_address
 from headrace.postgres.answer_timeout import WatchedConnection

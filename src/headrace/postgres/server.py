@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.postgres.connection import Connection, connect, execute, query
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server_errors import no_free_slot

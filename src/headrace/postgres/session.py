@@ -14,7 +14,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn, format_lsn
+from headrace.model.lsn import Lsn, format_lsn
 from headrace.postgres.connection import PINNED, Closeable, open_connection, place
 from headrace.postgres.lock_holders import lock_error
 from headrace.postgres.quoting import literal

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.suggestion import some
 from headrace.postgres.ddl_plan import SetupPlan, Step, drop_index
 from headrace.postgres.generated import SENDING, Sender, failing_writers, held_stored

@@ -11,7 +11,7 @@ from typing import Any
 import psycopg
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.postgres.connection import Closeable, Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.ddl_plan import SetupPlan, Step, drop_index
 from headrace.postgres.identity import IdentityFacts, alter_identity
 from headrace.postgres.publication import PublicationFacts, RecordedIdentity

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.postgres.connection import Connection, query
 
 SEEN = """pg_current_snapshot()::text,

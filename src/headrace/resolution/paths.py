@@ -21,7 +21,7 @@ from itertools import chain
 from headrace.catalog.table import Catalog, Column
 from headrace.catalog.usage import own_columns
 from headrace.errors import Kind, LocatedError, Place
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.schema.tree import AggregateField, Field, Filter, IndexSpec, JoinField, ObjectField, Through
 
 

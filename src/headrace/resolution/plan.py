@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from headrace.catalog.comparison import cast_type, equal, plain, same_text
 from headrace.catalog.table import Catalog, Column
-from headrace.model import Lsn, TableName
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as table_sql
 from headrace.resolution.paths import Hop, Path, find_paths

@@ -14,7 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Key, Lsn, Op, TableName
+from headrace.model.changes import Key, Op
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.postgres.server_errors import is_refused_value
 from headrace.postgres.session import ReadSession
 from headrace.resolution.plan import ResolutionPlan, Route

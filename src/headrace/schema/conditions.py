@@ -7,7 +7,7 @@ from typing import Any, cast
 from yaml.nodes import Node, SequenceNode
 
 from headrace.errors import Place
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.schema import language
 from headrace.schema.mapping_reader import MappingReader, is_mapping
 from headrace.schema.raw import RAW_REMEDY, raw_problem

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from yaml.nodes import MappingNode, Node, ScalarNode
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.suggestion import nearest
 from headrace.schema import language
 from headrace.schema.conditions import read_filters, read_order, read_through

@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 from headrace.errors import ErrorGroup, LocatedError
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.schema import language
 from headrace.schema.conditions import read_filters
 from headrace.schema.fields import Parent, read_fields

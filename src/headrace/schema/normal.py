@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind, Place
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.schema.tree import (
     AggregateField,
     ColumnField,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from headrace.errors import Place
-from headrace.model import TableName
+from headrace.model.names import TableName
 
 Scalar = str | int | float | bool
 """A literal of a filter, a constant or a default."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 
 
 @dataclass(frozen=True, slots=True)

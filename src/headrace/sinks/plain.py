@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind, unexpected
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch.generations import FoundIndex, Generation
 from headrace.sinks.opensearch.settings import IndexOptions

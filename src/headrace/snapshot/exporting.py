@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CtidRange, TableName
+from headrace.model.names import CtidRange, TableName
 from headrace.postgres.session import ReadSession
 from headrace.snapshot.ranges import cut
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 
 from headrace.catalog.table import Catalog, Table
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CtidRange, TableName
+from headrace.model.names import CtidRange, TableName
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from headrace.catalog.types import RowType
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CtidRange, TableName
+from headrace.model.names import CtidRange, TableName
 from headrace.model.value_type import ValueType
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted

@@ -27,12 +27,18 @@ from headrace.spark.settings import PYTHON, is_local, is_relative
 
 
 def choose_python(
-    master: str, folder: Path, user_settings: Mapping[str, str], environ: Mapping[str, str]
+    master: str,
+    folder: Path,
+    user_settings: Mapping[str, str],
+    environ: Mapping[str, str],
+    *,
+    preloaded: str = "",
 ) -> str:
     """Return the interpreter for PYSPARK_PYTHON: the user's, or else this one.
 
     Spark starts it on executors and on this machine, where it plans. A relative path lies in what executors
     have unpacked; a script of the same name in `folder`, where the JVM runs then, leads to this interpreter.
+    `preloaded` is a module that this interpreter imports before its processes are forked.
 
     Raises:
         HeadraceError: CONFIG, where this machine has no such program.
@@ -40,11 +46,11 @@ def choose_python(
     local = is_local(master)
     python = user_settings.get(PYTHON) or (None if local else environ.get("PYSPARK_PYTHON"))
     if not python:
-        return worker_python(folder, environ) if local else sys.executable
+        return worker_python(folder, environ, preloaded) if local else sys.executable
     if is_relative(python):
         script = folder / python
         script.parent.mkdir(parents=True, exist_ok=True)
-        script.write_text(f'#!/bin/sh\nexec {shlex.quote(worker_python(folder, environ))} "$@"\n')
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(worker_python(folder, environ, preloaded))} "$@"\n')
         script.chmod(0o755)
     elif shutil.which(python) is None:
         raise HeadraceError(
@@ -55,7 +61,7 @@ def choose_python(
     return python
 
 
-def worker_python(folder: Path, environ: Mapping[str, str]) -> str:
+def worker_python(folder: Path, environ: Mapping[str, str], preloaded: str = "") -> str:
     """Return this interpreter, behind a script in `folder` that removes the archives from its path.
 
     Without the script where the interpreter does not find PySpark by itself, or where `folder` forbids
@@ -66,11 +72,18 @@ def worker_python(folder: Path, environ: Mapping[str, str]) -> str:
     if str(Path(pyspark.__file__).parents[1]) not in known:
         return sys.executable
     script = folder / "python"
-    script.write_text(wrapper_script(sys.executable, search_path))
+    script.write_text(wrapper_script(sys.executable, search_path, preloaded))
     script.chmod(0o755)
     return str(script) if os.access(script, os.X_OK) else sys.executable
 
 
-def wrapper_script(python: str, search_path: str) -> str:
-    """Return a shell script that runs `python` with this process's PYTHONPATH instead of Spark's."""
-    return f'#!/bin/sh\nPYTHONPATH={shlex.quote(search_path)} exec {shlex.quote(python)} "$@"\n'
+def wrapper_script(python: str, search_path: str, preloaded: str = "") -> str:
+    """Return a shell script that runs `python` with this process's PYTHONPATH instead of Spark's.
+
+    Modules that Spark runs are run by `headrace.spark.process`.
+    """
+    return f"""#!/bin/sh
+export PYTHONPATH={shlex.quote(search_path)}
+[ "$1" != -m ] || set -- -m headrace.spark.process {shlex.quote(preloaded)} "$@"
+exec {shlex.quote(python)} "$@"
+"""

@@ -110,6 +110,7 @@ def local_spark(
     terminal: bool = False,
     given: Mapping[str, str] | None = None,
     logs: WorkerLogs | None = None,
+    preloaded: str = "",
     java_options: str | None = None,
     end_within: float = _END_SECONDS,
 ) -> Iterator[LocalSpark]:
@@ -122,6 +123,7 @@ def local_spark(
         terminal: let Spark's log go to the terminal instead of a file.
         given: settings of the user, which override the defaults.
         logs: how the Python processes log, and whether Spark's own log is JSON too.
+        preloaded: a module that the Python processes of a local session import before they are forked.
         java_options: further options of the JVM; None: the one that uses the archive of Spark's classes.
         end_within: seconds until a JVM that does not end by itself is killed.
 
@@ -133,7 +135,7 @@ def local_spark(
     _check_master(master)
     with contextlib.ExitStack() as stack, _own_folder(None) as folder, _scratch(folder) as scratch:
         log = folder / "spark.log"
-        python = choose_python(master, folder, given or {}, os.environ)
+        python = choose_python(master, folder, given or {}, os.environ, preloaded=preloaded)
         variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, **_own_address(master)}
         if logs is not None:
             variables[WorkerLogs.VARIABLE] = logs.to_text()

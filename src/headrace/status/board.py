@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import Lsn, format_lsn
+from headrace.model.lsn import Lsn, format_lsn
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
 from headrace.reporter import Reporter, SilentReporter

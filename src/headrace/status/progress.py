@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass, replace
 
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 
 _CAPACITY = 1024
 _WEIGHT = 0.5

@@ -28,7 +28,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from headrace.model import format_lsn
+from headrace.model.lsn import format_lsn
 from headrace.model.stage import Stage
 from headrace.model.trace import CommitContext, StageSpan, TraceContext
 from headrace.reporter import Reporter

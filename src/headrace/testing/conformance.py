@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
 
 __all__ = ["INDEX", "DocumentSinkConformance", "SinkConformance", "SinkUnderTest", "delete", "upsert"]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.model import DocumentOperation, Lsn
+from headrace.model.changes import DocumentOperation
+from headrace.model.lsn import Lsn
 from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
 
 Reject = Callable[[DocumentOperation], str | None]

@@ -12,10 +12,11 @@ import pytest
 from headrace.assembly import Assembler
 from headrace.assembly.digests import Digest, DigestRanges, Presence, Sample, digest_of
 from headrace.catalog import Catalog, read_catalog
-from headrace.model import key_of_id
+from headrace.model.changes import key_of_id
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
-from headrace.schema import IndexSpec, load_schema
+from headrace.schema.load import load_schema
+from headrace.schema.tree import IndexSpec
 
 _TABLES = (
     "CREATE EXTENSION IF NOT EXISTS citext SCHEMA public",

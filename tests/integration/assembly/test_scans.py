@@ -10,10 +10,11 @@ import pytest
 from headrace.assembly import Assembler
 from headrace.assembly.digests import DigestRanges
 from headrace.catalog import Catalog, read_catalog
-from headrace.model import CtidRange
+from headrace.model.names import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
-from headrace.schema import IndexSpec, load_schema
+from headrace.schema.load import load_schema
+from headrace.schema.tree import IndexSpec
 
 KEYS = 1000
 _TABLES = (

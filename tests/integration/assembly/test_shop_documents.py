@@ -16,7 +16,7 @@ from headrace.demo.shop import INDEXES, create_shop, write_deployment
 from headrace.demo.workload import Workload
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from headrace.assembly import ReadStrategy, keys_statement, plan_document
 from headrace.catalog import read_catalog
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 
 NEAR = "0.10000000000000000001"
 """Another numeric than 0.1, and the same double."""

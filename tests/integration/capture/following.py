@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
-from headrace.model import CHANGES_SCHEMA, decode_changes
-from headrace.model.changes import Change
+from headrace.model.changes import CHANGES_SCHEMA, Change, decode_changes
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.slot import drop_slot

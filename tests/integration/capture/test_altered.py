@@ -18,7 +18,7 @@ from headrace.catalog import read_catalog
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, take
 

@@ -17,7 +17,7 @@ from headrace.capture import ChangeStream, Offset
 from headrace.capture.buffer import Limit
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession

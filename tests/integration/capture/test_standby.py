@@ -16,7 +16,9 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import server_account
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName, decode_changes, parse_lsn
+from headrace.model.changes import decode_changes
+from headrace.model.lsn import parse_lsn
+from headrace.model.names import TableName
 from headrace.postgres.adbc import RowSession
 from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import connect, execute

@@ -11,9 +11,9 @@ import pytest
 
 from headrace.catalog import bind, findings, list_tables, read_catalog, suggest_schema
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from headrace.schema.tree import AggregateField, ColumnField, IndexSpec, JoinField
 
 DDL = """

@@ -10,7 +10,7 @@ import pytest
 from headrace.catalog import read_catalog
 from headrace.catalog.checks import nested_findings
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 
 TABLES = """
 CREATE TABLE shop (id int PRIMARY KEY, note text);

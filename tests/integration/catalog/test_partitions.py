@@ -14,7 +14,8 @@ from headrace.capture.buffer import Limit
 from headrace.catalog import read_catalog
 from headrace.catalog.needs import TableNeeds
 from headrace.catalog.partitions import PartitionRoots, read_place
-from headrace.model import CHANGES_SCHEMA, TableName
+from headrace.model.changes import CHANGES_SCHEMA
+from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.ddl_plan import execute_plan, render
 from headrace.postgres.identity import read_identities
@@ -24,7 +25,7 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import plan_setup
 from headrace.postgres.slot import create_slot, drop_slot, read_slot
 from headrace.resolution import Resolver, plan_resolution, required_columns
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from reference.touched import gathered
 
 EVENTS, USERS = TableName("public", "events"), TableName("public", "users")

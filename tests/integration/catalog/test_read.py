@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from headrace.catalog import Catalog, list_tables, read_catalog
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 
 DDL = """

@@ -17,9 +17,10 @@ from headrace.catalog.binding import BindingFinding
 from headrace.catalog.checks import function_findings, id_findings, label_findings
 from headrace.catalog.usage import used_columns
 from headrace.errors import Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
-from headrace.schema import IndexSpec, load_schema
+from headrace.schema.load import load_schema
+from headrace.schema.tree import IndexSpec
 
 DDL = """
 CREATE SCHEMA closed;

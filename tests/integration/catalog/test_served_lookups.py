@@ -16,12 +16,12 @@ from headrace.catalog import Column, complete, findings, read_catalog
 from headrace.catalog.comparison import as_stored, equal
 from headrace.catalog.type_check import are_comparable
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.session import ReadSession
 from headrace.resolution.paths import find_paths
 from headrace.resolution.plan import path_statement
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 
 TYPES = {
     **{name: name for name in "int2 int4 int8 numeric float4 float8 oid".split()},

@@ -16,12 +16,13 @@ from headrace.catalog import (
     suggest_name,
     suggest_schema,
 )
-from headrace.config import load_deployment, suggest_deployment
+from headrace.config.load import load_deployment
+from headrace.config.suggestion import suggest_deployment
 from headrace.demo.shop import create_shop
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.catalog.types import read_row_types
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.types import ArrowForm
 from headrace.postgres.session import ReadSession
 from integration.capture.following import Source

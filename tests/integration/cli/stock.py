@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import urllib3
 
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.continuity import new_state
 from headrace.pipeline.generations import GenerationManager

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.config import load_deployment
+from headrace.config.load import load_deployment
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.pipeline.continuity import new_state
 from headrace.postgres.connection import connect

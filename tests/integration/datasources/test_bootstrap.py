@@ -16,7 +16,7 @@ from headrace.catalog.known import read_known
 from headrace.datasources.bootstrap import Custom, JsonLines, ProvidedPart, provider
 from headrace.datasources.envelopes import TableDescriptions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from headrace.capture.toast import Reread, lookups
 from headrace.datasources.publication_membership import MembershipWatch
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.provision import prepare_slot
 from headrace.postgres.slot import drop_slot

@@ -10,11 +10,12 @@ from typing import Any
 import psycopg
 
 from headrace.catalog import Catalog, read_catalog
-from headrace.model import Lsn, parse_lsn
+from headrace.model.lsn import Lsn, parse_lsn
 from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
-from headrace.schema import IndexSpec, load_schema
+from headrace.schema.load import load_schema
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,

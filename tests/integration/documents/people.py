@@ -12,9 +12,9 @@ from psycopg.rows import dict_row
 
 from headrace.catalog import read_catalog
 from headrace.catalog.table import Catalog
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
 
 TABLES = (

@@ -14,7 +14,8 @@ import pytest
 from headrace.assembly import Assembler
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, CtidRange, TableName, key_of_id
+from headrace.model.changes import CHANGES_SCHEMA, key_of_id
+from headrace.model.names import CtidRange, TableName
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver, plan_resolution, required_columns
 from headrace.schema.tree import IndexSpec

@@ -15,9 +15,9 @@ from headrace.assembly import Assembler
 from headrace.catalog import bind, read_catalog
 from headrace.catalog.suggestion import suggest_schema
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.model import CtidRange, TableName
+from headrace.model.names import CtidRange, TableName
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Client, Endpoint, IndexOptions, mapping
 from support.oracle.documents import evaluate

@@ -13,10 +13,10 @@ import pytest
 
 from headrace.assembly import Assembler
 from headrace.catalog import bind, read_catalog
-from headrace.model import CHANGES_SCHEMA
+from headrace.model.changes import CHANGES_SCHEMA
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver, plan_resolution
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 
 SCHEMA = """
 version: 1

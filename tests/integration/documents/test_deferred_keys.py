@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.model import CHANGES_SCHEMA, CtidRange
+from headrace.model.changes import CHANGES_SCHEMA
+from headrace.model.names import CtidRange
 from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import Worker, WrittenBatch

@@ -18,7 +18,8 @@ from headrace.capture.signals import OfferedPlan, SignalFiles
 from headrace.catalog.needs import ColumnNeed, TableNeeds
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError
-from headrace.model import Lsn, TableName, parse_lsn
+from headrace.model.lsn import Lsn, parse_lsn
+from headrace.model.names import TableName
 from headrace.pipeline.stream.documents_source import (
     DocumentsPartition,
     DocumentsReader,

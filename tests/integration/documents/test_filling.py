@@ -19,13 +19,15 @@ from headrace.catalog import read_catalog
 from headrace.catalog.table import Table
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, DocumentOperation, Lsn, key_of_id, parse_lsn
+from headrace.model.changes import CHANGES_SCHEMA, DocumentOperation, key_of_id
+from headrace.model.lsn import Lsn, parse_lsn
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
-from headrace.schema import IndexSpec, load_schema
+from headrace.schema.load import load_schema
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,

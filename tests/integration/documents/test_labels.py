@@ -10,11 +10,11 @@ import pytest
 from headrace.assembly import Assembler
 from headrace.catalog import read_catalog
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA
+from headrace.model.changes import CHANGES_SCHEMA
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver, plan_resolution
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from reference.touched import gathered
 
 DDL = """

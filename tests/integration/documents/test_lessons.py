@@ -19,10 +19,12 @@ from psycopg.rows import dict_row
 
 from headrace.assembly import Assembler
 from headrace.catalog import bind, complete, read_catalog
-from headrace.model import CHANGES_SCHEMA, CtidRange, key_of_id
+from headrace.model.changes import CHANGES_SCHEMA, key_of_id
+from headrace.model.names import CtidRange
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver, plan_resolution
-from headrace.schema import IndexSpec, load_schema
+from headrace.schema.load import load_schema
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import IndexOptions, mapping
 from reference.touched import gathered
 

@@ -12,9 +12,9 @@ import pytest
 from headrace.assembly import Assembler
 from headrace.catalog import bind, read_catalog
 from headrace.catalog.checks import label_findings
-from headrace.model import CtidRange
+from headrace.model.names import CtidRange
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 
 TABLES = (
     "CREATE SCHEMA ext",

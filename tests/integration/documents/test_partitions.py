@@ -24,12 +24,13 @@ from headrace.catalog import read_catalog
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, stream_needs
 from headrace.catalog.usage import used_columns
-from headrace.model import CHANGES_SCHEMA, TableName, key_of_id
+from headrace.model.changes import CHANGES_SCHEMA, key_of_id
+from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
 from headrace.resolution import Resolver, plan_resolution, required_columns
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from integration.capture.following import EVERYTHING, eventually
 from reference.touched import gathered
 

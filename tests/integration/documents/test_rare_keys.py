@@ -11,11 +11,11 @@ from headrace.assembly import Assembler, ReadStrategy, plan_document
 from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import read_catalog
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.model import CtidRange
+from headrace.model.names import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from support.servers import DEBIAN
 
 SCHEMA = """

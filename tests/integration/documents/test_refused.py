@@ -16,7 +16,7 @@ from headrace.assembly import Assembler
 from headrace.assembly.digests import DigestRanges, Identities, Presence
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CtidRange
+from headrace.model.names import CtidRange
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Work

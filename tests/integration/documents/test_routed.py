@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.model import CHANGES_SCHEMA, CtidRange, Op
+from headrace.model.changes import CHANGES_SCHEMA, Op
+from headrace.model.names import CtidRange
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker

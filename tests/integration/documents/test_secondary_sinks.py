@@ -13,7 +13,8 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, CtidRange, Key, Op
+from headrace.model.changes import CHANGES_SCHEMA, Key, Op
+from headrace.model.names import CtidRange
 from headrace.pipeline.stream.deferred_work import CatchUp
 from headrace.pipeline.worker import failure_policy
 from headrace.pipeline.worker.plan import Endpoints, Work

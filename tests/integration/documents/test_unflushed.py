@@ -25,14 +25,16 @@ from headrace.datasources.postgres_snapshot import PostgresSnapshot
 from headrace.demo.oracle import differences
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
-from headrace.model import CHANGES_SCHEMA, CtidRange, DocumentOperation, Lsn, Op, TableName
+from headrace.model.changes import CHANGES_SCHEMA, DocumentOperation, Op
+from headrace.model.lsn import Lsn
+from headrace.model.names import CtidRange, TableName
 from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import Task
 from headrace.postgres.connection import connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Endpoint
 from headrace.snapshot import exported_snapshot

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from headrace.assembly import Assembler
 from headrace.catalog import read_catalog
 from headrace.errors import Place
-from headrace.model import CtidRange, TableName
+from headrace.model.names import CtidRange, TableName
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from headrace.schema.tree import ColumnField, ConstantField, IndexSpec
 
 PLACE = Place(Path("test.schema.yml"), 1, 1)

@@ -14,7 +14,9 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
-from headrace.model import CHANGES_SCHEMA, CtidRange, Lsn, Op
+from headrace.model.changes import CHANGES_SCHEMA, Op
+from headrace.model.lsn import Lsn
+from headrace.model.names import CtidRange
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker

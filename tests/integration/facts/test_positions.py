@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from headrace.capture import Offset
-from headrace.model import Lsn, format_lsn
+from headrace.model.lsn import Lsn, format_lsn
 from headrace.pgoutput import Commit, MessageBatch, decode_message
 from headrace.postgres.backlog import BacklogReader
 from integration.capture.following import Source, eventually, take

@@ -5,7 +5,8 @@ from __future__ import annotations
 import psycopg
 import pytest
 
-from headrace.model import Op, TableName
+from headrace.model.changes import Op
+from headrace.model.names import TableName
 from headrace.pgoutput import UNCHANGED, Relation, Unchanged
 from headrace.postgres.connection import connect
 from headrace.postgres.identity import change_problem, read_identities, stronger_identity

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.capture import Offset
 from headrace.capture.buffer import Limit
-from headrace.model import CHANGES_SCHEMA, Op
+from headrace.model.changes import CHANGES_SCHEMA, Op
 from integration.capture.following import EVERYTHING, Source, next_batch, table
 from integration.facts.witness import KEPT, Values, Witness, Witnessed
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headrace.model import Op, TableName
-from headrace.model.changes import Change
+from headrace.model.changes import Change, Op
+from headrace.model.names import TableName
 from integration.capture.following import Source, take
 
 

@@ -31,8 +31,8 @@ from headrace.capture import Offset
 from headrace.catalog import Table, read_catalog
 from headrace.catalog.types import RowType, read_row_types
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.model import TableName, decode_changes
-from headrace.model.changes import Change
+from headrace.model.changes import Change, decode_changes
+from headrace.model.names import TableName
 from headrace.model.types import TYPES, ArrowForm, Json
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert, json_form, moments

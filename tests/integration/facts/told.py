@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Self
 
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.pgoutput import (
     Commit,
     Delete,

@@ -15,11 +15,11 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 
 SHOP, LINE, EVENT = (TableName("public", name) for name in ("shop", "line", "event"))
 DDL = """

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.errors import HeadraceError
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession

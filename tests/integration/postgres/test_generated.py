@@ -16,7 +16,7 @@ from headrace.capture import Offset
 from headrace.catalog.needs import ColumnNeed, TableNeeds
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan

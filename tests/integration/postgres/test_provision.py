@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.publication import PublishedTable, read_publication

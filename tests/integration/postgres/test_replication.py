@@ -10,7 +10,7 @@ import pytest
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, execute
 from headrace.postgres.replication import ReplicationConnection, replication_connection

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.pgoutput import Frames
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.coverage import TableCoverage, table_coverage

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.opensearch import Client, Endpoint, OpenSearchWriter, WriterOptions
 from headrace.sinks.opensearch.documents import StoredDocument, read_documents
 

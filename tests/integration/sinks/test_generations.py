@@ -10,7 +10,7 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.opensearch import Client, Generations, IndexOptions, OpenSearchWriter
 from headrace.sinks.opensearch.documents import count, document, ids
 from headrace.sinks.opensearch.endpoint import Endpoint

@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 import trustme
 
-from headrace.config import OpenSearchSink, load_deployment, resolve
+from headrace.config.deployment import OpenSearchSink
+from headrace.config.load import load_deployment
+from headrace.config.resolve import resolve
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.pipeline.sink_target import cluster_endpoint
 from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations, OpenSearchWriter
 from headrace.sinks.opensearch.documents import count, refresh

@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Client, Endpoint, OpenSearchWriter, WriterOptions
 from headrace.sinks.opensearch.documents import ids

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import Place
-from headrace.model import DocumentOperation, TableName
+from headrace.model.changes import DocumentOperation
+from headrace.model.names import TableName
 from headrace.schema.tree import ColumnField, Field, IndexSpec, JoinField, MapField
 from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, OpenSearchWriter, mapping
 from headrace.sinks.opensearch.documents import refresh

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind, retrying
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import (
     Client,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.pipeline.project import open_project
-from headrace.schema import spec_hash
+from headrace.schema.normal import spec_hash
 from headrace.sinks.opensearch import (
     Client,
     Endpoint,

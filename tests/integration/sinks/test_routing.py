@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Client, Generation, Generations, OpenSearchWriter
 from headrace.sinks.opensearch.documents import copies, documents, ids, read_documents, refresh

@@ -11,7 +11,8 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Key, Lsn
+from headrace.model.changes import Key
+from headrace.model.lsn import Lsn
 from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, PipelineState, StateKey
 from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes, forget_sink

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.opensearch import (
     Client,
     Counters,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.stdout import StdoutWriter
 from headrace.testing.conformance import INDEX, DocumentSinkConformance, SinkConformance
 from headrace.testing.memory_sink import MemorySink

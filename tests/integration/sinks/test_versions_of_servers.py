@@ -14,7 +14,9 @@ import pytest
 from headrace.embedded.jars import ELASTICSEARCH_7, OPENSEARCH_2, Release
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError
-from headrace.model import CtidRange, DocumentOperation, parse_lsn
+from headrace.model.changes import DocumentOperation
+from headrace.model.lsn import parse_lsn
+from headrace.model.names import CtidRange
 from headrace.pipeline.project import open_project
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.connection import connect, execute

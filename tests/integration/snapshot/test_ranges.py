@@ -8,7 +8,7 @@ import pytest
 from headrace.catalog import read_catalog
 from headrace.catalog.table import Table
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CtidRange, TableName
+from headrace.model.names import CtidRange, TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession

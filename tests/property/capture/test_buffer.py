@@ -14,7 +14,9 @@ from headrace.capture import Offset
 from headrace.capture.buffer import ChangeBuffer, Limit
 from headrace.capture.changes import ChangeEnds
 from headrace.errors import HeadraceError, Kind
-from headrace.model import KnownCommit, Op, TableName
+from headrace.model.changes import Op
+from headrace.model.lsn import KnownCommit
+from headrace.model.names import TableName
 from reference.columns import ChunkBuilder
 
 TABLE = TableName("public", "t")

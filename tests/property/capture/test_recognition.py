@@ -13,7 +13,7 @@ from headrace.capture.offset import Offset
 from headrace.capture.recognition import Recognition
 from headrace.capture.transactions import Transactions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import KnownCommit
+from headrace.model.lsn import KnownCommit
 
 _LENGTH = 5  # of a commit record
 

@@ -14,7 +14,8 @@ from headrace.capture import Offset
 from headrace.capture.columns import changes_batch
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, TableName
+from headrace.model.changes import CHANGES_SCHEMA
+from headrace.model.names import TableName
 from headrace.pgoutput import (
     UNCHANGED,
     Begin,

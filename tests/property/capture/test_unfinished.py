@@ -18,7 +18,8 @@ from headrace.capture.columns import changes_batch
 from headrace.capture.streamed_transactions import Room, Spool, SpoolFullError, StreamedTransactions
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, TableName
+from headrace.model.changes import CHANGES_SCHEMA
+from headrace.model.names import TableName
 from headrace.pgoutput import (
     Begin,
     Commit,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres import quoting
 from headrace.postgres.connection import Connection, connect
 from support.oracle.values import Type

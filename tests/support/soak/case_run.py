@@ -16,7 +16,7 @@ from headrace.demo.oracle import differences
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
 from headrace.testing.memory_sink import MemorySink
 from support.oracle import naive_documents

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.model import DocumentOperation, Key, Lsn, key_of_id
+from headrace.model.changes import DocumentOperation, Key, key_of_id
+from headrace.model.lsn import Lsn
 from headrace.pipeline.worker.delivery import Delivery, SinkConnection
 from headrace.pipeline.worker.failure_policy import WaitForSink
 from headrace.pipeline.worker.plan import Work

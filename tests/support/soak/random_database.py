@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as table_sql
 from support.soak.column_types import KEYS, KINDS, PARTS, PLAIN, Kind

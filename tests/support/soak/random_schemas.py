@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.quoting import identifier, literal
 from support.soak.random_database import Column, Database, Reference, Table
 

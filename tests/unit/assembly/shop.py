@@ -4,7 +4,7 @@ from pathlib import Path
 
 from headrace.catalog.table import Catalog, Column, Table, UniqueKey
 from headrace.errors import Place
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.schema.tree import Filter, Scalar
 
 PLACE = Place(Path("shop.schema.yml"), 3, 5)

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.assembly import ReadStrategy, keys_statement, plan_document, range_statement
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CtidRange
+from headrace.model.names import CtidRange
 from headrace.schema.tree import (
     AggregateField,
     ColumnField,

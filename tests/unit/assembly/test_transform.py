@@ -20,7 +20,7 @@ from headrace.assembly.transform import (
     transformed_operations,
 )
 from headrace.errors import HeadraceError, Kind
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 
 MODULE = """
 import json

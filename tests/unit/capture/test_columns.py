@@ -18,7 +18,8 @@ from headrace.capture.columns import (
 )
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, Op, TableName, decode_changes
+from headrace.model.changes import CHANGES_SCHEMA, Op, decode_changes
+from headrace.model.names import TableName
 from headrace.pgoutput import (
     UNCHANGED,
     Begin,

@@ -9,7 +9,7 @@ import pytest
 from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import LogPositions, check_continuity, check_same_timeline
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import KnownCommit
+from headrace.model.lsn import KnownCommit
 
 HERE = LogOrigin("7", 3, 5)
 NOW = LogPositions(HERE, confirmed=150, restart=100, written=300)

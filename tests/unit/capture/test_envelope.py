@@ -10,7 +10,8 @@ from headrace.capture.envelope import ENVELOPE_SCHEMA, enveloped, unwrapped
 from headrace.capture.rows import SnapshotPlace, emptied, snapshot_changes
 from headrace.capture.toast import Key, completed
 from headrace.catalog.known import KnownTable
-from headrace.model import CHANGES_SCHEMA, TableName
+from headrace.model.changes import CHANGES_SCHEMA
+from headrace.model.names import TableName
 
 Values = dict[str, str | None]
 

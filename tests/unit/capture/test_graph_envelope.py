@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.capture.graph_envelope import ELEMENTS_SCHEMA, content_id, element_id, elements, label
 from headrace.catalog.known import KnownTable
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.value_type import Attribute, DatabaseType, resolve
 from unit.capture.test_envelope import Values, changes
 

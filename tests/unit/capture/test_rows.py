@@ -11,7 +11,8 @@ import pytest
 from headrace.capture.rows import RowShape
 from headrace.capture.toast import Key
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, TableName
+from headrace.model.changes import CHANGES_SCHEMA
+from headrace.model.names import TableName
 from headrace.model.value_type import Attribute, DatabaseType, resolve
 
 _TYPES = {

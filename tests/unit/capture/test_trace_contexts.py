@@ -11,7 +11,7 @@ from headrace.capture.columns import changes_batch
 from headrace.capture.streamed_transactions import Room, StreamedTransactions
 from headrace.capture.trace_contexts import MOST_CONTEXTS, PREFIX, find_messages
 from headrace.capture.translation import Translation
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.trace import CommitContext, TraceContext
 from headrace.pgoutput import (
     Begin,

@@ -13,8 +13,8 @@ from headrace.capture.columns import changes_batch
 from headrace.capture.relation_routing import RelationRouting
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Op, TableName, decode_changes
-from headrace.model.changes import Change
+from headrace.model.changes import Change, Op, decode_changes
+from headrace.model.names import TableName
 from headrace.pgoutput import (
     UNCHANGED,
     Begin,

@@ -11,7 +11,7 @@ from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, Ta
 from headrace.catalog.needs import ColumnNeed, IndexNeeds, TableNeeds, stream_needs
 from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from unit.assembly import shop
 
 T = TableName("public", "t")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from headrace.catalog.table import Catalog
 from headrace.catalog.usage import used_columns
-from headrace.model import TableName
-from headrace.schema import load_schema
+from headrace.model.names import TableName
+from headrace.schema.load import load_schema
 from unit.assembly import shop
 
 SCHEMA = """

@@ -9,15 +9,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from headrace.config import (
-    ConnectionParts,
-    Deployment,
-    OpenSearchSink,
-    Secret,
-    StdoutSink,
-    deployment_of,
-    load_deployment,
-)
+from headrace.config.deployment import ConnectionParts, Deployment, OpenSearchSink, StdoutSink
+from headrace.config.load import deployment_of, load_deployment
+from headrace.config.secret import Secret
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 
 SOURCE = '[source]\ntype = "postgres"\n'

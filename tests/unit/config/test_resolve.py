@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config import Resolved, Secret, load_deployment, resolve, suggest_deployment
+from headrace.config.load import load_deployment
+from headrace.config.resolve import Resolved, resolve
+from headrace.config.secret import Secret
+from headrace.config.suggestion import suggest_deployment
 from headrace.errors import ErrorGroup
 
 SINK = '\n[sinks.primary]\ntype = "opensearch"\n'

@@ -8,7 +8,7 @@ from headrace.datasources.envelopes import TableDescriptions, to_envelope
 from headrace.datasources.options import read_options
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from unit.capture.test_envelope import ORDER, changes
 
 _GIVEN = {"url": "postgresql://localhost/shop", "slotName": "s", "tables": "a, b"}

@@ -20,7 +20,8 @@ from headrace.datasources.options import read_options
 from headrace.datasources.source_options import CdcOptions
 from headrace.datasources.starting_offsets import later_offset
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, TableName
+from headrace.model.changes import CHANGES_SCHEMA
+from headrace.model.names import TableName
 
 A, B, ODD = TableName("public", "a"), TableName("public", "b"), TableName("My shop", 'x"*.y')
 

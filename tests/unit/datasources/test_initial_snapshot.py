@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.datasources.initial_snapshot import group_parts
-from headrace.model import CtidRange, TableName
+from headrace.model.names import CtidRange, TableName
 from headrace.snapshot import PlannedPart
 
 

@@ -9,7 +9,7 @@ import pytest
 from headrace.datasources.options import read_options
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 
 GIVEN = {"url": "postgresql://ann:s3cret@db/shop", "slotName": "s", "tables": "users"}
 USERS, ORDERS = TableName("public", "users"), TableName("shop", "orders")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace.demo.shop import INDEXES, TABLES, write_deployment
-from headrace.schema import load_schema
+from headrace.schema.load import load_schema
 
 
 def test_the_deployment_file_holds_what_was_given_even_where_it_needs_quoting(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ import jsonschema
 import pytest
 import yaml
 
-from headrace.config import load_deployment
-from headrace.schema import load_schema
+from headrace.config.load import load_deployment
+from headrace.schema.load import load_schema
 from headrace.version import __version__
 
 ROOT = Path(__file__).parents[3]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model import format_lsn, key_of_id, parse_lsn
+from headrace.model.changes import key_of_id
+from headrace.model.lsn import format_lsn, parse_lsn
 
 
 @pytest.mark.parametrize(

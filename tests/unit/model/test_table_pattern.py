@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table, match_tables, parse_names, parse_tables
 
 

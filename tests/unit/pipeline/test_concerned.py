@@ -6,7 +6,8 @@ import pytest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.concerned import is_named
-from headrace.schema import IndexSpec, load_schema
+from headrace.schema.load import load_schema
+from headrace.schema.tree import IndexSpec
 
 SCHEMA = """\
 version: 1

@@ -6,7 +6,7 @@ import pytest
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.project import error_list, open_project
 from headrace.postgres.address import for_slot
-from headrace.schema import spec_hash
+from headrace.schema.normal import spec_hash
 from headrace.sinks.opensearch import StateKey
 
 SCHEMA = "version: 1\ntable: users\nprimary_key: id\nfields:\n  - long: id\n"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres.ddl_plan import render
 from headrace.postgres.identity import (
     IdentityFacts,

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.resolution import plan_resolution, required_columns
 from headrace.resolution.plan import Route
 from headrace.schema.tree import (

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, TableName
+from headrace.model.changes import CHANGES_SCHEMA
+from headrace.model.names import TableName
 from headrace.resolution.resolver import has_truncate, lead_values, rows_that_differ, tables_of
 
 TABLE = TableName("public", "t")

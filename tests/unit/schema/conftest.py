@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.schema import IndexSpec, load_schema
+from headrace.schema.load import load_schema
+from headrace.schema.tree import IndexSpec
 
 Load = Callable[[str], IndexSpec]
 

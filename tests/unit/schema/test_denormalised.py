@@ -11,7 +11,9 @@ from random import Random
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.schema import IndexSpec, denormalised, load_schema, normalised, spec_hash
+from headrace.schema.load import load_schema
+from headrace.schema.normal import denormalised, normalised, spec_hash
+from headrace.schema.tree import IndexSpec
 from support.soak.random_database import invent_database
 from support.soak.random_schemas import declare, text_of
 

@@ -12,8 +12,9 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from headrace.errors import ErrorGroup
-from headrace.schema import IndexSpec, language
+from headrace.schema import language
 from headrace.schema.json_schema import EDITOR_FILE, schema_of_files, schema_text
+from headrace.schema.tree import IndexSpec
 from headrace.schema.yaml_nodes import JsonReader, SchemaSource, compose
 
 Load = Callable[[str], IndexSpec]

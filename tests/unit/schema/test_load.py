@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from headrace.model import TableName
-from headrace.schema import IndexSpec
+from headrace.model.names import TableName
 from headrace.schema.tree import (
     AggregateField,
     ColumnField,
     ConstantField,
     GeoField,
+    IndexSpec,
     JoinField,
     MapField,
     ObjectField,

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError
-from headrace.schema import IndexSpec, load_schema
+from headrace.schema.load import load_schema
+from headrace.schema.tree import IndexSpec
 
 Load = Callable[[str], IndexSpec]
 HEAD = "version: 1\ntable: users\nprimary_key: id\n"

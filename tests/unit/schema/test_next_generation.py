@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 import yaml
 
-from headrace.schema import IndexSpec
 from headrace.schema.language import (
     AGGREGATES,
     FILTER,
@@ -25,6 +24,7 @@ from headrace.schema.language import (
     THROUGH,
     TOP,
 )
+from headrace.schema.tree import IndexSpec
 
 Load = Callable[[str], IndexSpec]
 Node = dict[str, Any]

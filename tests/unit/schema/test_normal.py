@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from headrace.schema import IndexSpec, normalised, spec_hash
+from headrace.schema.normal import normalised, spec_hash
+from headrace.schema.tree import IndexSpec
 
 Load = Callable[[str], IndexSpec]
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import GenerationState, IndexOptions
 from headrace.sinks.plain import PlainGenerations, PlainWriter

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.snapshot.planning import File, PlannedPart, group_files
 
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from headrace.catalog.types import RowType
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.model.value_type import Attribute, DatabaseType, resolve
 from headrace.snapshot.predicates import ColumnComparison, PushedCondition, render_condition
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from pyspark.sql.datasource import DataSource
 
-from headrace.datasources.unsupported_version import RefusedCdc, RefusedSnapshot
+import pyspark_postgres_cdc
+import pyspark_postgres_snapshot
 from headrace.errors import HeadraceError, Kind
 from headrace.spark.environment import check_version, is_supported
 
@@ -24,9 +26,11 @@ def test_an_older_one_is_refused_by_its_version_with_what_to_do(version: str) ->
     assert "pip install 'pyspark>=4.2'" in str(raised.value)
 
 
-@pytest.mark.parametrize("source", [RefusedCdc, RefusedSnapshot])
+@pytest.mark.parametrize(
+    "source", [pyspark_postgres_cdc.DefaultSource, pyspark_postgres_snapshot.DefaultSource]
+)
 def test_loading_either_source_there_raises(
-    source: type[RefusedCdc], monkeypatch: pytest.MonkeyPatch
+    source: type[DataSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pyspark.__version__", "4.1.1")
     with pytest.raises(HeadraceError, match=rf"{source.name()} needs PySpark 4\.2"):

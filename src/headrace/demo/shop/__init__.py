@@ -12,7 +12,7 @@ import time
 from importlib.resources import files
 from pathlib import Path
 
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.postgres import quoting
 from headrace.postgres.connection import connect, execute
 

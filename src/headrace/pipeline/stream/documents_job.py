@@ -20,7 +20,8 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import HeadraceError, Kind
 from headrace.logs import configure_worker_logging
-from headrace.model import CtidRange, Lsn
+from headrace.model.lsn import Lsn
+from headrace.model.names import CtidRange
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.pipeline.worker.workers import worker_of

@@ -28,7 +28,7 @@ from headrace.capture.columns import covers
 from headrace.capture.signals import OfferedPlan, SignalFiles
 from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.pipeline.stream.documents_source import (
     COUNTS,
     SETTINGS_OPTION,

@@ -25,12 +25,12 @@ from headrace.capture.columns import Projection
 from headrace.capture.signals import SignalFiles
 from headrace.catalog.needs import Needs
 from headrace.datasources.change_planner import ChangePlanner, origin_of
-from headrace.datasources.partitions import to_ipc
 from headrace.datasources.shutdown import exit_on_sigterm
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.logs import configure_worker_logging
-from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
+from headrace.model.changes import to_ipc
 from headrace.model.failpoints import reach
+from headrace.model.lsn import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.model.trace import CommitContext, TaskTrace
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work
 from headrace.pipeline.worker.task import Task, TaskShare, plan_tasks

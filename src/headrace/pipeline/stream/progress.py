@@ -23,8 +23,8 @@ from headrace.capture.offset import Offset
 from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, retrying, unexpected
 from headrace.log_fields import log_fields
-from headrace.model import Lsn
 from headrace.model.failpoints import reach
+from headrace.model.lsn import Lsn
 from headrace.pipeline.worker.plan import Work
 from headrace.sinks.opensearch import Client, Counters, DeferredKeys, MetaIndex
 

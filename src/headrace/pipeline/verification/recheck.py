@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Protocol
 
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.sinks.opensearch.documents import StoredDocument
 
 _LONGEST = 120

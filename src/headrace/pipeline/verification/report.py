@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headrace.assembly.digests import Sample
-from headrace.model import Lsn, format_lsn, parse_lsn
+from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.pipeline.verification.recheck import Finding, Verdict, first_difference
 
 SHOWN = 10

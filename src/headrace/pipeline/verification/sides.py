@@ -13,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from headrace.assembly import Assembler
 from headrace.assembly.digests import Presence, Present
 from headrace.catalog import Catalog
-from headrace.model import DocumentOperation, Lsn
+from headrace.model.changes import DocumentOperation
+from headrace.model.lsn import Lsn
 from headrace.pipeline.applied_position import AppliedPosition, why_behind
 from headrace.pipeline.verification.recheck import Finding, Look, Verdict
 from headrace.postgres.session import ReadSession
 from headrace.postgres.wal_position import end_of_commits
-from headrace.schema import IndexSpec
+from headrace.schema.tree import IndexSpec
 from headrace.sinks.base import DocumentWriter
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import StoredDocument, read_documents

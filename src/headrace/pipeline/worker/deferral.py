@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice
 
-from headrace.model import Key
+from headrace.model.changes import Key
 from headrace.pipeline.worker.task import TaskShare
 
 KEYS_AT_ONCE = 10_000

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import DocumentOperation, Key, Lsn, key_of_id
+from headrace.model.changes import DocumentOperation, Key, key_of_id
+from headrace.model.lsn import Lsn
 from headrace.pipeline.worker.failure_policy import SinkFailure, SinkFailureWriter
 from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.sinks.activity import report_rejections

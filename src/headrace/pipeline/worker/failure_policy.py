@@ -16,7 +16,8 @@ from typing import Protocol
 from tenacity import Retrying, retry_if_exception
 
 from headrace.errors import HeadraceError, Kind, Retry, retrying
-from headrace.model import DocumentOperation, Key, Lsn
+from headrace.model.changes import DocumentOperation, Key
+from headrace.model.lsn import Lsn
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch import DeferredKeys
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from headrace.capture.columns import KeptColumns, Projection
 from headrace.catalog.table import Catalog
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.resolution import ResolutionPlan
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Endpoint, StateKey, WriterOptions

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.model.stage import Stage
 from headrace.model.trace import StageSpan
 

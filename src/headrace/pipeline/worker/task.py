@@ -15,7 +15,8 @@ from zlib import crc32
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model import CHANGES_SCHEMA, Key, Lsn
+from headrace.model.changes import CHANGES_SCHEMA, Key
+from headrace.model.lsn import Lsn
 
 LEAST_ROWS = 1_000
 """A batch of fewer changes is not divided."""

@@ -14,8 +14,10 @@ from itertools import islice
 from headrace.assembly import Assembler, Refuse
 from headrace.assembly.transform import check_code
 from headrace.errors import HeadraceError, Kind, Retry, retrying
-from headrace.model import CtidRange, DocumentOperation, Key, Lsn, TableName
+from headrace.model.changes import DocumentOperation, Key
 from headrace.model.failpoints import reach
+from headrace.model.lsn import Lsn
+from headrace.model.names import CtidRange, TableName
 from headrace.model.stage import Stage
 from headrace.model.trace import StageSpan
 from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, IndexKeys, group_keys, halves

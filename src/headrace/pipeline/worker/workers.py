@@ -14,7 +14,7 @@ from typing import Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model import Op
+from headrace.model.changes import Op
 from headrace.model.trace import StageSpan
 from headrace.pipeline.worker import failure_policy
 from headrace.pipeline.worker.failure_policy import DeferDocuments, GiveUpSoon

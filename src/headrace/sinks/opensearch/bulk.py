@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import Rejection, WriteResult
 from headrace.sinks.opensearch.failures import describe, describe_without_request, describe_without_values
 

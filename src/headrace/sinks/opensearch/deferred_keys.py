@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import Key, Lsn
+from headrace.model.changes import Key
+from headrace.model.lsn import Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state_key import StateKey

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import KnownCommit, Lsn
+from headrace.model.lsn import KnownCommit, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.control_requests import ControlRequests, position_request_document
 from headrace.sinks.opensearch.deferred_keys import DeferredKeys

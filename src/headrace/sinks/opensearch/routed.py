@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.documents import Copy, copies

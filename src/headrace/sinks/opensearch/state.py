@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
-from headrace.model import KnownCommit, Lsn, format_lsn, parse_lsn
+from headrace.model.lsn import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.shard_history import Identity
 
 Phase = Literal["creating", "backfilling", "following"]

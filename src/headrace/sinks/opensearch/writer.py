@@ -12,7 +12,7 @@ from typing import Self
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.activity import Activity, ReportTo
 from headrace.sinks.age import TimeLimit, TooOldError
 from headrace.sinks.base import DocumentWriter, WriteResult

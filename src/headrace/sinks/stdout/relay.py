@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
 
 _BATCH_SIZE = 500

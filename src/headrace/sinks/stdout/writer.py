@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TextIO
 
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.version import __version__
 

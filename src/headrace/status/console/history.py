@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from headrace.model import Lsn
+from headrace.model.lsn import Lsn
 from headrace.postgres.slot import SlotFacts
 from headrace.status.board import View
 from headrace.status.console.events import Happening, happenings, is_stalled

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.model import format_lsn
+from headrace.model.lsn import format_lsn
 from headrace.model.units import duration, size
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts

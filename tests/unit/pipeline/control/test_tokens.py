@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.config import load_deployment
+from headrace.config.load import load_deployment
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.control.tokens import Tokens, read_tokens
 

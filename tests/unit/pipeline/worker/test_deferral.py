@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from headrace.model import CHANGES_SCHEMA, Key
+from headrace.model.changes import CHANGES_SCHEMA, Key
 from headrace.pipeline.worker.deferral import Deferral, group_keys, halves
 from headrace.pipeline.worker.task import LEAST_ROWS, TaskShare, plan_tasks
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.pipeline.worker.failure_policy import SinkFailure, SinkFailureWriter
 from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.plain import PlainWriter

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model import CHANGES_SCHEMA, DocumentOperation
+from headrace.model.changes import CHANGES_SCHEMA, DocumentOperation
 from headrace.model.stage import Stage
 from headrace.model.trace import StageSpan
 from headrace.pipeline.worker.stage_times import StageTimes

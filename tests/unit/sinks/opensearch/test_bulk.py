@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import Rejection, WriteResult
 from headrace.sinks.opensearch import bulk
 from headrace.sinks.opensearch.bulk import SMALLEST, BulkSize, Item, Outcome

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import Place
-from headrace.model import TableName
+from headrace.model.names import TableName
 from headrace.schema.tree import (
     AggregateField,
     ColumnField,

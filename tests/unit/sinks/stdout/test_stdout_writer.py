@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 
-from headrace.model import DocumentOperation
+from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import WriteResult
 from headrace.sinks.stdout import StdoutWriter
 
