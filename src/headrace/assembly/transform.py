@@ -21,6 +21,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind, without_values
+from headrace.model.arrow_without_pandas import take_in_pandas
 from headrace.model.changes import DocumentOperation
 
 SCHEMA = pa.schema([pa.field("id", pa.string()), pa.field("document", pa.string())])
@@ -45,6 +46,7 @@ def load_transform(name: str) -> Function:
         raise HeadraceError(Kind.TRANSFORM, f"{name!r} is no transform", "Write `module:function`.")
     module, _, function = name.partition(":")
     try:
+        take_in_pandas()
         loaded = importlib.import_module(module)
         _LOADED.setdefault(module, _digest(loaded))
         found = getattr(loaded, function)

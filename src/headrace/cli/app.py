@@ -112,6 +112,9 @@ def run(
     ] = False,
 ) -> None:
     """Backfill new indexes, then follow until stopped (Ctrl-C or SIGTERM)."""
+    from headrace.model.arrow_without_pandas import leave_out_pandas
+
+    leave_out_pandas()
     from headrace.cli.run import run_deployment, run_options
 
     options = run_options(

@@ -36,6 +36,7 @@ from headrace.pipeline.standby import Standby
 from headrace.pipeline.start import SavedState, Start, check_cluster
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.documents_source import DocumentsSource
+from headrace.pipeline.stream.record_classes import recorded_beside
 from headrace.pipeline.stream.warm_up import warmed_up
 from headrace.pipeline.supervisor import QueryEnd, Supervisor, settle
 from headrace.pipeline.wal_budget import SlotReleased, WalBudget
@@ -547,6 +548,8 @@ class PipelineRun:
         if not self._announced:
             self._announced = True
             self._board.report.done("live: following the log")
+            if self._options.session is None:
+                self._held.enter_context(recorded_beside())
             self._on_live()
 
     def _check_still_continuous(self) -> PipelineState:

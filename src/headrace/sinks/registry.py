@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final
 
 from headrace.errors import HeadraceError, Kind
+from headrace.model.arrow_without_pandas import take_in_pandas
 from headrace.model.suggestion import meant
 from headrace.sinks.base import DocumentWriter
 
@@ -67,6 +68,7 @@ def find_sink(kind: str) -> Open:
 
 def _load(entry_point: EntryPoint) -> Open:
     try:
+        take_in_pandas()
         loaded: Open = entry_point.load()
     except (ImportError, AttributeError) as error:
         raise HeadraceError(

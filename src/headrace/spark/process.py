@@ -10,11 +10,8 @@ import gc
 import importlib
 import runpy
 import sys
-from collections.abc import Sequence
-from importlib.abc import MetaPathFinder
-from types import ModuleType
 
-import pyarrow as pa
+from headrace.model.arrow_without_pandas import leave_out_pandas
 
 _WORKER = "pyspark.worker"
 
@@ -28,38 +25,6 @@ def main() -> None:
         gc.freeze()  # a collection would write to each object, which ends the sharing
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def leave_out_pandas() -> None:
-    """Keep PyArrow from importing pandas, which takes 0.2 s and 35 MB, to recognise values of pandas.
-
-    PyArrow looks for it once. Code that imports pandas itself still can; PyArrow then does not convert its
-    values.
-    """
-    if "pandas" in sys.modules:
-        return
-    hidden = _HiddenPandas()
-    sys.meta_path.insert(0, hidden)
-    pa.array([0])
-    sys.meta_path.remove(hidden)
-
-
-class _HiddenPandas(MetaPathFinder):
-    """Finds every module but pandas."""
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,  # noqa: ARG002 - importlib's signature
-        target: ModuleType | None = None,  # noqa: ARG002 - it too
-    ) -> None:
-        """Let the other finders look for `fullname`.
-
-        Raises:
-            ImportError: it is pandas.
-        """
-        if fullname == "pandas":
-            raise ModuleNotFoundError(fullname)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,54 @@
+"""Are the Python processes of a session light?"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from headrace.pipeline.stream.documents_source import DocumentsSource
+
+_MODULE = """
+import json, sys
+import pyarrow as pa
+pa.array(["text"])
+found = [name for name in sys.modules if "." not in name]
+
+def number_of_nulls(batch):
+    import pandas
+    return pa.array(pandas.Series(["a", None, float("nan")])).null_count
+
+from headrace.assembly.transform import load_transform
+print(json.dumps([sys.argv[1:], found, load_transform("some_module:number_of_nulls")(None)]))
+"""
+
+
+def loaded_in_a_process(folder: Path, preloaded: str, argument: str) -> set[str]:
+    (folder / "some_module.py").write_text(_MODULE)
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace.spark.process", preloaded, "-m", "some_module", argument],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    arguments, found, nulls = json.loads(done.stdout.splitlines()[-1])
+    assert arguments == [argument]
+    assert nulls == 2, "code of a user has all of PyArrow"
+    return set(found)
+
+
+def test_a_worker_has_what_documents_need_and_nothing_that_reads_files(tmp_path: Path) -> None:
+    loaded = loaded_in_a_process(tmp_path, DocumentsSource.__module__, "pyspark.worker")
+    assert {"headrace", "psycopg", "pyarrow"} <= loaded
+    assert not loaded & {"pandas", "pydantic", "yaml", "rich", "typer", "starlette", "jinja2"}
+
+
+def test_other_processes_load_nothing_before_they_need_it(tmp_path: Path) -> None:
+    loaded = loaded_in_a_process(
+        tmp_path, DocumentsSource.__module__, "pyspark.sql.worker.create_data_source"
+    )
+    assert "psycopg" not in loaded
+    assert "pandas" not in loaded
