@@ -16,7 +16,15 @@ import urllib3
 
 from headrace.config.java import find_java
 from headrace.embedded.jars import OPENSEARCH_3, Progress, Release, opensearch_jars
-from headrace.embedded.processes import GuardedProcess, free_port, free_port_among, last_line, tail, until
+from headrace.embedded.processes import (
+    GuardedProcess,
+    free_port,
+    free_port_among,
+    last_line,
+    port_is_free,
+    tail,
+    until,
+)
 from headrace.embedded.server import READY_WITHIN, EmbeddedServer
 from headrace.errors import HeadraceError, Kind
 
@@ -170,7 +178,7 @@ class EmbeddedOpenSearch(EmbeddedServer):
 
     def _start_error(self, port: int, *, moved: bool) -> HeadraceError:
         output = tail(self._log, 10_000)
-        if moved or "BindException" in output or "Failed to bind" in output:
+        if moved or "BindException" in output or "Failed to bind" in output or not port_is_free(port):
             return HeadraceError(Kind.PORT_IN_USE, f"port {port} on 127.0.0.1 is taken by another program")
         if "No space left on device" in output:
             return HeadraceError(

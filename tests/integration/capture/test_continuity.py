@@ -374,6 +374,7 @@ def test_a_promoted_standby_without_the_slot_is_refused_by_name(server: Embedded
     ):
         insert(source, 1, 5)
         _, place = take(stream, start, 5)
+        eventually(lambda: caught_up(server, standby))
         proxy.refuse()
         server.stop("fast")
         promote(standby)
