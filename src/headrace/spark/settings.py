@@ -18,7 +18,7 @@ PYTHON, ARCHIVES = "spark.pyspark.python", "spark.archives"
 _EXIT = "-XX:+ExitOnOutOfMemoryError"
 """Otherwise a JVM continues without the thread that ran out of memory: the query would hang."""
 
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:InitialHeapSize=96m"
 """The JVMs plan many small batches and move few bytes: the second compiler costs more than it gains."""
 
 
