@@ -340,7 +340,7 @@ def _put_back(deployment: FaultyDeployment) -> bool:
     finally:
         copy.rename(data)
     wrong = wrong or deployment.settle()
-    assert not wrong, wrong
+    assert not wrong, "\n".join([*wrong, deployment.run.last_output()])
     _kill_run(deployment)
     deployment.run.config.write_text(before)
     return True
