@@ -1,32 +1,25 @@
-"""Found by Spark under its own name: makes `format("postgres_cdc")` work without a call.
-
-Spark imports this module whenever it looks for any source written in Python, so it loads little.
-"""
+"""Found by Spark under its own name: makes `format("postgres_cdc")` work without a call."""
 
 from __future__ import annotations
 
-import pyspark
 from pyspark.sql.datasource import DataSource
 
-from headrace.spark.environment import check_version
+from headrace.spark.lazy_source import LazySource
 
 __all__ = ["DefaultSource"]
 
 
-class DefaultSource(DataSource):
-    """Makes a `PostgresCdc`, which is imported when a query uses it.
-
-    Raises:
-        HeadraceError: DEPENDENCY: this PySpark is too old for it.
-    """
-
-    def __new__(cls, options: dict[str, str]) -> DataSource:  # type: ignore[misc]  # noqa: D102
-        check_version(pyspark.__version__, cls.name())
-        from headrace.datasources.postgres_cdc import PostgresCdc  # noqa: PLC0415
-
-        return PostgresCdc(options)
+class DefaultSource(LazySource):
+    """Makes a `PostgresCdc`."""
 
     @classmethod
     def name(cls) -> str:
         """Return the format's name."""
         return "postgres_cdc"
+
+    @classmethod
+    def load(cls) -> type[DataSource]:
+        """Import the source."""
+        from headrace.datasources.postgres_cdc import PostgresCdc  # noqa: PLC0415 - see `LazySource`
+
+        return PostgresCdc
