@@ -85,7 +85,7 @@ def _find(minimum: int, maximum: int | None, environ: Mapping[str, str]) -> Java
     raise HeadraceError(
         Kind.DEPENDENCY,
         f"Java {wanted} is needed: {found}",
-        "Run: pip install 'headrace[java]' (a Java 25 of 38 MB), or set JAVA_HOME.",
+        "Run: pip install 'headrace[java]' (a Java 25 of 35 MB), or set JAVA_HOME.",
     )
 
 
