@@ -46,7 +46,8 @@ def load_transform(name: str) -> Function:
         raise HeadraceError(Kind.TRANSFORM, f"{name!r} is no transform", "Write `module:function`.")
     module, _, function = name.partition(":")
     try:
-        take_in_pandas()
+        if module not in _LOADED:
+            take_in_pandas()
         loaded = importlib.import_module(module)
         _LOADED.setdefault(module, _digest(loaded))
         found = getattr(loaded, function)
