@@ -295,8 +295,9 @@ class PipelineRun:
         return PhaseOutcome.DONE
 
     def _ensure_spark(self) -> None:
-        with self._stopping.patient(), self._board.report.working("starting Spark …"):
-            self._held.enter_context(self._spark)
+        if not self._spark.is_entered:
+            with self._stopping.patient(), self._board.report.working("starting Spark …"):
+                self._held.enter_context(self._spark)
 
     def _open_spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
         options = self._options

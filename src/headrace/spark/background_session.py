@@ -16,6 +16,9 @@ class BackgroundSpark:
 
     Args:
         open_: opens a session.
+
+    Attributes:
+        is_entered: whether the context has been entered.
     """
 
     def __init__(self, open_: Callable[[], contextlib.AbstractContextManager[LocalSpark]]) -> None:
@@ -23,6 +26,7 @@ class BackgroundSpark:
         self._held = contextlib.ExitStack()
         self._thread = ThreadPoolExecutor(1, "headrace spark")
         self._opened: Future[LocalSpark] | None = None
+        self.is_entered = False
 
     def begin(self) -> None:
         """Begin to open the session, where that has not begun."""
@@ -55,6 +59,7 @@ class BackgroundSpark:
 
     def __enter__(self) -> Self:
         _ = self.current
+        self.is_entered = True
         return self
 
     def __exit__(
