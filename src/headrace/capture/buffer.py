@@ -156,6 +156,16 @@ class ChangeBuffer:
             self._error = self._error or error
             self._changed.notify_all()
 
+    def check_failed(self) -> None:
+        """Raise the error that ended the reading thread, if one did.
+
+        Raises:
+            Exception: that error.
+        """
+        with self._changed:
+            if self._error is not None:
+                raise self._error
+
     def wait_for_room(self, timeout: float) -> bool:
         """Wait at most `timeout` seconds for room; return whether there is room."""
         with self._changed:

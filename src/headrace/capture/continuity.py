@@ -180,7 +180,7 @@ def check_continuity(
         _check_origin(now, known, before)
     if now.written is not None and now.written < known:
         raise HeadraceError(
-            Kind.CONTINUITY,
+            Kind.OTHER_LOG,
             f"the server's log ends at {format_lsn(now.written)}, before the position {format_lsn(known)} "
             "that was read already: the database was restored to an earlier time",
             _START_OVER,

@@ -43,7 +43,7 @@ _NUDGE_SECONDS = 1.0
 _FULL_SECONDS = 0.5  # between two reports while the buffer is full and the server's requests are not read
 _POLL_SECONDS = 0.25
 _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
-_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 10.0
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
 _DEPTH_PER_SECOND = 20_000  # the server decodes a transaction again several times as fast
 

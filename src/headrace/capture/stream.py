@@ -93,6 +93,7 @@ class ChangeStream:
         is_visible = self._is_visible(self._buffer.xids(start, end), deadline)
         self._report_visibility(is_visible=is_visible)
         if not is_visible:
+            self._buffer.check_failed()  # on another log's server they would never be visible
             return start
         self._idle_since = time.monotonic()
         return replace(end, last=self._buffer.last_before(end) or start.last).not_before(start.lsn)

@@ -191,7 +191,23 @@ def test_a_database_that_is_restored_from_a_copy_is_refused(server: EmbeddedPost
         copy.rename(data)
         server.start()
         proxy.resume()
-        refused(stream, place, Kind.CONTINUITY, "restored to an earlier time")
+        refused(stream, place, Kind.OTHER_LOG, "restored to an earlier time")
+
+
+def test_what_was_not_taken_from_a_log_that_is_no_more_does_not_hide_its_end(
+    server: EmbeddedPostgres,
+) -> None:
+    """On the restored server the transactions of these changes never become visible."""
+    source, start = filled(server)
+    with TcpProxy.before(source.url) as proxy, streaming(source, proxy.url(source.url), start) as stream:
+        with put_back(server):
+            for first in range(1, 500, 10):
+                insert(source, first, first + 9)
+            everything = Offset(end_of_log(source))
+            eventually(lambda: len(stream._buffer.xids(start, everything)) == 50)
+            proxy.refuse()
+        proxy.resume()
+        refused(stream, start, Kind.OTHER_LOG, "restored to an earlier time")
 
 
 @contextmanager

@@ -37,7 +37,7 @@ def test_a_timeline_that_left_the_old_one_behind_what_was_read_is_followed() -> 
     [
         (replace(NOW, origin=LogOrigin("8", 3, 5)), Kind.CONTINUITY, "another database system"),
         (replace(NOW, origin=LogOrigin("7", 3, 6)), Kind.CONTINUITY, "dropped and recreated"),
-        (replace(NOW, written=199), Kind.CONTINUITY, "restored to an earlier time"),
+        (replace(NOW, written=199), Kind.OTHER_LOG, "restored to an earlier time"),
         (replace(NOW, confirmed=201), Kind.CONTINUITY, "another program has moved it"),
         (replace(NOW, confirmed=250, restart=201), Kind.CONTINUITY, "it was recreated"),
         (replace(NOW, confirmed=None, restart=None), Kind.SLOT_UNKNOWN, "it was dropped"),
