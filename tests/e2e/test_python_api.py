@@ -92,11 +92,46 @@ def test_it_runs_in_a_session_of_ones_own(pipeline: Headrace) -> None:
     assert pipeline.differences() == []
 
 
+OUTLIVED = """
+import os, signal, sys
+import headrace
+from pyspark.sql import SparkSession
+
+os.environ["PYSPARK_PYTHON"] = sys.executable
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+java = spark.sparkContext._gateway.proc
+try:
+    with headrace.Pipeline.from_file("headrace.toml").start(spark=spark) as running:
+        running.wait_ready(timeout=120)
+        {end}
+        running._thread.join(60)
+except headrace.HeadraceError as error:
+    print(error.kind.name, error.cause)
+java.kill()
+java.wait()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("end", ["spark.stop()", "java.kill()"])
+def test_a_session_that_ends_before_the_run_is_told(pipeline: Headrace, end: str) -> None:
+    said, _ = ran(pipeline, OUTLIVED.format(end=end))
+    assert "SPARK the Spark session that the pipeline was given has ended" in said
+
+
 @pytest.mark.long
 def test_values_are_a_deployment_too(pipeline: Headrace) -> None:
     [program] = programs("Say it with values")
     said, left = ran(pipeline, program)
     assert "CREATE PUBLICATION" in said
+    assert left == {}
+
+
+def test_what_a_field_costs_is_told(pipeline: Headrace) -> None:
+    [program] = programs("What a field costs")
+    said, left = ran(pipeline, program)
+    assert said.startswith("20 documents of ")
+    assert "orders ()" in said
     assert left == {}
 
 

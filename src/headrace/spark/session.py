@@ -165,7 +165,7 @@ def given_spark(session: SparkSession) -> Iterator[LocalSpark]:
 
     Raises:
         HeadraceError: DEPENDENCY, where its workers do not import Headrace, or where it is a client of Spark
-            Connect: a run has to query the scheduler.
+            Connect: a run has to query the scheduler. SPARK, where it ends while it is used.
     """
     if not isinstance(session, SparkSession):
         raise HeadraceError(
@@ -175,7 +175,27 @@ def given_spark(session: SparkSession) -> Iterator[LocalSpark]:
         )
     check_workers(session)
     with _own_folder(None) as folder, _scratch(folder) as scratch:
-        yield LocalSpark(session, scratch, folder / "spark.log")
+        try:
+            yield LocalSpark(session, scratch, folder / "spark.log")
+        except (Py4JError, PySparkException, OSError, AttributeError) as error:  # PySpark's own, once stopped
+            if not _is_stopped(session.sparkContext):
+                raise
+            raise HeadraceError(
+                Kind.SPARK,
+                "the Spark session that the pipeline was given has ended",
+                "Start the pipeline again, in a session that outlives it.",
+            ) from error
+
+
+def _is_stopped(context: SparkContext) -> bool:
+    """Return whether a context was stopped, or its JVM has ended."""
+    java_context = context._jsc  # noqa: SLF001 - it has no public name
+    if java_context is None:
+        return True
+    try:
+        return bool(java_context.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
 
 
 @contextlib.contextmanager
