@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ _SHARED_IN = 17
 _AOT = ("AOTCacheOutput", "AOTCache")
 _AOT_SINCE = 25
 _NEW = ".new"
+_ARCHIVE = ".classes"
+_UNUSED_SECONDS = 30 * 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,12 @@ class ClassArchive:
         return self.path.is_file()
 
     def options(self) -> str:
-        """Return the option of Java that uses it; nothing where it has not been recorded."""
-        return _option(self.use, self.path) if self.exists else ""
+        """Return the option of Java that uses it, and note its use; nothing where there is none yet."""
+        if not self.exists:
+            return ""
+        with contextlib.suppress(OSError):  # somebody else's, or read-only
+            self.path.touch()
+        return _option(self.use, self.path)
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[str | None]:
@@ -72,6 +79,15 @@ class ClassArchive:
                 yield _option(self.record, new)
                 if new.is_file():
                     new.replace(self.path)
+                    self._remove_unused()
+
+    def _remove_unused(self) -> None:
+        """Remove archives that nothing has used for a month: of other versions and folders."""
+        for other in self.path.parent.glob(f"*{_ARCHIVE}"):
+            with contextlib.suppress(OSError):
+                if time.time() - other.stat().st_mtime > _UNUSED_SECONDS:
+                    other.unlink()
+                    other.with_suffix(".lock").unlink(missing_ok=True)
 
 
 def class_archive(
@@ -94,7 +110,7 @@ def class_archive(
     else:
         return None
     key = hashlib.sha256(f"{java.home}\n{installed}".encode()).hexdigest()[:16]
-    name = f"{program}-java{java.major}-{key}.classes"
+    name = f"{program}-java{java.major}-{key}{_ARCHIVE}"
     return ClassArchive(cache_folder(environ) / name, record, use)
 
 

@@ -162,9 +162,10 @@ def _read_document(
 
 
 def _with_short_timeouts(endpoints: Endpoints) -> Endpoints:
-    sink = dataclasses.replace(endpoints.sink, timeout=_TIMEOUT_SECONDS, connect_timeout=_TIMEOUT_SECONDS)
     secondary = {name: _with_short_timeouts(own) for name, own in endpoints.secondary.items()}
-    return dataclasses.replace(endpoints, sink=sink, secondary=secondary)
+    return dataclasses.replace(
+        endpoints, sink=endpoints.sink.with_timeout(_TIMEOUT_SECONDS), secondary=secondary
+    )
 
 
 def read_row(session: ReadSession, spec: IndexSpec, catalog: Catalog, id_: str) -> RootRow:

@@ -26,7 +26,6 @@ from headrace.pipeline.generation_states import (
     why_built,
 )
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
-from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.reloading import Replan
 from headrace.pipeline.schema_drift import SchemaDrift
 from headrace.sinks.opensearch import (
@@ -61,7 +60,6 @@ class GenerationLog:
         requests: ControlRequests,
         board: IndexBoard,
         *,
-        inspection: Inspection,
         as_of: Lsn,
         keep: int,
     ) -> None:
@@ -71,8 +69,7 @@ class GenerationLog:
         self._meta = meta
         self._requests = requests
         self._messages = GenerationMessages(board, manager.target)
-        self._inspection = inspection
-        self._indexes = tuple(inspection.project.specs)
+        self._indexes = tuple(manager.inspection.project.specs)
         self._keep = keep
         self._to_drop: list[GenerationState] = []
         self._to_drop_since = 0.0
@@ -264,8 +261,7 @@ class GenerationLog:
             HeadraceError: an error of the cluster; a new query may then go on from what was done.
         """
         self._reload()
-        project = replan.inspection.project
-        self.manager, self._inspection = replan.manager, replan.inspection
+        self.manager, project = replan.manager, replan.manager.inspection.project
         self.as_of, self._keep = replan.catalog.baseline.as_of, project.deployment.generations.keep
         self._indexes = tuple(project.specs)
         self._watch = GenerationMonitor(self.manager, _LOOK_SECONDS)
@@ -393,7 +389,7 @@ class GenerationLog:
 
     def _freeze_waiting(self) -> list[GenerationState]:
         """Return, frozen, the generations of indexes whose schema files do not fit the database."""
-        waiting = self._inspection.project.waiting
+        waiting = self.manager.inspection.project.waiting
         return [
             dataclasses.replace(generation, frozen=generation.frozen or waiting[generation.index])
             for generation in self.state.generations
@@ -401,7 +397,7 @@ class GenerationLog:
         ]
 
     def _show_waiting(self) -> None:
-        for index, why in self._inspection.project.waiting.items():
+        for index, why in self.manager.inspection.project.waiting.items():
             self._messages.show(index, self.state)
             self._messages.warn_of_waiting(index, why)
 
@@ -440,7 +436,7 @@ class GenerationLog:
     def _why_broken(
         self, generation: GenerationState, left_tables: Collection[str], drift: SchemaDrift
     ) -> str:
-        usage = self._inspection.usage(self.manager.name_of(generation))
+        usage = self.manager.inspection.usage(self.manager.name_of(generation))
         if not {str(table) for table in usage}.isdisjoint(left_tables):
             return "a table had left the publication, its changes are lost"
         return "; ".join(dict.fromkeys(change.what for change in drift.wrong if change.concerns(usage)))

@@ -62,8 +62,6 @@ class GenerationManager:
     """Manages the generations of a run's indexes in one sink.
 
     Args:
-        inspection: the project and the database.
-        target: the sink.
         endpoints: the endpoints of the sink.
         client: client of the sink.
         board: shows the state of the indexes.
@@ -71,6 +69,7 @@ class GenerationManager:
         generations: the generations of a sink that is not a cluster.
 
     Attributes:
+        inspection: the project and the database.
         target: the sink.
         hashes: by index, the hash of everything that determines its documents now.
     """
@@ -87,7 +86,7 @@ class GenerationManager:
         generations: PlainGenerations | None = None,
     ) -> None:
         self.target = target
-        self._inspection = inspection
+        self.inspection = inspection
         self._endpoints = endpoints
         self._client = client
         self._state = state or client
@@ -173,7 +172,7 @@ class GenerationManager:
         self, generations: Iterable[GenerationState], mirrors: Mapping[str, str] = MappingProxyType({})
     ) -> Work:
         """Plan the writing of these generations for the workers; `mirrors` as in the plan, by index."""
-        project, catalog = self._project, self._inspection.catalog
+        project, catalog = self._project, self.inspection.catalog
         written = list(generations)
         specs = {generation.generation: self.spec(generation) for generation in written}
         plan = DocumentsPlan(
@@ -216,7 +215,7 @@ class GenerationManager:
         self._generations.published(index)
         spec = self._project.specs[index]
         body = mapping(spec, self.target.index_options(index))
-        extra = self.target.determinants(spec, self._inspection.types(index))
+        extra = self.target.determinants(spec, self.inspection.types(index))
         schema = json.dumps(normalised(spec, extra), sort_keys=True)
         created = self._generations.create(index, self.hashes[index], body, schema)
         new = GenerationState(

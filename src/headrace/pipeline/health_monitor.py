@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -41,8 +40,7 @@ _ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
 def short_timeout_client(endpoints: Endpoints) -> Client:
     """Return a client with a short timeout, for a cluster that may hang while a caller waits."""
-    endpoint = dataclasses.replace(endpoints.sink, timeout=_TIMEOUT_SECONDS, connect_timeout=_TIMEOUT_SECONDS)
-    return Client(endpoint, read_attempts=1)
+    return Client(endpoints.sink.with_timeout(_TIMEOUT_SECONDS), read_attempts=1)
 
 
 class HealthMonitor:

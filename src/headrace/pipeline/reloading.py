@@ -16,7 +16,6 @@ from headrace.assembly.transform import is_file_changed
 from headrace.config.comparison import differing_keys
 from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
 from headrace.pipeline.generations import GenerationManager
-from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import Project, error_list
 from headrace.pipeline.schema_drift import CatalogBaseline
 from headrace.sinks.opensearch import GenerationState
@@ -68,7 +67,6 @@ class Replan:
     """What a running query needs to go on with changed files.
 
     Attributes:
-        inspection: the project and the database.
         catalog: the catalog now, which is as it was when the state was saved.
         manager: manages the generations of the project.
         published: the publication's memberships now.
@@ -77,7 +75,6 @@ class Replan:
             generations stay in the state until those of the changed files are there.
     """
 
-    inspection: Inspection
     catalog: CatalogBaseline
     manager: GenerationManager
     published: Mapping[str, int]

@@ -7,7 +7,6 @@ end neither the stream nor another sink.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -29,7 +28,6 @@ from headrace.postgres.connection import Connection
 from headrace.sinks.opensearch import (
     Client,
     ControlRequests,
-    Endpoint,
     Generations,
     GenerationState,
     MetaIndex,
@@ -78,8 +76,8 @@ class SecondarySink:
         self._indexes = SecondaryIndexBoard(board, self.name)
         self._max_deferred = project.deployment.max_deferred
         self._state_client = state
-        self._client = Client(_with_timeout(endpoints, _REQUEST_SECONDS), read_attempts=2)
-        self._quick_client = Client(_with_timeout(endpoints, _PROBE_SECONDS), read_attempts=1)
+        self._client = Client(endpoints.sink.with_timeout(_REQUEST_SECONDS), read_attempts=2)
+        self._quick_client = Client(endpoints.sink.with_timeout(_PROBE_SECONDS), read_attempts=1)
         self._probe = SinkProbe(self._quick_client)
         self._meta = MetaIndex(state, target.key)
         self._lease: Lease | None = None
@@ -180,7 +178,6 @@ class SecondarySink:
             self._meta,
             requests,
             self._indexes,
-            inspection=inspection,
             as_of=as_of,
             keep=0,
         )
@@ -413,11 +410,3 @@ class SecondarySink:
         if str(error) != self._warned:
             self._warned = str(error)
             self._board.report.warning(f"the sink {self.name!r} is not written to for now: {self._warned}")
-
-
-def _with_timeout(endpoints: Endpoints, seconds: float) -> Endpoint:
-    return dataclasses.replace(
-        endpoints.sink,
-        timeout=min(endpoints.sink.timeout, seconds),
-        connect_timeout=min(endpoints.sink.connect_timeout, seconds),
-    )

@@ -180,7 +180,7 @@ class SecondarySinks:
         endpoints = self._endpoints.of(target.key)
         if not target.is_plain:
             return endpoints
-        if target.kind != "stdout":
+        if not target.is_stdout:
             try:
                 open_sink(target.kind, endpoints.options).close()  # fails now instead of in every task
             except HeadraceError as error:
@@ -197,6 +197,6 @@ class SecondarySinks:
         """Return what makes a sink a different one, though it has the same name."""
         if not target.is_plain:
             return target.kind  # the generations show which cluster it is
-        options = {} if target.kind == "stdout" else dict(self._endpoints.of(target.key).options)
+        options = {} if target.is_stdout else dict(self._endpoints.of(target.key).options)
         text = json.dumps([target.kind, options], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()

@@ -73,6 +73,11 @@ class SinkTarget:
         return self.sink.type
 
     @property
+    def is_stdout(self) -> bool:
+        """Whether documents are printed by the run's own process; executors reach it through a relay."""
+        return self.kind == "stdout"
+
+    @property
     def is_plain(self) -> bool:
         """Whether the sink is not a cluster."""
         return self.kind != OPENSEARCH

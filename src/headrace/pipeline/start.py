@@ -224,7 +224,7 @@ class Start:
         target = inspection.project.primary
         manager = GenerationManager(inspection, target, self._endpoints, self._client, self._board)
         text = catalog.baseline.with_former(Fingerprint.from_text(state.catalog)).to_text()
-        return Replan(inspection, catalog, manager, published, tuple(frozen), text)
+        return Replan(catalog, manager, published, tuple(frozen), text)
 
     def follow_read(self, state: PipelineState) -> tuple[CatalogBaseline, GenerationLog]:
         """Go on from `state` while the process runs, after generations that nobody reads were given up.
@@ -312,7 +312,6 @@ class Start:
             self._meta,
             self._requests,
             self._board,
-            inspection=inspection,
             as_of=catalog.baseline.as_of,
             keep=self._project.deployment.generations.keep,
         )
@@ -437,6 +436,6 @@ def _secondary(project: Project, endpoints: Endpoints) -> dict[str, ProbedSink]:
     probed: dict[str, ProbedSink] = {}
     for name, target in project.secondary.items():
         own = endpoints.of(target.key)
-        if target.kind != "stdout":
+        if not target.is_stdout:
             probed[name] = (target.kind, own.options if target.is_plain else own.sink)
     return probed

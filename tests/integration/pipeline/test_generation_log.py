@@ -55,7 +55,6 @@ class Ground:
             self.meta,
             self.orders,
             self.board,
-            inspection=self.inspection,
             as_of=0,
             keep=0,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,16 @@ def archive_of(major: int, cache: Path, installed: str = "4.3") -> ClassArchive 
     return class_archive(java, "spark-4.3", installed, {"XDG_CACHE_HOME": str(cache)})
 
 
-def known_archive(major: int, cache: Path) -> ClassArchive:
-    archive = archive_of(major, cache)
+def known_archive(major: int, cache: Path, installed: str = "4.3") -> ClassArchive:
+    archive = archive_of(major, cache, installed)
     assert archive is not None
     return archive
+
+
+def record(archive: ClassArchive) -> None:
+    with archive.recording() as option:
+        assert option is not None
+        Path(option.partition("=")[2]).write_bytes(b"classes")
 
 
 @pytest.mark.parametrize(
@@ -54,6 +62,18 @@ def test_a_program_that_wrote_nothing_leaves_nothing(tmp_path: Path) -> None:
         pass
     assert not archive.exists
     assert [file.suffix for file in archive.path.parent.iterdir()] == [".lock"]
+
+
+def test_what_nothing_has_used_for_a_month_is_removed(tmp_path: Path) -> None:
+    month_ago = time.time() - 31 * 86_400
+    unused, used = known_archive(17, tmp_path, "4.1"), known_archive(17, tmp_path, "4.2")
+    for archive in (unused, used):
+        record(archive)
+        os.utime(archive.path, (month_ago, month_ago))
+    assert used.options()
+    record(known_archive(17, tmp_path))
+    assert not unused.exists
+    assert used.exists
 
 
 def test_only_one_records_at_a_time_and_what_a_killed_one_left_is_removed(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlsplit
@@ -87,9 +86,8 @@ def _cluster(endpoint: Endpoint) -> SpanServer:
 
 def _product(endpoint: Endpoint) -> str:
     """Return the cluster's product; OpenSearch, where it does not answer soon."""
-    hurried = replace(endpoint, timeout=_PRODUCT_SECONDS, connect_timeout=_PRODUCT_SECONDS)
     try:
-        with contextlib.closing(Client(hurried, read_attempts=1)) as client:
+        with contextlib.closing(Client(endpoint.with_timeout(_PRODUCT_SECONDS), read_attempts=1)) as client:
             return client.product().name
     except HeadraceError:
         return "opensearch"

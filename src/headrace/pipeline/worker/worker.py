@@ -219,21 +219,23 @@ class Worker:
         spec = plan.specs[index]
         tables = files_of(spec.tables(), plan.catalog)
         assembler = Assembler(session, spec, plan.catalog)
+
+        def paced(operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
+            return within(limit_rate(operations, rate), _OLDEST_IN_BACKFILL)
+
         while True:
             before = read_filenodes(session, tables)
+            unreadable: list[Rejection] = []
             try:
                 operations = self._after_flush(session, assembler.assemble_range(part, version))
-                operations = within(limit_rate(operations, rate), _OLDEST_IN_BACKFILL)
-                result = delivery.write(operations, version)
+                result = delivery.write(paced(operations), version)
             except HeadraceError as error:
                 if not is_refused_row(error):
                     raise
-                unreadable: list[Rejection] = []
                 operations = assembler.assemble_range_by_keys(
                     part, version, self._refuse_into(index, unreadable)
                 )
-                operations = within(limit_rate(operations, rate), _OLDEST_IN_BACKFILL)
-                result = delivery.write(operations, version, unreadable)
+                result = delivery.write(paced(operations), version, unreadable)
             check_filenode(session, part)
             if read_filenodes(session, tables) == before:
                 return result

@@ -148,12 +148,7 @@ def _close(worker: Worker) -> None:
 
 def _with_timeout(work: Work, seconds: float) -> Work:
     """Return the same work, with shorter request timeouts."""
-    sink, writer = work.endpoints.sink, work.plan.writer
-    endpoint = dataclasses.replace(
-        sink,
-        timeout=min(sink.timeout, seconds),
-        connect_timeout=min(sink.connect_timeout, seconds / 2),
-    )
+    endpoint, writer = work.endpoints.sink.with_timeout(seconds), work.plan.writer
     writer_options = dataclasses.replace(writer, busy_seconds=min(writer.busy_seconds, seconds / 2))
     return Work(
         dataclasses.replace(work.plan, writer=writer_options),

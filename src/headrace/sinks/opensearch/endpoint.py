@@ -41,6 +41,14 @@ class Endpoint:
     timeout: float = 30.0
     connect_timeout: float = 5.0
 
+    def with_timeout(self, seconds: float) -> Endpoint:
+        """Return the same endpoint with shorter timeouts: `seconds` for an answer, half for a connection."""
+        return replace(
+            self,
+            timeout=min(self.timeout, seconds),
+            connect_timeout=min(self.connect_timeout, seconds / 2),
+        )
+
     @property
     def authorization(self) -> str | None:
         """Return the authorization header, or None without credentials."""

@@ -11,7 +11,6 @@ watches. On the holder's own machine nobody has to wait: the operating system kn
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime as dt
 import json
 import os
@@ -27,7 +26,6 @@ from typing import Any, Self
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.endpoint import Endpoint
 from headrace.sinks.opensearch.state_key import StateKey
 from headrace.sinks.opensearch.system_index import StateDocument
 
@@ -127,7 +125,7 @@ class Lease:
         self._me = me or LeaseHolder.here(key.slot)
         self._owner = uuid.uuid4().hex
         self._patience, self._beat_seconds = patience, beat
-        self._quick = Client(_with_short_timeouts(client.endpoint), read_attempts=1)
+        self._quick = Client(client.endpoint.with_timeout(_REQUEST_SECONDS), read_attempts=1)
         self._found: dict[str, Mapping[str, Any]] = {}
         self._seen: dict[str, tuple[_Mark, float]] = {}
         self._renewing = threading.Lock()
@@ -320,14 +318,6 @@ class Lease:
 
 def _place(identity: str, found: Mapping[str, Any]) -> dict[str, Any]:
     return {"_id": identity, "if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
-
-
-def _with_short_timeouts(endpoint: Endpoint) -> Endpoint:
-    return dataclasses.replace(
-        endpoint,
-        timeout=min(endpoint.timeout, _REQUEST_SECONDS),
-        connect_timeout=min(endpoint.connect_timeout, _REQUEST_SECONDS / 2),
-    )
 
 
 def slot_lease(key: StateKey) -> str:
