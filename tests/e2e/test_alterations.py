@@ -137,6 +137,10 @@ class Story(DrivenRun):
         self.sql(statements)
         self.wait_until(lambda: self._count("backfilling again") > before, "did not begin again", 180)
 
+    def wait_rebuilt(self, before: set[str]) -> None:
+        """Wait until the generations are others than `before`; what it says may concern an earlier change."""
+        self.wait_until(lambda: self.generations() != before, "rebuilt no index", 180)
+
     def _count(self, said: str) -> int:
         return self.output.read_text().count(said)
 
@@ -320,9 +324,9 @@ def test_what_is_altered_and_altered_back_is_not_lost(story: Story, *, running: 
             story.terminate()
             story.sql(statements)
             story.start()
+        story.wait_rebuilt(before)
         story.wait_ready()
         story.converges()
-        assert story.generations() != before, "no index was rebuilt"
         before = story.generations()
         story.sql("UPDATE line SET shop_id = 1 + id % 9; UPDATE event SET what = what || '.'")
         story.converges()

@@ -29,6 +29,11 @@ class Statement:
     sql: str
     guarded: bool = False
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether nobody can read its table until the transaction has ended."""
+        return self.sql.startswith(("TRUNCATE", "ALTER"))
+
 
 @dataclass(frozen=True, slots=True)
 class Control:

@@ -50,7 +50,7 @@ class Writers:
                     session.let_go()
         session = self._sessions[step.session]
         if isinstance(step, Statement):
-            session.run(step.sql, guarded=step.guarded)
+            session.run(step)
         else:
             session.control(step.what)
 
@@ -77,7 +77,8 @@ class _Session:
         if self._exclusive:
             self.control("COMMIT")
 
-    def run(self, sql: str, *, guarded: bool) -> None:
+    def run(self, step: Statement) -> None:
+        sql, guarded = step.sql, step.guarded
         if guarded:
             self._connection.execute(b"SAVEPOINT guard")
         try:
@@ -92,7 +93,7 @@ class _Session:
         if guarded:
             self._connection.execute(b"RELEASE SAVEPOINT guard")
         self._counted.done += 1
-        self._exclusive |= sql.startswith(("TRUNCATE", "ALTER"))
+        self._exclusive |= step.is_exclusive
 
     def _back(self) -> None:
         """To the last savepoint, else to the beginning."""
