@@ -79,6 +79,16 @@ def range_keys_statement(plan: DocumentPlan, part: CtidRange) -> str:
     return f"SELECT {texts}\nFROM {root}\nWHERE {conditions}"
 
 
+def sample_keys_statement(plan: DocumentPlan, part: CtidRange, count: int, *, live: bool) -> str:
+    """Render the keys of the first `count` root rows of a range; parameters: `range_parameters`.
+
+    Args:
+        live: only of rows that are documents; a row that makes a condition fail then fails the statement.
+    """
+    conditions = "".join(f" AND {condition}" for condition in _live_conditions(plan)) if live else ""
+    return f"{range_keys_statement(plan, part)}{conditions}\nLIMIT {count:d}"
+
+
 def keys_statements(plan: DocumentPlan) -> dict[int, str]:
     """Return the statements that differ, by the number of keys from which each is the fastest."""
     found: dict[int, str] = {}

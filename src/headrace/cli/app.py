@@ -210,7 +210,7 @@ def schema(
         show_schema(context, index, offline=offline)
 
 
-@command("Print documents as they would be now.", "config")
+@command("Print documents as they would be now, or what they cost.", "config", json_output=True)
 def preview(
     context: CommandContext,
     index: Index,
@@ -224,8 +224,16 @@ def preview(
     timing: Annotated[
         bool, typer.Option("--timing", envvar="HEADRACE_TIMING", help="print how long each document took")
     ] = False,
+    cost: Annotated[
+        bool,
+        typer.Option("--cost", envvar="HEADRACE_COST", help="print what each field costs the index instead"),
+    ] = False,
 ) -> bool:
     """Print documents as they would be now, from the database; needs no slot, publication or cluster."""
+    if cost:
+        from headrace.cli.cost import print_cost
+
+        return print_cost(context, index, ids or [], limit)
     from headrace.cli.preview import preview as show
 
     return show(context, index, ids or [], limit, timing=timing)

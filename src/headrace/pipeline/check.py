@@ -16,6 +16,7 @@ from typing import Literal
 from headrace.errors import HeadraceError, Kind, LocatedError, Retry
 from headrace.model.suggestion import some
 from headrace.pipeline.continuity import GapError, check_origin
+from headrace.pipeline.cost_warnings import cost_warnings
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, error_list
 from headrace.pipeline.sink_target import SinkTarget
@@ -187,6 +188,7 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
     endpoints = project.resolve()
     reseeds = (on_gap or project.deployment.source.on_gap) == "reseed"
     inspection = None
+    fits = False
     try:
         with connect(endpoints.database, application_name="headrace check") as connection:
             inspection = inspect(project, endpoints, connection)
@@ -199,11 +201,35 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
         report.problems += _server_warnings(inspection)
         report.add(inspection.setup.refused)
         report.add_outstanding(inspection.setup.outstanding)
-        if whole and not any(finding.level == "error" for finding in inspection.findings):
+        fits = not any(finding.level == "error" for finding in inspection.findings)
+        if whole and fits:
             report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
             report.steps += inspection.setup.steps
             report.proposed += inspection.setup.proposed
             report.coverage += inspection.coverage
+    with ThreadPoolExecutor(1) as beside:
+        costs = None
+        if inspection is not None and fits:
+            costs = beside.submit(cost_warnings, endpoints.database, inspection.project, inspection.catalog)
+        _check_primary(project, endpoints, inspection, report, reseeds=reseeds)
+    if costs is not None:
+        try:
+            report.problems += [problem("warning", error) for error in costs.result()]
+        except HeadraceError as error:
+            report.add(error_list(error))
+    for target in project.secondary.values():
+        _check_secondary(project, target, endpoints.of(target.key), report)
+
+
+def _check_primary(
+    project: Project,
+    endpoints: Endpoints,
+    inspection: Inspection | None,
+    report: CheckReport,
+    *,
+    reseeds: bool,
+) -> None:
+    """Check the cluster that keeps the state, and that the state is one of this database and slot."""
     lost = None if inspection is None else inspection.slot_lost
     # A gap has the remedy of a deployment's slot.
     gap = None if lost is None else GapError(lost.kind, lost.cause)
@@ -220,8 +246,6 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
         gap = None if error.kind is Kind.SLOT_UNKNOWN else gap
     if gap is not None:
         _report_gap(gap, report, reseeds=reseeds)
-    for target in project.secondary.values():
-        _check_secondary(project, target, endpoints.of(target.key), report)
 
 
 def _report_gap(gap: GapError, report: CheckReport, *, reseeds: bool) -> None:
@@ -244,7 +268,7 @@ def _check_secondary(project: Project, target: SinkTarget, endpoints: Endpoints,
         if not target.is_plain:
             with contextlib.closing(Client(endpoints.sink)) as client:
                 _check_cluster(project, target, client, report)
-        elif target.kind != "stdout":
+        elif not target.is_stdout:
             open_sink(target.kind, endpoints.options).close()
     except HeadraceError as error:
         text = f"the sink {target.name!r}: {error.cause}"

@@ -10,6 +10,7 @@ from typing import Any, Self
 from headrace.config.load import deployment_of
 from headrace.errors import ErrorGroup
 from headrace.pipeline.check import CheckReport, check
+from headrace.pipeline.index_cost import IndexCost, measure_cost
 from headrace.pipeline.project import Project, open_loadable, project_of
 from headrace.pipeline.reloading import Load
 from headrace.pipeline.run import RunOptions
@@ -105,6 +106,14 @@ class Pipeline:
         report = CheckReport(indexes=[*self.project.specs])
         check(self.project, report)
         return report
+
+    def measure_cost(self, index: str) -> IndexCost:
+        """Measure what an index pays for each field, on a sample of documents; reads the database alone.
+
+        Raises:
+            HeadraceError: USAGE for an unknown index; an error of the database, or of the index's transform.
+        """
+        return measure_cost(self.project, index)
 
     def plan_setup(self) -> PlannedSetup:
         """Plan what is missing in the database; nothing is altered before `apply`.

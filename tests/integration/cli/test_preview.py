@@ -196,6 +196,59 @@ def test_the_first_live_documents_are_shown_in_the_order_of_the_key(pairs: Deplo
     assert (told.code, "has no live row" in told.err) == (1, True)
 
 
+def test_what_a_field_costs_the_index_is_a_table_and_data(people: Deployment) -> None:
+    """No cluster is needed; the costliest stands first."""
+    people.schema = SCHEMA + PETS
+    people.write()
+    nothing = typed(people, "preview", people.name, "--cost")
+    assert (nothing.code, "no document was found" in nothing.err) == (1, True)
+    with_pets(people, 3)
+    told = typed(people, "preview", people.name, "--cost")
+    assert told.code == 0
+    lines = [line.split() for line in told.out.splitlines()]
+    assert f"{people.name}: 2 documents" in told.out
+    assert ["Lucene", "documents", "4.0", "each,", "at", "most", "4"] in lines
+    at = next(number for number, line in enumerate(lines) if line[:1] == ["field"])
+    assert lines[at + 1][:4] == ["pets", "nested", "3.0", "3"]
+    assert lines[at + 2][:4] == ["pets.name", "text,", ".keyword,", ".keyword_lowercase"]
+    found = json.loads(typed(people, "preview", people.name, "--cost", "--format", "json").out)
+    assert (found["index"], found["documents"], found["lucene_documents"]) == (people.name, 2, 4.0)
+    assert [field["path"] for field in found["fields"]] == ["pets", "pets.name", "name", "id"]
+    shown = typed(people, "preview", people.name).out
+    assert found["bytes"] == len(json.dumps(json.loads(shown), separators=(",", ":")))
+    assert "do not go together" in typed(people, "preview", people.name, "--cost", "--id", "1").refused(
+        2, "USAGE"
+    )
+
+
+def test_check_warns_of_very_many_nested_documents_and_not_of_few(people: Deployment) -> None:
+    people.schema = SCHEMA + PETS
+    people.write()
+    with_pets(people, 30)
+    assert "nested" not in typed(people, "check").err
+    with_pets(people, 200)
+    told = typed(people, "check")
+    assert (
+        f"people.schema.yml:7:5: a document of {people.name} has 200 nested documents on average" in told.err
+    )
+    people.more = 'transform = "json:dumps"'
+    people.write()
+    told = typed(people, "check")
+    assert "nested" not in told.err
+    assert "looked at" not in told.err, "check must not call a user's function"
+
+
+def with_pets(people: Deployment, count: int) -> None:
+    """Give two people so many pets each."""
+    with connect(people.url) as connection:
+        for statement in (
+            "TRUNCATE people CASCADE",
+            "INSERT INTO people VALUES (1, 'Ann'), (2, 'Bob')",
+            f"INSERT INTO pets SELECT i, 1 + i % 2, 'pet' FROM generate_series(10, {2 * count + 9}) i",
+        ):
+            execute(connection, statement)
+
+
 def test_an_index_that_is_not_there_is_told_with_the_one_that_is_meant(people: Deployment) -> None:
     wrong = people.name.replace("people", "poeple")
     for words in (["preview", wrong], ["schema", "show", wrong]):
@@ -248,6 +301,9 @@ def test_what_the_cluster_refuses_of_an_index_is_found_by_making_one(whole: Depl
     assert "people.schema.yml" in told.errors[0][1]
     assert "nowhere" in told.errors[0][1]
     (whole.folder / "own.json").write_text('{"properties": {"name": {"norms": false}}}')
+    whole.schema = SCHEMA.replace("- text: name", "- {text: name, options: {fields: {}}}")
+    whole.schema += f"{PETS}    options: {{enabled: false}}\n"
+    whole.write()
     assert typed(whole, "check").code == 0
     held = urllib3.request("GET", f"{whole.sink}/_cat/indices/*headrace_check*?expand_wildcards=all&h=index")
     assert held.data == b""

@@ -1,0 +1,185 @@
+"""Show the documents of one index as they would be now, without slot, publication or sink."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+
+from headrace.assembly import Assembler, first_statement, plan_document
+from headrace.assembly.statement import range_parameters, sample_keys_statement
+from headrace.assembly.transform import transformed_operations
+from headrace.catalog import Catalog, read_catalog
+from headrace.catalog.binding import complete, findings
+from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.model.changes import DocumentOperation, Key, key_of_id
+from headrace.model.names import CtidRange
+from headrace.postgres.server_errors import is_refused_row
+from headrace.postgres.session import ReadSession
+from headrace.schema.tree import IndexSpec
+from headrace.snapshot import plan_parts
+
+BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+"""Begins the transaction in which all documents of a preview are read."""
+_PLACES = 20
+"""The most places of the root table from which a sample takes rows."""
+_ROWS_AT_PLACE = 4
+_SAMPLE_KEYS = 20
+"""Documents that a sample reads at once, between two looks at its limits."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewedDocument:
+    """A document as the database gives it now.
+
+    Attributes:
+        id: its id.
+        body: its JSON; None where no live row has this id.
+        seconds: how long it took to assemble.
+    """
+
+    id: str
+    body: bytes | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SampleLimits:
+    """What a sample may take: documents, bytes of JSON, and about so many seconds."""
+
+    documents: int = 200
+    bytes: int = 32 << 20
+    seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class DocumentSample:
+    """Documents from rows that are spread over the root table.
+
+    Attributes:
+        bodies: their JSON.
+        unreadable: how many further documents its rows make unreadable.
+        cut_short: whether the bytes or the time ran out before the documents did.
+    """
+
+    bodies: tuple[bytes, ...]
+    unreadable: int = 0
+    cut_short: bool = False
+
+
+class Preview:
+    """The documents of one index, through a session in one snapshot of the database.
+
+    Args:
+        session: a session in a transaction.
+        spec: the schema, completed from the catalog.
+        catalog: the tables that the schema reads.
+    """
+
+    def __init__(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> None:
+        self._session = session
+        self._spec = spec
+        self._plan = plan_document(spec, catalog)
+        self._assembler = Assembler(session, spec, catalog)
+
+    def document(self, id_: str) -> PreviewedDocument:
+        """Assemble one document; an id that no row can have has none."""
+        began = time.perf_counter()
+        width = len(self._spec.primary_key)
+        key = key_of_id(id_, width)
+        operations: list[DocumentOperation] = []
+        if len(key) == width:
+            operations = list(self._assembler.assemble([key], 0))
+        body = next((operation.body for operation in operations if operation.body is not None), None)
+        return PreviewedDocument(id_, body, time.perf_counter() - began)
+
+    def first(self, count: int) -> list[PreviewedDocument]:
+        """Assemble the first documents by key, without those that a transform leaves out."""
+        began = time.perf_counter()
+        rows = self._session.query(first_statement(self._plan), (count,))
+        operations = [DocumentOperation(self._spec.name, id_, 0, body.encode()) for id_, body in rows]
+        if self._spec.transform is not None:
+            operations = list(transformed_operations(self._spec.transform, operations))
+        seconds_each = (time.perf_counter() - began) / max(len(rows), 1)
+        return [
+            PreviewedDocument(operation.id, operation.body, seconds_each)
+            for operation in operations
+            if operation.body is not None
+        ]
+
+    def sample(self, limits: SampleLimits) -> DocumentSample:
+        """Assemble documents of rows that are spread over the table; the transaction ends with it.
+
+        Raises:
+            HeadraceError: CONNECTION, DATABASE; TRANSFORM, where the user's own function fails.
+        """
+        bodies: list[bytes] = []
+        unreadable: list[str] = []
+        end, size, is_cut = time.monotonic() + limits.seconds, 0, False
+
+        def refuse(_index: str, id_: str, _why: str) -> None:
+            unreadable.append(id_)
+
+        self._session.query(f"SET LOCAL statement_timeout = {max(1, round(limits.seconds * 1000))}")
+        try:
+            keys = self._spread_keys(limits.documents, end)
+            for first in range(0, len(keys), _SAMPLE_KEYS):
+                if is_cut := size >= limits.bytes or time.monotonic() >= end:
+                    break
+                chunk = keys[first : first + _SAMPLE_KEYS]
+                found = [operation.body for operation in self._assembler.assemble(chunk, 0, refuse)]
+                bodies += (body for body in found if body is not None)
+                size = sum(map(len, bodies))
+        except HeadraceError as error:
+            if error.kind is not Kind.CONNECTION or self._session.closed:
+                raise
+            is_cut = True  # by its statement_timeout
+        return DocumentSample(tuple(bodies), len(unreadable), is_cut)
+
+    def _spread_keys(self, count: int, end: float) -> list[Key]:
+        """Return keys of live rows from places all over the root table, in turns; fewer at the time `end`."""
+        places = max(1, min(_PLACES, count // _ROWS_AT_PLACE))
+        parts = plan_parts(self._session, self._spec.table, count=places)
+        share = -(-count // max(1, len(parts)))
+        found: list[list[Key]] = []
+        for ranges in parts:
+            keys: list[Key] = []
+            for part in ranges:
+                if len(keys) < share and time.monotonic() < end:
+                    keys += self._first_keys(part, share - len(keys))
+            found.append(keys)
+        return [key for key in chain.from_iterable(zip_longest(*found)) if key is not None][:count]
+
+    def _first_keys(self, part: CtidRange, count: int) -> list[Key]:
+        """Return keys of live rows; of any rows where one of them makes a condition fail."""
+        live, any_ = (sample_keys_statement(self._plan, part, count, live=live) for live in (True, False))
+        try:
+            with self._session.savepoint():
+                return self._session.query(live, range_parameters(part))
+        except HeadraceError as error:
+            if not is_refused_row(error):
+                raise
+        return self._session.query(any_, range_parameters(part))
+
+
+@contextmanager
+def open_preview(database: str, declared: IndexSpec) -> Iterator[Preview]:
+    """Open a preview of an index; everything that is read until it is left comes from one snapshot.
+
+    Args:
+        database: the database's address.
+        declared: the schema of the index.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE; everything that the schema names and the database does not have.
+    """
+    with ReadSession(database) as session:
+        catalog = read_catalog(session, declared.tables())
+        errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
+        if errors:
+            raise ErrorGroup(errors)
+        preview = Preview(session, complete(declared, catalog), catalog)
+        session.query(BEGIN)
+        yield preview
