@@ -1,6 +1,6 @@
 """What does an open console cost the stream? `python bench/console_cost.py [--quick]`.
 
-The transactions of `live_single`, in turns with and without readers of the console: each takes its events,
+The transactions of `drain`, in turns with and without readers of the console: each takes its events,
 and the curve once a minute, as the page does. They draw nothing: a browser runs on another machine.
 """
 
@@ -18,8 +18,7 @@ import urllib3
 
 from harness import report
 from harness.deployment import Deployment, shop
-from harness.live import ids_of
-from live_single import single
+from harness.live import ids_of, single
 
 BAR = 0.97
 READERS = 3
@@ -44,9 +43,9 @@ def main() -> None:
         events = 0
         for _ in range(turns):
             report.machine()
-            without.append(count / single(deployment, chosen[:count])[1])
+            without.append(count / single(deployment, chosen[:count]))
             with console_readers(deployment, READERS) as readers:
-                watched.append(count / single(deployment, chosen[:count])[1])
+                watched.append(count / single(deployment, chosen[:count]))
             events += sum(reader.events for reader in readers)
         deployment.run.terminate()
     assert events > turns * READERS, f"only {events} events came: nobody watched"

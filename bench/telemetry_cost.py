@@ -1,6 +1,6 @@
 """What do traces cost the stream? `python bench/telemetry_cost.py [--quick]`.
 
-The transactions of `live_single`, in turns with and without a collector of traces; each turn is a run of its
+The transactions of `drain`, in turns with and without a collector of traces; each turn is a run of its
 own, warmed up alike. The collector takes requests and does not read them: it runs on another machine.
 """
 
@@ -13,8 +13,7 @@ from statistics import median
 
 from harness import report
 from harness.deployment import Deployment, shop
-from harness.live import ids_of
-from live_single import single
+from harness.live import ids_of, single
 from support.otlp_receiver import OtlpReceiver
 
 BAR = 0.97
@@ -74,7 +73,7 @@ def rate(deployment: Deployment, chosen: list[int], variables: dict[str, str]) -
     run.wait_ready()
     single(deployment, chosen[-WARM_UP:])
     report.machine()
-    _, took = single(deployment, chosen[:-WARM_UP])
+    took = single(deployment, chosen[:-WARM_UP])
     run.terminate()
     return (len(chosen) - WARM_UP) / took
 

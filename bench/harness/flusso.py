@@ -26,7 +26,7 @@ from headrace.embedded.processes import GuardedProcess, free_port, tail
 from headrace.postgres.connection import connect, execute
 
 VERSION = "0.15.1"
-MEASURED = {"seed": 783.0, "single": 767.0, "items": 790.0, "users": 2_150.0}
+MEASURED = {"seed": 783.0, "items": 790.0, "users": 2_150.0}
 """Its changes a second with this shop on a machine of two cores: what counts where it is not here."""
 
 _NAME = "peer"
@@ -94,6 +94,15 @@ class Flusso:
             while not self._count_since("products"):
                 execute(connection, "UPDATE public.products SET stock = stock WHERE id = $1", (one,))
                 self._wait(deadline)
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Stop its process (SIGSTOP) until the context is left."""
+        self._process.signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._process.signal(signal.SIGCONT)
 
     def until_written(self, touched: Mapping[str, Iterable[int]]) -> float:
         """The time (s, `perf_counter`) when the last of these documents was written."""

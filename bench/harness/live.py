@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 
 import urllib3
@@ -20,6 +21,8 @@ _TOUCHED = {
     },
     "users": {"users": "SELECT id FROM public.users WHERE deleted_at IS NULL AND id = ANY ('{{{}}}')"},
 }
+_CHANGE_ITEM = "UPDATE public.order_items SET quantity = quantity % 9 + 1 WHERE id = i"
+_WRITERS = 2
 _LOOK_SECONDS = 0.01
 _WITHIN = 600.0
 
@@ -84,6 +87,30 @@ def each_alone(ids: Iterable[int], statement: str) -> str:
         f"DO $$ DECLARE i bigint; BEGIN FOREACH i IN ARRAY '{{{listed}}}'::bigint[] "
         f"LOOP {statement}; COMMIT; END LOOP; END $$"
     )
+
+
+def change_items(deployment: Deployment, ids: Sequence[int]) -> float:
+    """Change these order_items, each in a transaction of its own; how many seconds that took.
+
+    Two sessions of the server write, without a client between.
+    """
+    begin = perf_counter()
+    with ThreadPoolExecutor(_WRITERS) as threads:
+        parts = [ids[number::_WRITERS] for number in range(_WRITERS)]
+        list(threads.map(lambda part: _change_part(deployment, part), parts))
+    return perf_counter() - begin
+
+
+def _change_part(deployment: Deployment, ids: Sequence[int]) -> None:
+    with connect(deployment.database) as connection:
+        execute(connection, each_alone(ids, _CHANGE_ITEM))
+
+
+def single(deployment: Deployment, ids: Sequence[int]) -> float:
+    """The seconds from the first commit to the last document while the run follows them."""
+    begin = perf_counter()
+    change_items(deployment, ids)
+    return until_applied(deployment, written(deployment)) - begin
 
 
 def ids_of(deployment: Deployment, sql: str) -> list[int]:
