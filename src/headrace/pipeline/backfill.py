@@ -238,11 +238,16 @@ class Backfill:
         plan = self._work.plan
         tables = [plan.catalog[plan.specs[backfill.name].table] for backfill in backfills]
         with ReadSession(self._work.endpoints.database) as session:
-            size = _LEAST_BYTES if self._job_gate.is_read() else _MOST_BYTES
-            planned = [plan_ranges(session, table, size) for table in tables]
-            few = sum(map(len, planned)) < self._task_slots()
-            if few and size > _LEAST_BYTES:  # small ranges give every task some of a small table
-                planned = [plan_ranges(session, table, _LEAST_BYTES) for table in tables]
+
+            def plan_all(size: int) -> list[list[CtidRange]]:
+                return [plan_ranges(session, table, size) for table in tables]
+
+            is_read = self._job_gate.is_read()
+            planned = plan_all(_LEAST_BYTES if is_read else _MOST_BYTES)
+            wanted = _RANGES_OF_A_TASK * self._task_slots()
+            if not is_read and sum(map(len, planned)) < wanted:  # so that every task has its share in one job
+                smallest = sum(map(len, plan_all(_LEAST_BYTES)))
+                planned = plan_all(_LEAST_BYTES * -(-smallest // wanted))
         for backfill, ranges in zip(backfills, planned, strict=True):
             backfill.left = deque(backfill.done.left(ranges))
             backfill.ranges = len(ranges)

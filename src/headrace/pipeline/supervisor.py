@@ -203,27 +203,27 @@ class Supervisor:
             )
 
         paused = self._board.control.paused is not None
-        try:
-            query = DocumentsQuery(
-                spark.session, work, following, spark.scratch, paused=paused, traces=self._traces
-            )
-        except HeadraceError as error:  # Spark plans it in a Python process, which may be killed
-            return QueryEnd(error)
-        job_gate = JobGate(lambda: generation_log.is_read, query.batch_seconds)
-        try:
-            with (
-                DeferredWork(spark.session, work, job_gate) as beside,
-                Backfills(backfill) as backfills,
-                self._secondary_sinks.beside(spark, works, job_gate, rate),
-            ):
-                backfills.begin(work, to_fill)
+        job_gate = JobGate(lambda: generation_log.is_read)
+        with contextlib.ExitStack() as held:
+            stopped_last = held.enter_context(contextlib.ExitStack())
+            backfills = held.enter_context(Backfills(backfill))
+            backfills.begin(work, to_fill)  # while the query starts
+            try:
+                query = DocumentsQuery(
+                    spark.session, work, following, spark.scratch, paused=paused, traces=self._traces
+                )
+            except HeadraceError as error:  # Spark plans it in a Python process, which may be killed
+                return QueryEnd(error)
+            stopped_last.callback(query.stop)
+            job_gate.batch_seconds = query.batch_seconds
+            beside = held.enter_context(DeferredWork(spark.session, work, job_gate))
+            held.enter_context(self._secondary_sinks.beside(spark, works, job_gate, rate))
+            try:
                 return self.supervise(RunningQuery(query, beside, backfills, job_gate))
-        except HeadraceError as error:
-            if error.kind not in ALTERED or not self._has_unread():
-                raise
-            return QueryEnd(error)  # it may concern only generations that nobody reads
-        finally:
-            query.stop()
+            except HeadraceError as error:
+                if error.kind not in ALTERED or not self._has_unread():
+                    raise
+                return QueryEnd(error)  # it may concern only generations that nobody reads
 
     def _has_unread(self) -> bool:
         """Whether the query writes generations that nobody reads, which it can go on without."""

@@ -55,19 +55,20 @@ class JobGate:
     Args:
         is_read: whether the stream has readers by now; if it has them at first, jobs wait until it has
             started.
-        batch_seconds: how long the longest of the stream's last batches took.
         clock: in seconds.
+
+    Attributes:
+        batch_seconds: tells how long the longest of the stream's last batches took.
     """
 
     def __init__(
         self,
         is_read: Callable[[], bool] = lambda: False,
-        batch_seconds: Callable[[], float] = lambda: 0.0,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.is_read = is_read
-        self._batch_seconds = batch_seconds
+        self.batch_seconds: Callable[[], float] = lambda: 0.0
         self._lock = threading.Lock()
         self._stream_started = threading.Event()
         self._clock = clock
@@ -84,7 +85,7 @@ class JobGate:
         if not self.is_read():
             return False
         is_first = self._released is None or self._clock() > self._released + RECENT_SECONDS
-        return is_first or self._batch_seconds() > _LONG_SECONDS
+        return is_first or self.batch_seconds() > _LONG_SECONDS
 
     def begin(self) -> None:
         """Note that the stream has started; may be called again."""

@@ -53,7 +53,8 @@ def test_whoever_ends_waits_for_nobody(read: bool) -> None:
 
 def test_what_is_beside_makes_room_for_a_stream_with_readers() -> None:
     now = {"read": True, "seconds": 0.2, "clock": 0.0}
-    job_gate = JobGate(lambda: bool(now["read"]), lambda: now["seconds"], clock=lambda: now["clock"])
+    job_gate = JobGate(lambda: bool(now["read"]), clock=lambda: now["clock"])
+    job_gate.batch_seconds = lambda: now["seconds"]
     running = threading.Event()
     job_gate.begin()
     found = [job_gate.crowded()]
