@@ -23,7 +23,7 @@ from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.postgres.wal_position import end_of_commits, end_of_log
 from headrace.sinks.opensearch import Client, DeferredKeys, MetaIndex, PipelineState, PositionRequest
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.documents import await_replicas
+from headrace.sinks.opensearch.replicas import await_replicas
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from headrace.sinks.opensearch.state_key import StateKey
 

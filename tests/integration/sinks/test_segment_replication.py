@@ -24,7 +24,8 @@ from headrace.sinks.opensearch import (
     StateKey,
 )
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.documents import await_replicas, count, ids, read_documents, refresh
+from headrace.sinks.opensearch.documents import count, ids, read_documents, refresh
+from headrace.sinks.opensearch.replicas import await_replicas, replication_type
 from headrace.sinks.opensearch.settings import index_warnings
 from headrace.sinks.opensearch.system_index import StateDocument
 
@@ -61,14 +62,8 @@ def generation(client: Client) -> Generation:
     made = Generations(client, "t_").create("users", "ab", BODY)
     client.call("PUT", path(made.index, "_settings"), {"index": {"number_of_replicas": 1}})
     client.read(f"/_cluster/health/{made.index}?wait_for_status=green&timeout=60s")
-    assert replication(client, made.index) == "SEGMENT"
+    assert replication_type(client, made.index) == "SEGMENT"
     return made
-
-
-def replication(client: Client, index: str) -> object:
-    found = client.read(path(index, "_settings", query={"include_defaults": "true", "flat_settings": "true"}))
-    [about] = found.json().values()
-    return (about["defaults"] | about["settings"]).get("index.replication.type")
 
 
 def test_what_is_refreshed_is_found(client: Client, generation: Generation) -> None:
@@ -114,7 +109,7 @@ def test_what_headrace_remembers_is_the_same_in_every_copy(client: Client) -> No
         assert deferred.count() == number
         assert len(deferred.oldest(100)) == number
     for one in ("meta", "deferred"):
-        assert replication(client, f"{prefix}headrace_{one}") == "DOCUMENT"
+        assert replication_type(client, f"{prefix}headrace_{one}") == "DOCUMENT"
 
 
 @pytest.mark.parametrize("how", ["stale", "empty"])

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,7 +21,6 @@ from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Answer, Client, join_names, path
 
 _KEEP_ALIVE = "10m"
-_POLL_SECONDS = 0.02
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
@@ -85,30 +83,6 @@ def refresh(client: Client, index: str) -> None:
             f"{failed} shards of the index {index} at {answer.place} are not refreshed",
             "Look at the cluster's health.",
         )
-
-
-def await_replicas(client: Client, index: str, seconds: float) -> None:
-    """Wait until replicas with segment replication have what the primary shards have at the time of the call.
-
-    Does nothing without segment replication, for a missing index, and where the user may not query it.
-
-    Raises:
-        HeadraceError: SINK_BUSY, where they do not within `seconds`.
-    """
-    if not client.product().copies_segments:
-        return
-    deadline = time.monotonic() + seconds
-    target = path("_cat", "segment_replication", index, query={"format": "json", "h": "bytes_behind"})
-    while (answer := client.read(target, allow=(403, 404))).ok:
-        if all(shard["bytes_behind"] == "0b" for shard in answer.json()):
-            return
-        if time.monotonic() > deadline:
-            raise HeadraceError(
-                Kind.SINK_BUSY,
-                f"replicas of the index {index} do not find yet what its primary shards find",
-                "Look at _cat/segment_replication, or ask with a longer timeout.",
-            )
-        time.sleep(_POLL_SECONDS)
 
 
 def copies(client: Client, index: str, ids: Iterable[str], routings: Sequence[str]) -> list[Copy]:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
+from headrace.sinks.opensearch.replicas import replication_type
 from headrace.sinks.opensearch.system_index import TEMPLATE_OVERRIDES
 
 _NESTED_OBJECTS = 10_000
@@ -47,8 +48,6 @@ _FLAT: dict[str, str | int] = {
     "expand_wildcards": "all",
 }
 
-_REPLICATION_TYPE = "index.replication.type"
-_WITH_DEFAULTS = {"include_defaults": "true", "flat_settings": "true"}
 _FORBIDDEN = 403
 
 _NOT_FOR_FILES = ("routing_partition_size", "uuid", "creation_date", "provided_name", "version")
@@ -285,16 +284,6 @@ def index_warnings(client: Client, index: str, name: str) -> list[str]:
             "place, or lost a shard, is not noticed"
         )
     return warnings
-
-
-def replication_type(client: Client, index: str) -> str:
-    """Return `DOCUMENT` or `SEGMENT`."""
-    answers = client.read(path(index, "_settings", query=_WITH_DEFAULTS)).json().values()
-    types = [
-        about.get("settings", {}).get(_REPLICATION_TYPE) or about.get("defaults", {}).get(_REPLICATION_TYPE)
-        for about in answers
-    ]
-    return "SEGMENT" if "SEGMENT" in types else "DOCUMENT"
 
 
 def flatten(nested: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
