@@ -279,11 +279,11 @@ class Backfill:
             )
         began = time.monotonic()
         tasks = [
-            BackfillRanges("", tuple(partitions[first::tasks_at_once]))
+            BackfillRanges(tuple(partitions[first::tasks_at_once]))
             for first in range(min(tasks_at_once, len(partitions)))
         ]
         with self._job_gate.acquire(self._ending):
-            written = run_documents_job(self._spark, self._work, tasks, self._group)
+            written = run_documents_job(self._spark.sparkContext, self._work, tasks, self._group)
         for backfill in unfinished:
             parts = [part for owner, part in chosen if owner is backfill]
             self._note_progress(backfill, parts, written.get(backfill.name, 0), time.monotonic() - began)
