@@ -22,7 +22,7 @@ from harness.bare import BarePath
 from harness.deployment import Deployment, shop
 from harness.flusso import VERSION as FLUSSO
 from harness.flusso import flusso
-from harness.live import change_items, documents_of, ids_of, until_applied, written
+from harness.live import change_items, documents_of, drain, ids_of
 from harness.peer import Peer
 from harness.pgsync import VERSION as PGSYNC
 from harness.pgsync import pgsync
@@ -70,16 +70,6 @@ def main() -> None:
     )
     results = [report.result(*one) for one in held]
     sys.exit(not all(results))
-
-
-def drain(deployment: Deployment, ids: Sequence[int]) -> float:
-    """The seconds from the run's awakening to the last document of changes that were made while it slept."""
-    deployment.run.suspend()
-    change_items(deployment, ids)
-    end = written(deployment)
-    begin = perf_counter()
-    deployment.run.resume()
-    return until_applied(deployment, end) - begin
 
 
 def _drained(

@@ -13,7 +13,7 @@ import time
 
 from harness import report
 from harness.deployment import shop
-from harness.live import ids_of, single
+from harness.live import drain, ids_of
 from harness.memory import MemoryWatch
 
 BAR_BYTES = 700 * 2**20
@@ -32,7 +32,7 @@ def main() -> None:
             deployment.run.start()
             deployment.run.wait_ready()
             items = ids_of(deployment, "SELECT id FROM public.order_items ORDER BY id")
-            single(deployment, random.Random(1).sample(items, 500 if given.quick else 5_000))
+            drain(deployment, random.Random(1).sample(items, 500 if given.quick else 5_000))
         time.sleep(IDLE_SECONDS)
         with MemoryWatch(deployment.run.members) as idle:
             time.sleep(WATCHED_SECONDS)
