@@ -93,10 +93,8 @@ def running(town: Town) -> None:
         town.wait_ready()
 
 
-@pytest.mark.parametrize(
-    "failpoint",
-    [pytest.param("checked", marks=pytest.mark.long), "made", pytest.param("joined", marks=pytest.mark.long)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("failpoint", ["checked", "made", "joined"])
 def test_a_run_that_is_killed_in_a_reload_has_every_document_after_the_next_start(
     town: Town, failpoint: str
 ) -> None:

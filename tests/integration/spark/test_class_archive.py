@@ -41,6 +41,7 @@ def archive_fixture(tmp_path: Path) -> Path:
     return archive.path
 
 
+@pytest.mark.long
 def test_a_broken_archive_is_not_used(archive: Path, tmp_path: Path) -> None:
     archive.parent.mkdir()
     archive.write_bytes(b"not classes" * 1000)
