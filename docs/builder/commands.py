@@ -69,7 +69,7 @@ def page() -> str:
         [
             HEAD,
             table(("`headrace …`", "does"), lines),
-            f"## Options of many commands\n\nEvery command has {' and '.join(f"`{name}`" for name in _EVERYWHERE)}.\n",
+            f"## Options of many commands\n\nEvery command has {_list(_EVERYWHERE)}.\n",
             table(_OPTION_HEAD, rows),
             *(_section(name, command) for name, command in commands.items()),
         ]
