@@ -41,27 +41,43 @@ def schema_file(example: dict[str, str]) -> str:
 def page() -> str:
     """Return the page's text."""
     assert {tag for tags in _GROUPS.values() for tag in tags} == set(TAGS)
-    definitions = schema_of_files()["$defs"]
     parts = [HEAD, f"```sql\n{ROWS}```\n"]
     for title, tags in _GROUPS.items():
         parts.append(f"## {title}\n")
-        parts += [_section(tag, definitions[f"field_{tag}"]) for tag in tags]
+        keys = {tag: _keys(tag) for tag in tags}
+        common = [row for row in keys[tags[0]] if all(row in rows for rows in keys.values())]
+        if common:
+            parts.append(f"Each has these keys:\n\n{table(_HEAD, common)}")
+        parts += [_section(tag, [row for row in keys[tag] if row not in common]) for tag in tags]
     return "\n".join(parts)
 
 
-def _section(tag: str, definition: Json) -> str:
-    properties: dict[str, Json] = definition["properties"]
-    rows = [
+_HEAD = ("key", "required", "meaning")
+
+
+def _section(tag: str, own: list[tuple[str, str, str]]) -> str:
+    example = EXAMPLES[tag]
+    parts = [
+        f"### `{tag}`\n\n{_description(_definition(tag)['properties'][tag])}\n",
+        f"```yaml\n{example['fields']}```\n",
+        f"```json\n{example['document'].strip()}\n```\n",
+    ]
+    return "\n".join([*parts, table(_HEAD, own)] if own else parts)
+
+
+def _definition(tag: str) -> Json:
+    definition: Json = schema_of_files()["$defs"][f"field_{tag}"]
+    return definition
+
+
+def _keys(tag: str) -> list[tuple[str, str, str]]:
+    """Return of each key beside the type: its name, whether it is required, and its meaning."""
+    definition = _definition(tag)
+    return [
         (f"`{key}`", _needed(key, definition), cell(_description(value)))
-        for key, value in properties.items()
+        for key, value in definition["properties"].items()
         if key != tag
     ]
-    example = EXAMPLES[tag]
-    keys = table(("key", "required", "meaning"), rows)
-    return (
-        f"### `{tag}`\n\n{_description(properties[tag])}\n\n"
-        f"```yaml\n{example['fields']}```\n\n```json\n{example['document'].strip()}\n```\n\n{keys}"
-    )
 
 
 def _needed(key: str, definition: Json) -> str:

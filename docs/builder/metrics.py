@@ -5,7 +5,7 @@ from __future__ import annotations
 from prometheus_client.core import Metric
 
 from builder.markdown import cell, table
-from headrace.status.board import StatusBoard
+from headrace.status.board import Positions, StatusBoard
 from headrace.status.metrics import BoardCollector
 
 HEAD = """\
@@ -19,7 +19,7 @@ an unknown value has no sample.
 def page() -> str:
     """Return the page's text."""
     rows = (
-        (f"`{_name(family)}`", family.type, ", ".join(f"`{label}`" for label in _labels(family)), cell(family.documentation))
+        (f"`{_name(family)}`", family.type, _labels(family), cell(family.documentation))
         for family in sorted(families(), key=lambda family: family.name)
     )
     return HEAD + "\n" + table(("metric", "type", "labels", "meaning"), rows)
@@ -29,6 +29,7 @@ def families() -> list[Metric]:
     """Return every family of a run's metrics; those of secondary sinks need one."""
     board = StatusBoard(["users"], secondary=["copy"])
     board.secondary("copy", deferred=0)
+    board.set_positions(Positions(confirmed=1, applied=1, current=1))
     return list(BoardCollector(board).collect())
 
 
@@ -36,5 +37,12 @@ def _name(family: Metric) -> str:
     return f"{family.name}_total" if family.type == "counter" else family.name
 
 
-def _labels(family: Metric) -> tuple[str, ...]:
-    return tuple(getattr(family, "_labelnames", ()))
+def _labels(family: Metric) -> str:
+    """Return the labels, with the values of those that have fixed ones."""
+    names: tuple[str, ...] = getattr(family, "_labelnames", ())
+    return "; ".join(f"`{name}`{_values(family, name)}" for name in names)
+
+
+def _values(family: Metric, label: str) -> str:
+    values = dict.fromkeys(sample.labels[label] for sample in family.samples if label in sample.labels)
+    return f": {', '.join(values)}" if label in {"state", "stage", "position"} and values else ""

@@ -35,6 +35,9 @@ GENERATED: dict[str, Callable[[], str]] = {
 _FENCE = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]\[]*)\]\((?P<target>[^)\s]+)\)")
 _CODE = re.compile(r"(?<!\[)`HEADRACE_([A-Z_]+)`(?!\])")
+_DARK = "@media (prefers-color-scheme: dark) { svg"
+_DARK_HERE = '@media screen { [data-md-color-scheme="slate"] svg'
+"""Which colours a picture has in the dark: those of the reader's system, on the site those that the reader has chosen."""
 
 
 class BrokenLinkError(Exception):
@@ -138,7 +141,7 @@ class _Stager:
 
     def _picture(self, text: str, file: Path) -> str:
         if file.suffix == ".svg" and 'class="follows-colours"' in (drawing := file.read_text()):
-            return f'<figure markdown="0" role="img" aria-label="{text}">{drawing.strip()}</figure>'
+            return f'<div class="picture">{drawing.replace(_DARK, _DARK_HERE).strip()}</div>'
         return f"![{text}]({self._relative(place(file.relative_to(ROOT).as_posix()))})"
 
     def _relative(self, target: str) -> str:
