@@ -19,6 +19,13 @@ from builder.stage import DOCS, GENERATED, ROOT, BrokenLinkError, stage
 _HOST, _PORT = "127.0.0.1", 8000
 
 
+class QuietHandler(SimpleHTTPRequestHandler):
+    """Serve files, and print no line for each."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - named by the base class
+        """Print nothing."""
+
+
 def main() -> int:
     """Write the generated pages, or build the site and serve it."""
     parser = argparse.ArgumentParser(prog="make docs", description="Build the documentation and serve it on loopback.")
@@ -55,13 +62,14 @@ def build(folder: Path) -> bool:
     if finished.returncode == 0:
         print(f"docs: built {folder / 'site/index.html'}")
     else:
-        print(finished.stdout, finished.stderr, sep="\n", file=sys.stderr)
+        said = finished.stdout + finished.stderr
+        print(said.partition("Traceback (most recent call last)")[0], file=sys.stderr)
     return finished.returncode == 0
 
 
 def serve(site: Path, port: int) -> None:
     """Serve the site on loopback until Ctrl-C."""
-    handler = partial(SimpleHTTPRequestHandler, directory=str(site))
+    handler = partial(QuietHandler, directory=str(site))
     try:
         server = ThreadingHTTPServer((_HOST, port), handler)
     except OSError:

@@ -12,11 +12,9 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from builder import commands, errors, examples, fields, metrics, options
+from builder import commands, errors, examples, fields, metrics, options, spark_options, types_page
 from builder.markdown import slug
-from headrace.datasources import option_page
 from headrace.errors import Kind
-from headrace.model import type_page
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -27,8 +25,8 @@ GENERATED: dict[str, Callable[[], str]] = {
     "docs/reference/deployment-file.md": options.page,
     "docs/reference/fields.md": fields.page,
     "docs/reference/metrics.md": metrics.page,
-    "docs/spark-options.md": option_page.page,
-    "docs/types.md": type_page.page,
+    "docs/spark-options.md": spark_options.page,
+    "docs/types.md": types_page.page,
 }
 """The pages that are made from code, by their place in the repository; they are committed, and a test compares them."""
 
@@ -135,7 +133,7 @@ class _Stager:
         if found == TROUBLESHOOTING and anchor.upper().startswith("HEADRACE_"):
             page = f"errors/{anchor.removeprefix('headrace_')}.md"
             return f"[{text}]({self._relative(page)})"
-        if text.removeprefix("docs/") == posixpath.basename(found):
+        if posixpath.basename(text) == posixpath.basename(found):
             text = _title(self._pages[found], anchor)
         return f"[{text}]({self._relative(place(found))}{'#' * bool(anchor)}{anchor})"
 
