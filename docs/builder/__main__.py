@@ -1,7 +1,7 @@
 """Build the site of the documentation and serve it on this machine: `make docs`.
 
-Needs no network: fonts are the reader's, scripts and the search index lie beside the pages. A link that leads nowhere, also
-to a section, ends the build.
+It needs no network: fonts are the reader's, scripts and the search index lie beside the pages. A link that
+leads nowhere, also to a section, ends the build.
 """
 
 from __future__ import annotations
@@ -28,18 +28,30 @@ class QuietHandler(SimpleHTTPRequestHandler):
 
 def main() -> int:
     """Write the generated pages, or build the site and serve it."""
-    parser = argparse.ArgumentParser(prog="make docs", description="Build the documentation and serve it on loopback.")
+    parser = argparse.ArgumentParser(
+        prog="make docs", description="Build the documentation and serve it on loopback."
+    )
     parser.add_argument("--build", action="store_true", help="only build")
     parser.add_argument("--write", action="store_true", help="only write the generated pages of docs/ anew")
-    parser.add_argument("--port", type=int, default=_PORT, help="the port on 127.0.0.1 (default: %(default)s, else a free one)")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build/docs", help="where (default: build/docs)")
+    parser.add_argument(
+        "--port",
+        type=int,
+        default=_PORT,
+        help="the port on 127.0.0.1 (default: %(default)s, else a free one)",
+    )
+    parser.add_argument(
+        "--folder", type=Path, default=ROOT / "build/docs", help="where (default: build/docs)"
+    )
     arguments = parser.parse_args()
     if arguments.write:
         for source, page in GENERATED.items():
             (ROOT / source).write_text(page())
         return 0
     if find_spec("zensical") is None:
-        print("docs: Zensical is not installed here; `make docs` does that, or: pip install -e '.[docs]'", file=sys.stderr)
+        print(
+            "docs: Zensical is not installed here; `make docs` does that, or: pip install -e '.[docs]'",
+            file=sys.stderr,
+        )
         return 1
     if not build(arguments.folder):
         return 1
@@ -57,7 +69,16 @@ def build(folder: Path) -> bool:
         return False
     configuration = folder / "zensical.toml"
     configuration.write_text(_configuration(folder / "pages"))
-    command = [sys.executable, "-m", "zensical", "build", "--strict", "--clean", "--config-file", str(configuration)]
+    command = [
+        sys.executable,
+        "-m",
+        "zensical",
+        "build",
+        "--strict",
+        "--clean",
+        "--config-file",
+        str(configuration),
+    ]
     finished = subprocess.run(command, check=False, capture_output=True, text=True)
     if finished.returncode == 0:
         print(f"docs: built {folder / 'site/index.html'}")

@@ -16,12 +16,12 @@ from headrace.cli.app import app
 HEAD = """\
 # Commands
 
-Each has `--help`. Every option has an environment variable; an option on the command line wins. `headrace --version`
-prints the version, `headrace --install-completion` teaches your shell to complete commands and options.
-With `--format json` every command tells an error as one line of JSON on standard error.
+Each has `--help`. Every option has an environment variable; an option on the command line wins.
+`headrace --version` prints the version, `headrace --install-completion` teaches your shell to complete commands
+and options. With `--format json` every command tells an error as one line of JSON on standard error.
 
-**Exit codes.** 0 done; 1 failed, or answered with no; 2 wrong usage or configuration (also from `check`); 130 ended by
-Ctrl-C before it was done, or by a second signal.
+**Exit codes.** 0 done; 1 failed, or answered with no; 2 wrong usage or configuration (also from `check`); 130
+ended by Ctrl-C before it was done, or by a second signal.
 """
 
 GUIDES = {
@@ -52,7 +52,15 @@ GUIDES = {
 """The guide of each command, in `docs/`."""
 
 
-_SHARED = ("--config", "--slot", "--publication", "--yes", "--control-url", "--control-token-file", "--log-format")
+_SHARED = (
+    "--config",
+    "--slot",
+    "--publication",
+    "--yes",
+    "--control-url",
+    "--control-token-file",
+    "--log-format",
+)
 _EVERYWHERE = ("--format", "--log-level")
 
 
@@ -63,7 +71,9 @@ def page() -> str:
         (f"[`{name}`](#headrace-{name})", (command.short_help or "").rstrip("."))
         for name, command in commands.items()
     )
-    shared = {_long(each): each for command in commands.values() for each in command.params if _is_shared(each)}
+    shared = {
+        _long(each): each for command in commands.values() for each in command.params if _is_shared(each)
+    }
     rows = (_option_row(shared[name]) for name in (*_EVERYWHERE, *_SHARED))
     return "\n".join(
         [

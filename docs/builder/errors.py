@@ -1,4 +1,4 @@
-"""Generate a page for each error, and the list of them, from docs/troubleshooting.md and the kinds of errors."""
+"""Generate a page for each error, and the list of all, from docs/troubleshooting.md and their kinds."""
 
 from __future__ import annotations
 

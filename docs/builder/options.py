@@ -1,7 +1,7 @@
 """Generate the page of the deployment file's keys from the models that read it.
 
-A key's meaning is the text below its attribute. A sentence `None: …` in it is the default of a key that is None. A
-page that it names, `docs/NAME.md#section`, becomes a link.
+A key's meaning is the text below its attribute. A sentence `None: …` in it is the default of a key that is None.
+A page that it names, `docs/NAME.md#section`, becomes a link.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from headrace.config.control import Control, ControlToken
 HEAD = """\
 # Keys of the deployment file
 
-What each key of `headrace.toml` means; [configuration.md](../configuration.md) shows a file and explains what needs more
-than a line. Paths are relative to the file. An unknown key is an error that names its line and the nearest known key.
+What each key of `headrace.toml` means; [configuration.md](../configuration.md) shows a file and explains what
+needs more than a line. Paths are relative to the file. An unknown key is an error that names its line and the
+nearest known key.
 """
 
 TABLES: dict[str, tuple[type[BaseModel], str]] = {
@@ -36,15 +37,18 @@ TABLES: dict[str, tuple[type[BaseModel], str]] = {
     ),
     "[sinks.NAME], an OpenSearch cluster": (
         deployment.OpenSearchSink,
-        "One at least; [several](../sinks.md#several-sinks) get the same documents. A package that is installed can"
-        " offer further kinds, with options of [their own](../sinks.md#your-own).",
+        "One at least; [several](../sinks.md#several-sinks) get the same documents. Further kinds come with"
+        + " packages, with options of [their own](../sinks.md#your-own).",
     ),
     "[sinks.NAME], standard output": (deployment.StdoutSink, ""),
     "[[index]]": (deployment.IndexEntry, "Once for each index."),
     "[server]": (deployment.Server, "Where a run listens, `HOST:PORT`; port 0 takes a free one."),
     "[control]": (Control, "How the [private address](../control.md) is reached."),
     "[[control.tokens]]": (ControlToken, "Once for each holder of a token; one source of the three."),
-    "[backfill]": (deployment.BackfillConfig, "What filling an index may take, see [generations.md](../generations.md)."),
+    "[backfill]": (
+        deployment.BackfillConfig,
+        "What filling an index may take, see [generations.md](../generations.md).",
+    ),
     "[generations]": (deployment.GenerationsPolicy, ""),
 }
 """The tables of a file: the model of each, and what is said above its keys."""

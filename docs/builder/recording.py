@@ -1,7 +1,8 @@
-"""Record a command's terminal as a moving picture: `python -m builder.recording docs/images/demo.svg headrace demo --once`.
+"""Record a command's terminal as a moving picture.
 
-The command runs in a terminal of its own (Linux, macOS). What it printed becomes an SVG that scrolls as the output came, with
-long pauses cut; without animation it shows the end. Passwords in URLs are left out.
+`PYTHONPATH=src:docs python -m builder.recording docs/images/demo.svg headrace demo --once` makes that of the
+README. The command runs in a terminal of its own (Linux, macOS). What it printed becomes an SVG that scrolls as the
+output came, with long pauses cut; without animation it shows the end. Passwords in URLs are left out.
 """
 
 from __future__ import annotations
@@ -34,7 +35,16 @@ _PASSWORD = re.compile(r"(postgresql://[^:/@\s]+:)[^@\s]+(?=@)")
 _THEME = TerminalTheme(
     (15, 23, 34),
     (220, 227, 236),
-    [(72, 84, 101), (242, 128, 111), (94, 207, 168), (233, 196, 106), (110, 168, 254), (201, 149, 236), (86, 200, 216), (220, 227, 236)],
+    [
+        (72, 84, 101),
+        (242, 128, 111),
+        (94, 207, 168),
+        (233, 196, 106),
+        (110, 168, 254),
+        (201, 149, 236),
+        (86, 200, 216),
+        (220, 227, 236),
+    ],
 )
 
 
@@ -97,18 +107,26 @@ def drawing(command: str, output: Sequence[Line]) -> str:
     frames, duration = _frames(shown)
     last = min(0, ROWS - len(shown)) * _LINE
     return f"""\
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="A recording of {escape(command)}">
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img"
+  aria-label="A recording of {escape(command)}">
   <style>
-    .screen text {{ font: {_SIZE}px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; white-space: pre; }}
+    .screen text {{
+      font: {_SIZE}px ui-monospace, SFMono-Regular, Menlo, Consolas, monospace;
+      white-space: pre;
+    }}
     .roll {{ transform: translateY({last}px); animation: roll {duration:.1f}s step-end infinite; }}
     @media (prefers-reduced-motion: reduce) {{ .roll {{ animation: none; }} }}
     @keyframes roll {{
 {frames}
     }}
   </style>
-  <clipPath id="screen"><rect x="0" y="{_TOP - 14}" width="{_WIDTH}" height="{_HEIGHT - _TOP + 8}"/></clipPath>
+  <clipPath id="screen">
+    <rect x="0" y="{_TOP - 14}" width="{_WIDTH}" height="{_HEIGHT - _TOP + 8}"/>
+  </clipPath>
   <rect width="{_WIDTH}" height="{_HEIGHT}" rx="10" fill="{_THEME.background_color.hex}"/>
-  <g fill="#48546580"><circle cx="22" cy="18" r="6"/><circle cx="42" cy="18" r="6"/><circle cx="62" cy="18" r="6"/></g>
+  <g fill="#48546580">
+    <circle cx="22" cy="18" r="6"/><circle cx="42" cy="18" r="6"/><circle cx="62" cy="18" r="6"/>
+  </g>
   <g class="screen" clip-path="url(#screen)"><g class="roll" fill="{_THEME.foreground_color.hex}">
 {texts}
   </g></g>
@@ -117,7 +135,7 @@ def drawing(command: str, output: Sequence[Line]) -> str:
 
 
 def _frames(shown: Sequence[Line]) -> tuple[str, float]:
-    """Return the animation's key frames, and how long it takes (seconds): each line scrolls in when it came."""
+    """Return the key frames, in which each line scrolls in when it came, and how long all takes (seconds)."""
     moments, now = [], 0.0
     for before, line in zip([shown[0], *shown], shown, strict=False):
         now += min(max(line.seconds - before.seconds, 0.0), _PAUSE)

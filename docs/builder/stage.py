@@ -1,7 +1,8 @@
 """Put the pages where the site is built from: links of the repository become links of the site.
 
-A link to a page whose text is the page's file name gets the page's title, or that of the section it leads to. A link to
-another file of the repository leads to a copy. Pictures in SVG stand in the page itself, so that they follow its colours.
+A link to a page whose text is the page's file name gets the page's title, or that of the section it leads to. A
+link to another file of the repository leads to a copy. Pictures in SVG stand in the page itself, so that they
+follow its colours.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ GENERATED: dict[str, Callable[[], str]] = {
     "docs/spark-options.md": spark_options.page,
     "docs/types.md": types_page.page,
 }
-"""The pages that are made from code, by their place in the repository; they are committed, and a test compares them."""
+"""The pages that are made from code, by their place in the repository; a test compares what is committed."""
 
 _FENCE = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]\[]*)\]\((?P<target>[^)\s]+)\)")
 _CODE = re.compile(r"(?<!\[)`HEADRACE_([A-Z_]+)`(?!\])")
 _DARK = "@media (prefers-color-scheme: dark) { svg"
 _DARK_HERE = '@media screen { [data-md-color-scheme="slate"] svg'
-"""Which colours a picture has in the dark: those of the reader's system, on the site those that the reader has chosen."""
+"""When a picture has its dark colours: as the reader's system has, on the site as the reader has chosen."""
 
 
 class BrokenLinkError(Exception):
@@ -102,7 +103,9 @@ class _Stager:
         text = _LINK.sub(self._link, text)
         if self._source == TROUBLESHOOTING:
             return text
-        lines = (line if line.startswith("#") else _CODE.sub(self._linked_code, line) for line in text.split("\n"))
+        lines = (
+            line if line.startswith("#") else _CODE.sub(self._linked_code, line) for line in text.split("\n")
+        )
         return "\n".join(lines)
 
     def _linked_code(self, match: re.Match[str]) -> str:
@@ -111,7 +114,11 @@ class _Stager:
 
     def _link(self, match: re.Match[str]) -> str:
         target, _, anchor = match["target"].partition("#")
-        if "://" in target or not target or (self._source == TROUBLESHOOTING and target.startswith("errors/")):
+        if (
+            "://" in target
+            or not target
+            or (self._source == TROUBLESHOOTING and target.startswith("errors/"))
+        ):
             return match[0]
         base = TROUBLESHOOTING if self._source.startswith("docs/errors/") else self._source
         found = posixpath.normpath(posixpath.join(posixpath.dirname(base), target))

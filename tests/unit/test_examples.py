@@ -1,4 +1,4 @@
-"""Is every example of the documentation followed by a test, and do the files that it shows work as they stand?"""
+"""Is every example of the documentation followed by a test, and do the files that it shows work?"""
 
 from __future__ import annotations
 
@@ -73,9 +73,7 @@ def test_what_a_page_shows_of_a_deployment_file_is_taken(
 
 def test_the_settings_and_mappings_of_the_page_are_json_of_their_kind() -> None:
     settings, mappings = map(json.loads, blocks("docs/configuration.md", "json"))
-    assert settings["index"]["analysis"]["analyzer"].keys() == {
-        mappings["properties"]["bio"]["analyzer"]
-    }
+    assert settings["index"]["analysis"]["analyzer"].keys() == {mappings["properties"]["bio"]["analyzer"]}
 
 
 def test_the_transform_of_the_page_adds_a_length() -> None:

@@ -115,18 +115,18 @@ class SourceConfig(FileModel):
     type: Literal["postgres"]
     """The only kind."""
     connection_url: Connection | None = None
-    """A libpq URL or keyword string, a `jdbc:postgresql:` URL, or a table of `host`, `port`, `user`, `password`,
-    `database` and `parameters` (`{ sslmode = "verify-full" }`); see docs/connections.md. None: the variable
-    `DATABASE_URL`."""
+    """A libpq URL or keyword string, a `jdbc:postgresql:` URL, or a table of `host`, `port`, `user`,
+    `password`, `database` and `parameters` (`{ sslmode = "verify-full" }`); see docs/connections.md. None:
+    the variable `DATABASE_URL`."""
     password_command: tuple[str, ...] | None = None
-    """A command, `["program", "word"]` or one text, that prints the password; asked at each connect, for tokens
-    that live for minutes, and run without a shell."""
+    """A command, `["program", "word"]` or one text, that prints the password; asked at each connect, for
+    tokens that live for minutes, and run without a shell."""
     manage_publication: bool = True
-    """Whether Headrace may make and extend the publication; if not, what it lacks is refused, with the SQL for
-    its owner."""
+    """Whether Headrace may make and extend the publication; if not, what it lacks is refused, with the SQL
+    for its owner."""
     replica_identity: Literal["check", "auto", "ignore"] = "check"
-    """A table whose old rows carry too little: `check` refuses and prints the SQL, `auto` alters it and records
-    what was before, `ignore` runs and lists in `/status` what can go stale; see
+    """A table whose old rows carry too little: `check` refuses and prints the SQL, `auto` alters it and
+    records what was before, `ignore` runs and lists in `/status` what can go stale; see
     docs/postgres.md#replica-identities-and-what-they-cost."""
     slot: str = "headrace"
     """The replication slot; lower-case letters, digits and `_`."""
@@ -143,7 +143,8 @@ class SourceConfig(FileModel):
     """How far the slot may be behind (hours); as `wal_budget`."""
     on_budget: Literal["warn", "release"] = "warn"
     """Beyond the budget: `warn`, or `release` the slot before the primary's disk is full, and backfill
-    everything again when the cluster answers. `release` needs `on_gap = "reseed"`; a run must follow for it."""
+    everything again when the cluster answers. `release` needs `on_gap = "reseed"`; a run must follow for
+    it."""
     stalled_after: Annotated[float, Field(ge=20)] = 40.0
     """After how many seconds without progress the stream has stalled; see
     docs/monitoring.md#a-stream-that-stands-still. An idle slot moves every ten."""
@@ -192,8 +193,8 @@ class OpenSearchSink(FileModel):
     type: Literal["opensearch"]
     """The kind of the sink."""
     url: Addresses | None = None
-    """`https://HOST:PORT`, or a list for several nodes of one cluster, each tried at most once for a request; see
-    docs/configuration.md#the-cluster. None: the variable `NAME_OPENSEARCH_URL`."""
+    """`https://HOST:PORT`, or a list for several nodes of one cluster, each tried at most once for a request;
+    see docs/configuration.md#the-cluster. None: the variable `NAME_OPENSEARCH_URL`."""
     username: Value | None = None
     """For basic authentication."""
     password: Value | None = None
@@ -211,14 +212,14 @@ class OpenSearchSink(FileModel):
     max_bytes: Annotated[int, Field(ge=1)] = 10 * 1024 * 1024
     """Bytes in one bulk request, at most; a single larger document goes alone."""
     max_document_bytes: Annotated[int, Field(ge=1)] = 20 * 1024 * 1024
-    """A larger document is refused before it is sent, as `on_error` says: a node needs several times its size to
-    parse it, and one that is too large ends a small node, again with each attempt; see
+    """A larger document is refused before it is sent, as `on_error` says: a node needs several times its size
+    to parse it, and one that is too large ends a small node, again with each attempt; see
     docs/delivery.md#a-document-with-very-many-children."""
     timeout_secs: Annotated[int, Field(ge=1)] = 30
     """How long one request may take."""
     max_retries: Annotated[int, Field(ge=0)] = 3
-    """Without effect, read for the sake of older files: a cluster that is away or busy is retried for as long as
-    it takes."""
+    """Without effect, read for the sake of older files: a cluster that is away or busy is retried for as long
+    as it takes."""
     pipeline: Annotated[str, Field(min_length=1)] | None = None
     """An ingest pipeline of the cluster that every document goes through."""
     number_of_shards: Annotated[int, Field(ge=1)] = 1
@@ -233,9 +234,9 @@ class OpenSearchSink(FileModel):
     text_analysis: Literal["builtin", "icu"] = "builtin"
     """`"icu"` needs the plugin analysis-icu on every node."""
     auto_subfields: bool = True
-    """Subfields of text and keyword fields for exact, analysed and sorted use. They take half of what the cluster
-    works while it indexes (docs/performance.md#what-a-choice-costs-the-cluster); `options: {fields: {}}` leaves
-    them out of one field."""
+    """Subfields of text and keyword fields for exact, analysed and sorted use. They take half of what the
+    cluster works while it indexes (docs/performance.md#what-a-choice-costs-the-cluster); `options: {fields:
+    {}}` leaves them out of one field."""
     prefix: str | None = None
     """Stands before every name in this cluster. None: the deployment's."""
 
@@ -306,7 +307,7 @@ TAGS = frozenset({"<text>", "<env>", "<list>", "<parts>", "<opensearch>", "<stdo
 
 
 class IndexEntry(FileModel):
-    """One index: its name, its schema file, whether it is built; the paths are absolute once the file is loaded."""
+    """One index: its name, its schema file, whether it is built; paths are absolute once the file is loaded."""
 
     name: str
     """The documents are served by the alias `{prefix}{name}`."""
@@ -343,11 +344,11 @@ class Server(FileModel):
     """The addresses of the two HTTP servers, `HOST:PORT`; port 0 takes a free one."""
 
     public_address: str = "127.0.0.1:9464"
-    """Health, readiness, status, metrics and the console, for everyone who reaches it. `--public-address` wins;
-    listens only where the file or the option says so."""
+    """Health, readiness, status, metrics and the console, for everyone who reaches it. `--public-address`
+    wins; listens only where the file or the option says so."""
     private_address: str = "127.0.0.1:9465"
-    """Orders, behind the tokens of `[control]`; see docs/control.md. `--private-address` wins; listens only where
-    the file or the option says so."""
+    """Orders, behind the tokens of `[control]`; see docs/control.md. `--private-address` wins; listens only
+    where the file or the option says so."""
 
     @field_validator("public_address", "private_address")
     @classmethod
@@ -364,8 +365,8 @@ class BackfillConfig(FileModel):
     rows_per_second: Annotated[int, Field(ge=1)] | None = None
     """The most documents that are read in a second, all indexes together. None: no limit."""
     connections: Annotated[int, Field(ge=1)] | None = None
-    """Ranges of rows that are read at once, each over a connection of its own. None: one for each task slot of
-    Spark."""
+    """Ranges of rows that are read at once, each over a connection of its own. None: one for each task slot
+    of Spark."""
     snapshot_minutes: Annotated[float, Field(ge=0)] = 10.0
     """How long the first backfill may hold the new slot's snapshot, which holds back VACUUM in the whole
     database; 0 never uses it."""
@@ -375,8 +376,8 @@ class GenerationsPolicy(FileModel):
     """What happens with an index that a newer one has replaced."""
 
     keep: Annotated[int, Field(ge=0, le=9)] = 1
-    """How many former generations of an index are kept and followed, for a rollback; 0 drops the old one at the
-    swap."""
+    """How many former generations of an index are kept and followed, for a rollback; 0 drops the old one at
+    the swap."""
 
 
 class Deployment(FileModel):
@@ -386,8 +387,8 @@ class Deployment(FileModel):
     sinks: Annotated[dict[str, Sink], Field(strict=False)] = Field(default_factory=dict)
     """The sinks by name; without any in the file, one called `stdout` that prints."""
     primary_sink: str | None = None
-    """The sink that keeps the state, where there are several; see docs/sinks.md#several-sinks. None: the first
-    `opensearch` sink of the file."""
+    """The sink that keeps the state, where there are several; see docs/sinks.md#several-sinks. None: the
+    first `opensearch` sink of the file."""
     max_deferred: Annotated[int, Field(ge=1)] = 1_000_000
     """Documents that wait for a failing secondary sink, at most; with more, it is backfilled again."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
@@ -397,8 +398,8 @@ class Deployment(FileModel):
     on_quarantine: OnQuarantine = "keep"
     """The older version of a quarantined document in the index: `keep`, or `delete` it."""
     large_change: Annotated[int, Field(ge=1)] = 50_000
-    """Documents of one index that a change may touch before they are written beside the changes behind it; see
-    docs/delivery.md#a-change-that-touches-very-many-documents."""
+    """Documents of one index that a change may touch before they are written beside the changes behind it;
+    see docs/delivery.md#a-change-that-touches-very-many-documents."""
     prefix: str = ""
     """Stands before every name that Headrace makes in a cluster, separator included."""
     server: Server = Server()

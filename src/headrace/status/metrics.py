@@ -73,7 +73,10 @@ def _state(view: View) -> Iterator[Metric]:
 def _counters(view: View) -> Iterator[Metric]:
     counts = view.counts
     totals = {
-        "headrace_changes": ("Changed rows captured from the log since the slot was made; a repeated batch counts again.", counts.changes),
+        "headrace_changes": (
+            "Changed rows captured from the log since the slot was made; a repeated batch counts again.",
+            counts.changes,
+        ),
         "headrace_upserts": ("Documents written while following; counted as changes are.", counts.upserts),
         "headrace_deletes": ("Documents deleted while following; counted as changes are.", counts.deletes),
         "headrace_batches": ("Batches whose documents are durable; counted as changes are.", counts.batches),
@@ -122,7 +125,7 @@ def _slot(view: View) -> Iterator[Metric]:
     )
     yield _gauge(
         "headrace_slot_retained_bytes",
-        "Log that the server keeps for the slot; more than what is unconfirmed while old transactions are open.",
+        "Log that the server keeps for the slot; more than is unconfirmed while old transactions are open.",
         None if slot is None else slot.retained,
     )
     yield _gauge(
@@ -149,8 +152,8 @@ def _stalled(stalled: Stalled | None) -> Metric:
 def _latency(stages: Stages) -> Metric:
     family = HistogramMetricFamily(
         "headrace_latency_seconds",
-        "Time of a batch with changes by stage, its slowest task; total: from its oldest commit until its documents "
-        "are durable, or deferred, by the clocks of server and workers.",
+        "Time of a batch with changes by stage, its slowest task; total: from its oldest commit until its "
+        "documents are durable, or deferred, by the clocks of server and workers.",
         labels=["stage"],
     )
     for stage in LATENCY_STAGES:
@@ -176,7 +179,9 @@ def _secondary(view: View) -> Iterator[Metric]:
     deferred = GaugeMetricFamily(
         "headrace_sink_deferred_documents", "Documents that a secondary sink lacks.", labels=["sink"]
     )
-    away = GaugeMetricFamily("headrace_sink_away", "1 while a secondary sink is not written to.", labels=["sink"])
+    away = GaugeMetricFamily(
+        "headrace_sink_away", "1 while a secondary sink is not written to.", labels=["sink"]
+    )
     for name, secondary in view.secondary.items():
         deferred.add_metric([name], secondary.deferred)
         away.add_metric([name], float(secondary.away is not None))
@@ -227,8 +232,8 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
 def _sinks(sinks: Iterable[SinkActivity]) -> Iterator[Metric]:
     size = GaugeMetricFamily(
         "headrace_sink_bulk_bytes",
-        "What a bulk request holds at most right now, of the writer with the smallest; beside readers a backfill "
-        "takes 2 MB at most.",
+        "What a bulk request holds at most right now, of the writer with the smallest; beside readers a "
+        "backfill takes 2 MB at most.",
         labels=["sink"],
     )
     under_way = GaugeMetricFamily(

@@ -47,7 +47,9 @@ def browser() -> Iterator[Browser]:
 
 def test_the_pages_load_nothing_from_other_hosts(site: Path) -> None:
     """What a page or its style may load by itself; links that a reader follows are others."""
-    loading = re.compile(r"""(?:src|srcset)=["']?https?:|<link[^>]+href=["']?https?:|url\(["']?https?:|@import""")
+    loading = re.compile(
+        r"""(?:src|srcset)=["']?https?:|<link[^>]+href=["']?https?:|url\(["']?https?:|@import"""
+    )
     pages = [page for kind in ("*.html", "*.css", "*.svg") for page in site.rglob(kind)]
     assert len(pages) > 100
     assert [page for page in pages if loading.search(page.read_text())] == []
@@ -58,7 +60,9 @@ def test_a_link_to_a_section_that_is_not_there_ends_the_build(
     link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     page = f"# Metrics\n\n{link}\n"
-    monkeypatch.setitem(staging.GENERATED, "docs/reference/metrics.md", lambda: page.replace("gaps", "../gaps"))
+    monkeypatch.setitem(
+        staging.GENERATED, "docs/reference/metrics.md", lambda: page.replace("gaps", "../gaps")
+    )
     assert not build(tmp_path)
     told = capfd.readouterr().err
     assert "anchor does not exist" in told

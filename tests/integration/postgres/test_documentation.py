@@ -1,4 +1,4 @@
-"""The SQL of docs/postgres.md, connections.md and monitoring.md runs as it is written, on a server of its own."""
+"""The SQL of docs/postgres.md, connections.md and monitoring.md runs as written, on a server of its own."""
 
 from __future__ import annotations
 
