@@ -17,8 +17,8 @@ HEAD = """\
 # Commands
 
 Each has `--help`. Every option has an environment variable; an option on the command line wins.
-`headrace --version` prints the version, `headrace --install-completion` teaches your shell to complete commands
-and options. With `--format json` every command tells an error as one line of JSON on standard error.
+`headrace --version` prints the version, `headrace --install-completion` teaches your shell to complete
+commands and options. With `--format json` every command tells an error as one line of JSON on standard error.
 
 **Exit codes.** 0 done; 1 failed, or answered with no; 2 wrong usage or configuration (also from `check`); 130
 ended by Ctrl-C before it was done, or by a second signal.
@@ -139,7 +139,7 @@ def _option(parameter: Any) -> str:
 
 
 def _long(parameter: Any) -> str:
-    return next(name for name in parameter.opts if name.startswith("--"))
+    return next(str(name) for name in parameter.opts if name.startswith("--"))
 
 
 def _value(parameter: Any) -> str:

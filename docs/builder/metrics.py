@@ -11,8 +11,8 @@ from headrace.status.metrics import BoardCollector
 HEAD = """\
 # Metrics
 
-What `/metrics` of a run's public address exposes ([monitoring.md](../monitoring.md)). Units are seconds, bytes
-and Unix time; an unknown value has no sample.
+What `/metrics` of a run's public address exposes ([monitoring.md](../monitoring.md)). Units are seconds,
+bytes and Unix time; an unknown value has no sample.
 """
 
 

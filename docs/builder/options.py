@@ -1,7 +1,7 @@
 """Generate the page of the deployment file's keys from the models that read it.
 
-A key's meaning is the text below its attribute. A sentence `None: …` in it is the default of a key that is None.
-A page that it names, `docs/NAME.md#section`, becomes a link.
+A key's meaning is the text below its attribute. A sentence `None: …` in it is the default of a key that is
+None. A page that it names, `docs/NAME.md#section`, becomes a link.
 """
 
 from __future__ import annotations
@@ -37,10 +37,12 @@ TABLES: dict[str, tuple[type[BaseModel], str]] = {
     ),
     "[sinks.NAME], an OpenSearch cluster": (
         deployment.OpenSearchSink,
-        "One at least; [several](../sinks.md#several-sinks) get the same documents. Further kinds come with"
-        + " packages, with options of [their own](../sinks.md#your-own).",
+        "One at least; [several](../sinks.md#several-sinks) get the same documents.",
     ),
-    "[sinks.NAME], standard output": (deployment.StdoutSink, ""),
+    "[sinks.NAME], standard output": (
+        deployment.StdoutSink,
+        "Packages offer further kinds, with options of [their own](../sinks.md#your-own).",
+    ),
     "[[index]]": (deployment.IndexEntry, "Once for each index."),
     "[server]": (deployment.Server, "Where a run listens, `HOST:PORT`; port 0 takes a free one."),
     "[control]": (Control, "How the [private address](../control.md) is reached."),

@@ -1,8 +1,8 @@
 """Record a command's terminal as a moving picture.
 
 `PYTHONPATH=src:docs python -m builder.recording docs/images/demo.svg headrace demo --once` makes that of the
-README. The command runs in a terminal of its own (Linux, macOS). What it printed becomes an SVG that scrolls as the
-output came, with long pauses cut; without animation it shows the end. Passwords in URLs are left out.
+README. The command runs in a terminal of its own (Linux, macOS). What it printed becomes an SVG that scrolls
+as the output came, with long pauses cut; without animation it shows the end. Passwords in URLs are left out.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def record(command: Sequence[str]) -> list[tuple[float, str]]:
     process, terminal = pty.fork()
     if process == 0:
         os.environ.update(TERM="xterm-256color", COLUMNS=str(COLUMNS), LINES=str(ROWS))
-        os.execvp(command[0], command)  # noqa: S606 - the caller's own command
+        os.execvp(command[0], list(command))  # noqa: S606 - the caller's own command
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     begin, pieces = time.monotonic(), []
     while piece := _read(terminal):

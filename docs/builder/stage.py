@@ -1,8 +1,8 @@
 """Put the pages where the site is built from: links of the repository become links of the site.
 
-A link to a page whose text is the page's file name gets the page's title, or that of the section it leads to. A
-link to another file of the repository leads to a copy. Pictures in SVG stand in the page itself, so that they
-follow its colours.
+A link to a page whose text is the page's file name gets the page's title, or that of the section it leads to.
+A link to another file of the repository leads to a copy. Pictures in SVG stand in the page itself, so that
+they follow its colours.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ TAGS = frozenset({"<text>", "<env>", "<list>", "<parts>", "<opensearch>", "<stdo
 
 
 class IndexEntry(FileModel):
-    """One index: its name, its schema file, whether it is built; paths are absolute once the file is loaded."""
+    """One index: its name, its schema file, whether it is built; paths are absolute once it is loaded."""
 
     name: str
     """The documents are served by the alias `{prefix}{name}`."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming import DataStreamReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
@@ -36,7 +36,7 @@ class Programs:
     def __init__(self, page: str, spark: SparkSession, url: str, folder: Path) -> None:
         text = (DOCS / page).read_text().replace(URL, url)
         text = text.replace('"checkpoint"', f'"{folder}/checkpoint"')
-        self._programs = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        self._programs: list[str] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
         self.names: dict[str, Any] = {"spark": spark, "target": str(folder)}
 
     def run(self, part: str) -> None:
