@@ -58,4 +58,5 @@ def error_page(remedy: Remedy) -> str:
 def _remedy(name: str, text: str) -> Remedy:
     means = re.search(r"\*\*Means\*\* (.+?)(?:\. |\.\n|: )", text.replace("\n", " ") + " ")
     assert means is not None, name
-    return Remedy(Kind[name], text.strip("\n") + "\n", means[1][0].upper() + means[1][1:])
+    paragraphs = re.sub(r"\n(?=\*\*(?:Causes|Remedy)\*\*)", "\n\n", text.strip("\n"))
+    return Remedy(Kind[name], f"{paragraphs}\n", means[1][0].upper() + means[1][1:])

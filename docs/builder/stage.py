@@ -33,6 +33,8 @@ GENERATED: dict[str, Callable[[], str]] = {
 
 _FENCE = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]\[]*)\]\((?P<target>[^)\s]+)\)")
+_LIST = re.compile(r"^((?!- |\d+\. |  |\||#|$).*\S)\n(?=- |1\. )", re.MULTILINE)
+"""A list right behind a line of text: the site's Markdown wants a blank line between."""
 _CODE = re.compile(r"(?<!\[)`HEADRACE_([A-Z_]+)`(?!\])")
 _DARK = "@media (prefers-color-scheme: dark) { svg"
 _DARK_HERE = '@media screen { [data-md-color-scheme="slate"] svg'
@@ -100,7 +102,7 @@ class _Stager:
         return "".join([*parts, self._prose(text[end:])])
 
     def _prose(self, text: str) -> str:
-        text = _LINK.sub(self._link, text)
+        text = _LIST.sub(r"\1\n\n", _LINK.sub(self._link, text))
         if self._source == TROUBLESHOOTING:
             return text
         lines = (

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from builder import __main__ as builder
 from builder import stage as staging
 from builder.recording import Line, drawing, lines, record
 from builder.stage import BrokenLinkError, place, stage
@@ -77,6 +78,15 @@ def test_every_page_is_in_the_navigation(pages: Path) -> None:
     found = {page.relative_to(pages).as_posix() for page in pages.rglob("*.md")}
     listed = {page for page in found if page.split("/")[0] not in {"errors", "decisions"}}
     assert {page for page in listed if f"'{page}'" not in nav} == set()
+
+
+def test_without_the_tool_it_is_said_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(builder, "find_spec", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["make docs", "--build"])
+    assert builder.main() == 1
+    assert "pip install -e '.[docs]'" in capsys.readouterr().err
 
 
 OUTPUT = [
