@@ -8,7 +8,7 @@ ARGS ?=
 JOBS ?= 3
 BIN = $(VENV)/bin
 
-.PHONY: help environment demo docs test test-all soak chaos compat lint bench deploy-check lock clean
+.PHONY: help environment demo docs test test-all soak chaos compat lint bench bench-record deploy-check lock clean
 
 help:
 	@echo "make demo       a shop in PostgreSQL, its documents in OpenSearch, live (ARGS=--once: once, and exit)"
@@ -20,6 +20,7 @@ help:
 	@echo "make compat     the Spark sources on PySpark 4.2 with Delta, in an environment of its own"
 	@echo "make lint       format, lint, types, layers"
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
+	@echo "make bench-record  the same, and keep the ratios in bench/history.jsonl (ARGS=\"drain --rounds 3\")"
 	@echo "make deploy-check  image, chart, alerts, unit and compose file, by the tools that read them (ARGS=rules: only that)"
 	@echo "make lock       requirements.lock from pyproject.toml (needs uv)"
 	@echo "make clean      remove what the others made, $(VENV) included"
@@ -61,6 +62,9 @@ compat:
 
 bench: environment
 	@set -e; for each in bench/*.py; do echo "== $$each"; $(BIN)/python "$$each" $(ARGS); done
+
+bench-record: environment
+	PYTHONPATH=bench $(BIN)/python -m harness.record $(ARGS)
 
 deploy-check: environment
 	@PATH="$(abspath $(BIN)):$$PATH" deploy/check $(ARGS)

@@ -3,9 +3,9 @@
 Random order_items of a shop with three running indexes, each changed in a transaction of its own; each
 touches one order's and one user's document. The run's processes are stopped (SIGSTOP) until all is
 committed, so that the writers' own rate does not matter. The clock runs from SIGCONT to the last durable
-document. Beside the peer (flusso, where it is installed), the limit: the same documents by COPY of the same
-queries, and then their ready-made bytes by `_bulk` into a copy of the live index, where each replaces its
-older copy.
+document. Beside the peers (flusso and PGSync, where they can be had), the limit: the same documents by COPY
+of the same queries, and then their ready-made bytes by `_bulk` into a copy of the live index, where each
+replaces its older copy.
 """
 
 from __future__ import annotations
@@ -14,15 +14,20 @@ import argparse
 import random
 import sys
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from time import perf_counter
 
 from harness import report
 from harness.bare import BarePath
 from harness.deployment import Deployment, shop
-from harness.flusso import VERSION, flusso
-from harness.live import change_items, documents_of, ids_of, until_applied, written
+from harness.flusso import VERSION as FLUSSO
+from harness.flusso import flusso
+from harness.live import change_items, documents_of, drain, ids_of
+from harness.peer import Peer
+from harness.pgsync import VERSION as PGSYNC
+from harness.pgsync import pgsync
 
-FLUSSO_BAR, BARE_BAR = 5.0, 0.8
+FLUSSO_BAR, PGSYNC_BAR, BARE_BAR = 5.0, 3.0, 0.8
 WARM_UP = 2_000
 
 
@@ -42,18 +47,23 @@ def main() -> None:
         report.machine()
         *_, ours = [drain(deployment, ids) for ids in parts]
         report.machine()
+        documents = sum(index["documents"] for index in deployment.run.status()["indexes"])
         deployment.run.terminate()
         touched = [documents_of(deployment, "order_items", ids) for ids in parts]
         *_, limit = bare.rewrite(touched)
         report.machine()
-        theirs = _peer(deployment, parts)
+        peers = [
+            (f"flusso {FLUSSO}", _drained(deployment, flusso(deployment), parts), FLUSSO_BAR),
+            (f"PGSync {PGSYNC}", _drained(deployment, pgsync(deployment, documents), parts), PGSYNC_BAR),
+        ]
         report.machine()
     alone = limit.copy + limit.bulk
     rows = [("SIGCONT → last document", ours), (f"bare, {limit.documents:,} documents in place", alone)]
     held = [("drain.bare", alone / ours, BARE_BAR)]
-    if theirs is not None:
-        rows.append((f"flusso {VERSION}", theirs))
-        held.append(("drain.flusso", theirs / ours, FLUSSO_BAR))
+    for name, took, bar in peers:
+        if took is not None:
+            rows.append((name, took))
+            held.append((f"drain.{name.split()[0].lower()}", took / ours, bar))
     report.table(
         (f"{count:,} transactions", "seconds", "changes/s"),
         [(what, f"{seconds:.2f}", f"{count / seconds:,.0f}") for what, seconds in rows],
@@ -62,19 +72,13 @@ def main() -> None:
     sys.exit(not all(results))
 
 
-def drain(deployment: Deployment, ids: Sequence[int]) -> float:
-    """The seconds from the run's awakening to the last document of changes that were made while it slept."""
-    deployment.run.suspend()
-    change_items(deployment, ids)
-    end = written(deployment)
-    begin = perf_counter()
-    deployment.run.resume()
-    return until_applied(deployment, end) - begin
-
-
-def _peer(deployment: Deployment, parts: Sequence[Sequence[int]]) -> float | None:
-    """The seconds that flusso takes for the same, warmed up alike; None where it is not here."""
-    with flusso(deployment) as peer:
+def _drained(
+    deployment: Deployment,
+    running: AbstractContextManager[Peer | None],
+    parts: Sequence[Sequence[int]],
+) -> float | None:
+    """The seconds that a peer takes for the same, warmed up alike; None where it is not here."""
+    with running as peer:
         if peer is None:
             return None
         for ids in parts:

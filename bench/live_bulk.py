@@ -19,12 +19,12 @@ from time import perf_counter
 from harness import report
 from harness.bare import BarePath
 from harness.deployment import Deployment, shop
-from harness.flusso import MEASURED, VERSION, Flusso, flusso
+from harness.flusso import VERSION, Flusso, flusso
 from harness.live import documents_of, ids_of, until_applied, written
 from headrace.postgres.connection import connect, execute
 
 BARS = {"items": 4.0, "users": 2.0}
-BARE_BAR = 0.7
+BARE_BAR = 0.85
 TIMES = 3
 TABLES = {"items": "order_items", "users": "users"}
 CHANGES = {
@@ -72,12 +72,11 @@ def main() -> None:
             report.machine()
         _identify(deployment, "DEFAULT")  # the peer ends at a null in an old row
         with flusso(deployment) as peer:
-            for case, parts in samples.items():
-                theirs = peer and _peer(deployment, peer, case, parts)
-                rate = count / theirs if theirs else MEASURED[case]
-                said = f"{theirs:.2f}" if theirs else "not measured here"
-                rows.append((f"{case}: flusso {VERSION}", said, f"{rate:,.0f}"))
-                held.append((f"live_bulk.{case}", count / taken[case] / rate, BARS[case]))
+            if peer is not None:
+                for case, parts in samples.items():
+                    theirs = _peer(deployment, peer, case, parts)
+                    rows.append((f"{case}: flusso {VERSION}", f"{theirs:.2f}", f"{count / theirs:,.0f}"))
+                    held.append((f"live_bulk.{case}", theirs / taken[case], BARS[case]))
     report.table((f"{count:,} rows in a transaction", "seconds", "changes/s"), rows)
     results = [report.result(*one) for one in held]
     sys.exit(not all(results))

@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2,000 users")
     given = parser.parse_args()
     users = given.users or (2_000 if given.quick else 50_000)
-    report.machine()
+    slowness = report.machine()
     with shop(users, ready_within=1800) as deployment:
         deployment.run.start()
         deployment.run.wait_ready()
@@ -41,14 +41,14 @@ def main() -> None:
             while not building.done():
                 latencies += Pace(deployment, some_users(deployment, AT_ONCE)).measure()
         beside = building.result()
-        report.machine()
+        slowness = (slowness + report.machine()) / 2
         deployment.run.terminate()
     rows = [("alone", f"{alone:.1f}"), (f"beside {RATE} commits/s", f"{beside:.1f}")]
     report.table(("all indexes built anew", "seconds"), rows)
     report.times([(f"commit → document meanwhile ({len(latencies)})", latencies)])
     held = [
         report.result("seed_while_live.speed", alone / beside, SPEED_BAR),
-        report.result("seed_while_live.p99", P99_SECONDS / report.quantile(latencies, 99), 1.0),
+        report.result("seed_while_live.p99", slowness * P99_SECONDS / report.quantile(latencies, 99), 1.0),
     ]
     sys.exit(not all(held))
 

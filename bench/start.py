@@ -20,8 +20,6 @@ from headrace.postgres.connection import connect, execute
 
 READY_SECONDS = 8.0
 KILLED_SECONDS = 9.0
-PGSYNC_SECONDS = 248.0
-"""Not measured here."""
 
 
 def main() -> None:
@@ -43,7 +41,6 @@ def main() -> None:
         (f"kill -9 → document (median of {len(taken)})", f"{statistics.median(taken):.1f}"),
         ("slowest", f"{max(taken):.1f}"),
         ("command → ready, everything to backfill", f"{first:.1f}"),
-        ("PGSync, kill -9 → document (not measured here)", f"{PGSYNC_SECONDS:.0f}"),
     ]
     report.table(("", "seconds"), rows)
     held = [

@@ -106,11 +106,14 @@ def _change_part(deployment: Deployment, ids: Sequence[int]) -> None:
         execute(connection, each_alone(ids, _CHANGE_ITEM))
 
 
-def single(deployment: Deployment, ids: Sequence[int]) -> float:
-    """The seconds from the first commit to the last document while the run follows them."""
-    begin = perf_counter()
+def drain(deployment: Deployment, ids: Sequence[int]) -> float:
+    """Change these order_items while the run is stopped (SIGSTOP); the seconds until it has written all."""
+    deployment.run.suspend()
     change_items(deployment, ids)
-    return until_applied(deployment, written(deployment)) - begin
+    end = written(deployment)
+    begin = perf_counter()
+    deployment.run.resume()
+    return until_applied(deployment, end) - begin
 
 
 def ids_of(deployment: Deployment, sql: str) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from statistics import median
 from time import perf_counter
 
 from rich.console import Console
@@ -44,6 +45,11 @@ def result(name: str, ratio: float, bar: float) -> bool:
     held = ratio >= bar
     print(f"RESULT {name} ratio={ratio:.3f} bar={bar} {'pass' if held else 'fail'}", flush=True)
     return held
+
+
+def paired(with_it: Sequence[float], without: Sequence[float]) -> float:
+    """The median ratio of measurements that were made in pairs."""
+    return median(one / other for one, other in zip(with_it, without, strict=True))
 
 
 def machine() -> float:

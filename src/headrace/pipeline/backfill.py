@@ -30,6 +30,7 @@ from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, StateDocument, backfill_progress
+from headrace.sinks.opensearch.client import join_names
 from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.jobs import JobGate
@@ -202,7 +203,9 @@ class Backfill:
             try:
                 self._plan(waiting)
                 while waiting and not self._ending.is_set():
-                    for backfill in [backfill for backfill in waiting if not backfill.left]:
+                    finished = [backfill for backfill in waiting if not backfill.left]
+                    self._refresh(client, finished)
+                    for backfill in finished:
                         concerned = [backfill]
                         self._finish(client, meta, backfill)
                         waiting.remove(backfill)
@@ -279,11 +282,11 @@ class Backfill:
             )
         began = time.monotonic()
         tasks = [
-            BackfillRanges("", tuple(partitions[first::tasks_at_once]))
+            BackfillRanges(tuple(partitions[first::tasks_at_once]))
             for first in range(min(tasks_at_once, len(partitions)))
         ]
         with self._job_gate.acquire(self._ending):
-            written = run_documents_job(self._spark, self._work, tasks, self._group)
+            written = run_documents_job(self._spark.sparkContext, self._work, tasks, self._group)
         for backfill in unfinished:
             parts = [part for owner, part in chosen if owner is backfill]
             self._note_progress(backfill, parts, written.get(backfill.name, 0), time.monotonic() - began)
@@ -324,9 +327,14 @@ class Backfill:
         with self._lock:
             self._complete.append((dataclasses.replace(backfill.state), backfill.documents))
 
+    def _refresh(self, client: Client, backfills: list[_GenerationBackfill]) -> None:
+        """Make everything searchable, in one request: the cluster refreshes all shards side by side."""
+        if not self._work.plan.is_plain:
+            for names in join_names([backfill.name for backfill in backfills]):
+                refresh(client, names)
+
     def _compare(self, client: Client, meta: MetaIndex, backfill: _GenerationBackfill) -> None:
-        state = meta.load()
-        refresh(client, backfill.name)
+        state = meta.load()  # after the refresh: what came in between counts as a change
         undisturbed = (
             state is not None and state.counters.changes == backfill.changes and not backfill.disturbed
         )

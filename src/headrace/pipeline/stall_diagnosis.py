@@ -83,6 +83,8 @@ def _stage_between_batches(facts: StallFacts) -> Stage:
     is_confirmed = confirmed is None or applied is None or confirmed >= applied
     silent = facts.waits.silent_seconds
     reads = facts.server is None and facts.reader is None and silent is not None and silent < _SILENT_SECONDS
+    if facts.is_invisible and facts.cluster is None:  # the next batch confirms the last one
+        return Stage.CAPTURE
     if reads and (facts.cluster is not None or not is_saved or not is_confirmed):
         return Stage.CONFIRM
     return Stage.CAPTURE

@@ -69,6 +69,12 @@ COMMITTING = StreamWaits(unacknowledged=("pid 8, psql of app",))
         ),
         (replace(BETWEEN, is_invisible=True), Stage.CAPTURE, StallCause.TRANSACTION, "cannot see which"),
         (
+            replace(READING, is_invisible=True, applied=SLOT.current),
+            Stage.CAPTURE,
+            StallCause.TRANSACTION,
+            "cannot see which",
+        ),
+        (
             replace(BETWEEN, waits=COMMITTING, reader=HeadraceError(Kind.CONNECTION, "it is not visible")),
             Stage.CAPTURE,
             StallCause.TRANSACTION,

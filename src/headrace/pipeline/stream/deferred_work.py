@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Self
@@ -17,11 +17,10 @@ from typing import Self
 from pyspark.sql import SparkSession
 
 from headrace.errors import HeadraceError, Retry, unexpected
-from headrace.pipeline.stream.documents_job import JobPartition, run_documents_job
+from headrace.pipeline.stream.documents_job import run_documents_job
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import BATCHES_AT_ONCE, Worker
 from headrace.pipeline.worker.workers import open_worker
-from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Client, DeferredKeys, KeyBatch
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from headrace.spark.jobs import JobGate
@@ -44,17 +43,17 @@ OnProgress = Callable[[int, str | None], None]
 """Takes the number of deferred documents, and why the sink is away or None."""
 
 
-@dataclass
-class DeferredPartition(JobPartition):
-    """Some batches of deferred keys, which are deleted when their documents are durable."""
+@dataclass(frozen=True, slots=True)
+class DeferredPart:
+    """Some batches of deferred keys of a generation, which are deleted when their documents are durable."""
 
-    index: str
+    generation: str
     batches: tuple[str, ...]
     at_once: int
 
-    def run(self, worker: Worker) -> WriteResult:
+    def write(self, worker: Worker) -> Iterator[tuple[str, int]]:
         """Write the documents of all batches."""
-        return worker.write_stored(self.batches, self.at_once)
+        yield self.generation, worker.write_stored(self.batches, self.at_once).upserted
 
 
 class DeferredWork:
@@ -130,16 +129,14 @@ class DeferredWork:
         at_once = max(1, min(BATCHES_AT_ONCE, tenth // tasks))
         batches = deferred.oldest(tasks * at_once * _ROUNDS, with_keys=False)
         with self._job_gate.acquire(self._ending):
-            run_documents_job(self._spark, self._work, _parts(batches, tasks, at_once), _GROUP)
+            run_documents_job(self._spark.sparkContext, self._work, _parts(batches, tasks, at_once), _GROUP)
         return True
 
 
-def _parts(batches: Sequence[KeyBatch], tasks: int, at_once: int) -> list[DeferredPartition]:
+def _parts(batches: Sequence[KeyBatch], tasks: int, at_once: int) -> list[DeferredPart]:
     """Divide key batches among at most so many tasks, about equally."""
     return [
-        DeferredPartition(
-            batches[first].generation, tuple(batch.id for batch in batches[first::tasks]), at_once
-        )
+        DeferredPart(batches[first].generation, tuple(batch.id for batch in batches[first::tasks]), at_once)
         for first in range(min(tasks, len(batches)))
     ]
 
