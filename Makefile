@@ -8,10 +8,11 @@ ARGS ?=
 JOBS ?= 3
 BIN = $(VENV)/bin
 
-.PHONY: help environment demo test test-all soak chaos compat lint bench bench-record deploy-check lock clean
+.PHONY: help environment demo docs test test-all soak chaos compat lint bench bench-record deploy-check lock clean
 
 help:
 	@echo "make demo       a shop in PostgreSQL, its documents in OpenSearch, live (ARGS=--once: once, and exit)"
+	@echo "make docs       the documentation as a site, served on this machine (ARGS=--build: only built)"
 	@echo "make test       format, lint, types, layers, all tests but the long ones"
 	@echo "make test-all   the same with the long fault suites, and what the tests reach"
 	@echo "make soak       random schemas and workloads against the oracle (ARGS=--minutes=10: so long)"
@@ -30,11 +31,15 @@ environment:
 demo: environment
 	$(BIN)/headrace demo $(ARGS)
 
+docs:
+	@PYTHON="$(PYTHON)" sh .ci/docs "$(VENV)" $(ARGS)
+
 lint: environment
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/mypy bench
+	$(BIN)/mypy docs
 	$(BIN)/mypy tests
 	$(BIN)/lint-imports
 
@@ -74,8 +79,11 @@ lock:
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --extra dev --override .ci/compat.txt --quiet \
 		--output-file .ci/compat.lock pyproject.toml
+	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --extra docs --constraint requirements.lock --quiet \
+		--output-file .ci/docs.lock pyproject.toml
 
 clean:
 	rm -rf build dist htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache
-	@for each in "$(VENV)" "$(VENV)-compat"; do if [ -f "$$each/.headrace" ]; then rm -rf "$$each"; fi; done
+	@for each in "$(VENV)" "$(VENV)-compat" "$(VENV)-docs"; do if [ -f "$$each/.headrace" ]; then rm -rf "$$each"; fi; done

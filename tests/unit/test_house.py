@@ -1,4 +1,4 @@
-"""Is the house as its pages say: the rooms, the commands, and names that mean one thing?"""
+"""Is the house as its pages say: the rooms, and names that mean one thing?"""
 
 from __future__ import annotations
 
@@ -7,10 +7,6 @@ import re
 import tomllib
 from collections import defaultdict
 from pathlib import Path
-
-from typer.main import get_command
-
-from headrace.cli.app import app
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src/headrace"
@@ -41,16 +37,6 @@ def test_every_room_has_its_layer() -> None:
         next(one for one in contracts if one["name"] == "Rooms depend only downward")["layers"]
     )
     assert {name.removeprefix("headrace.") for name in layers.split(" | ")} >= rooms()
-
-
-def test_the_readme_lists_every_command_as_its_help_does() -> None:
-    page = (ROOT / "README.md").read_text()
-    listed = dict(re.findall(r"^\| `([a-z-]+)` \| (.*) \|$", page, re.MULTILINE))
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    helps = {name: command.short_help.rstrip(".") for name, command in commands.items()}
-    assert {name: text.capitalize() for name, text in listed.items()} == {
-        name: text.capitalize() for name, text in helps.items()
-    }
 
 
 def test_unit_tests_mirror_the_source() -> None:

@@ -125,7 +125,10 @@ def run(
 
 @command("Check files, database and cluster.", "config", "slot", "publication", json_output=True)
 def check(context: CommandContext, offline: Offline = False) -> int:
-    """Check the files, and the database and the cluster against them; nothing is changed."""
+    """Check the files, and the database and the cluster against them; nothing is changed.
+
+    It tells everything that keeps a run from starting, and what the log must carry of each table and carries.
+    """
     from headrace.cli.check import check_deployment
 
     return check_deployment(context, offline=offline)
@@ -152,7 +155,10 @@ def teardown(
         ),
     ] = False,
 ) -> bool:
-    """Drop the slot and the publication and restore replica identities, after a question."""
+    """Drop the slot and the publication and restore replica identities, after a question.
+
+    The state in the cluster is deleted too; readers keep what is served.
+    """
     from headrace.cli.setup import tear_down
 
     return tear_down(context, indexes=indexes, moved=moved)
@@ -165,7 +171,10 @@ def status(
         str | None, typer.Argument(envvar="HEADRACE_STATUS_ADDRESS", help="HOST:PORT (default: the file's)")
     ] = None,
 ) -> bool:
-    """Show the state, the lag and the indexes of a running pipeline; fail where it is not ready."""
+    """Show the state, the lag and the indexes of a running pipeline; fail where it is not ready.
+
+    It asks the run's public address. With --format json it prints /status as it is.
+    """
     from headrace.cli.status import show_status
 
     return show_status(context, address)
@@ -185,7 +194,10 @@ def slots(
     action: Annotated[SlotAction, typer.Argument(envvar="HEADRACE_SLOTS")] = SlotAction.LIST,
     name: Annotated[str | None, typer.Argument(envvar="HEADRACE_DROP", help="the slot to drop")] = None,
 ) -> bool:
-    """List the database's slots: who reads them, how much log they retain. Or drop one by its name."""
+    """List the database's slots: who reads them, how much log they retain. Or drop one by its name.
+
+    `slots drop NAME` asks first, and drops no slot that somebody reads.
+    """
     from headrace.cli.slots import drop_named, show_slots
 
     if action is SlotAction.DROP:
@@ -201,7 +213,10 @@ def schema(
     index: Annotated[str | None, typer.Argument(envvar="HEADRACE_INDEX", help="the index to show")] = None,
     offline: Offline = False,
 ) -> None:
-    """Show an index's mapping, SQL and routes. Or print the JSON Schema of schema files, for editors."""
+    """Show an index's mapping, SQL and routes. Or print the JSON Schema of schema files, for editors.
+
+    The routes are the ways on which a changed row of each table leads to documents.
+    """
     from headrace.cli.schema import print_json_schema, show_schema
 
     if action is SchemaAction.JSON:
@@ -229,7 +244,10 @@ def preview(
         typer.Option("--cost", envvar="HEADRACE_COST", help="print what each field costs the index instead"),
     ] = False,
 ) -> bool:
-    """Print documents as they would be now, from the database; needs no slot, publication or cluster."""
+    """Print documents as they would be now, from the database; needs no slot, publication or cluster.
+
+    All are of one moment. Fails where no live row has an id.
+    """
     if cost:
         from headrace.cli.cost import print_cost
 
@@ -278,7 +296,10 @@ def verify(
 
 @command("List the generations of every index.", "config", "slot", json_output=True)
 def indexes(context: CommandContext) -> None:
-    """List the generations of every index, with what readers see and what a rollback can return to."""
+    """List the generations of every index, with what readers see and what a rollback can return to.
+
+    A generation is served, building, kept, frozen, failed, gone or orphaned.
+    """
     from headrace.cli.indexes import show_indexes
 
     show_indexes(context)
@@ -286,7 +307,10 @@ def indexes(context: CommandContext) -> None:
 
 @command("Rebuild an index beside the one that is served.", "config", "slot", *CONTROL)
 def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None:
-    """Ask the running pipeline for a new generation of an index; readers see the old one until it is done."""
+    """Ask the running pipeline for a new generation of an index; readers see the old one until it is done.
+
+    Where no pipeline runs, the next start begins with it.
+    """
     from headrace.cli.indexes import request_change
 
     request_change(context, index, "reindex", wait=wait)
@@ -299,7 +323,10 @@ def reload(
         float, typer.Option(min=0.0, envvar="HEADRACE_WAIT", help="seconds to wait for the answer")
     ] = 60.0,
 ) -> None:
-    """Ask the running pipeline to read its files again; it takes up schemas, indexes and policies."""
+    """Ask the running pipeline to read its files again; it takes up schemas, indexes and policies.
+
+    Prints what has changed, or every mistake. Where no pipeline runs, the next start reads the files.
+    """
     from headrace.cli.reload import request_reload
 
     request_reload(context, wait=wait)
@@ -373,7 +400,10 @@ def quarantine(
         str | None, typer.Argument(envvar="HEADRACE_DOCUMENT", help="only the document with this id")
     ] = None,
 ) -> bool:
-    """List the documents in quarantine, rebuild them (retry), or delete their entries (drop)."""
+    """List the documents in quarantine, rebuild them (retry), or delete their entries (drop).
+
+    These are the documents that the cluster refused; `drop` asks first.
+    """
     from headrace.cli import quarantine as documents
 
     if action is QuarantineAction.RETRY:
@@ -417,7 +447,11 @@ def init(
         str, typer.Option("--sink", envvar="HEADRACE_SINK", help="the search cluster's URL")
     ] = "http://127.0.0.1:9200",
 ) -> None:
-    """Write headrace.toml and a first schema file, from a table and its foreign keys."""
+    """Write headrace.toml and a first schema file, from a table and its foreign keys.
+
+    Also writes a JSON Schema for editors. To a headrace.toml that is there it adds an index. It overwrites
+    nothing and writes no password.
+    """
     from headrace.cli.init import initialise
 
     initialise(url, table, folder, sink)

@@ -27,13 +27,14 @@ def command_words(value: object) -> object:
 
 
 class ControlToken(FileModel):
-    """A token of the private address; the file says only where it is read from."""
+    """A token of the private address; the file says only where it is read from, with paths relative to it."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
-    """Who has it; each order is logged with this name."""
+    """Who has it; each order is logged with this name, and `/status` shows it."""
     scope: Scope = "read"
+    """`read` only looks, `operate` gives orders."""
     token_file: Annotated[Path, Field(strict=False)] | None = None
-    """A file that holds the token alone; absolute once the deployment file is loaded."""
+    """A file that holds the token alone."""
     token_env: Annotated[str, Field(min_length=1, pattern=r"^[^=\x00]+$")] | None = None
     """The environment variable that holds it."""
     token_command: tuple[str, ...] | None = None
@@ -58,9 +59,9 @@ class Control(FileModel):
     ] = ()
     """Values of the Host header besides the address itself: `HOST:PORT`, or `HOST` with any port."""
     certificate_file: Annotated[Path, Field(strict=False)] | None = None
-    """The PEM file with the certificate and its chain; absolute once the file is loaded."""
+    """A PEM file with the certificate and its chain; with `key_file` it makes the address HTTPS."""
     key_file: Annotated[Path, Field(strict=False)] | None = None
-    """The PEM file with the certificate's key; absolute once the file is loaded."""
+    """The PEM file with the certificate's key."""
 
     @field_validator("tokens")
     @classmethod

@@ -82,10 +82,15 @@ class ConnectionParts(FileModel):
     """A database connection, part by part."""
 
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
+    """The server; parts need no percent-encoding."""
     port: Annotated[int, Field(ge=1, le=_LAST_PORT)] = 5432
+    """Its port."""
     user: Annotated[str, Field(min_length=1)] = "postgres"
+    """The role."""
     password: Value | None = None
+    """Its password."""
     database: Annotated[str, Field(min_length=1)]
+    """The database."""
     parameters: dict[str, str] = Field(default_factory=dict)
     """Further parameters of libpq: `sslmode`, `sslrootcert`, …"""
 
@@ -108,28 +113,43 @@ class SourceConfig(FileModel):
     """The database that changes are captured from."""
 
     type: Literal["postgres"]
+    """The only kind."""
     connection_url: Connection | None = None
-    """None: the variable DATABASE_URL must be set."""
+    """A libpq URL or keyword string, a `jdbc:postgresql:` URL, or a table of `host`, `port`, `user`,
+    `password`, `database` and `parameters` (`{ sslmode = "verify-full" }`); see docs/connections.md. None:
+    the variable `DATABASE_URL`."""
     password_command: tuple[str, ...] | None = None
-    """Prints the password at each connect, for tokens that live for minutes; run without a shell."""
+    """A command, `["program", "word"]` or one text, that prints the password; asked at each connect, for
+    tokens that live for minutes, and run without a shell."""
     manage_publication: bool = True
-    """Whether Headrace may create and extend the publication."""
+    """Whether Headrace may make and extend the publication; if not, what it lacks is refused, with the SQL
+    for its owner."""
     replica_identity: Literal["check", "auto", "ignore"] = "check"
-    """What happens to a table whose old rows carry too little: refuse with the SQL, repair, or go on."""
+    """A table whose old rows carry too little: `check` refuses and prints the SQL, `auto` alters it and
+    records what was before, `ignore` runs and lists in `/status` what can go stale; see
+    docs/postgres.md#replica-identities-and-what-they-cost."""
     slot: str = "headrace"
+    """The replication slot; lower-case letters, digits and `_`."""
     failover: bool = False
-    """Whether a new slot is kept on standbys too, so that it survives a failover (17 and later)."""
+    """Whether a slot that is made is kept on standbys too, so that it survives a failover (PostgreSQL 17 and
+    later); see docs/postgres.md."""
     on_gap: OnGap = "stop"
-    """What happens at a gap in the log: after a lost slot, a promotion, a restored database."""
+    """What a gap in the log does (a lost slot, a promotion, a restored database): `stop` the run, or `reseed`
+    everything beside what is served; see docs/gaps.md#a-gap-in-the-log. `--on-gap` wins."""
     wal_budget: ByteSize | None = None
-    """How much log the slot may retain on the primary's disk, as in "50 GB"; a warning comes at half."""
+    """How much log the slot may retain on the primary's disk, as in `"50 GB"`. From half of it on there is a
+    warning, in `/status` and in the log."""
     wal_budget_hours: Annotated[float, Field(gt=0)] | None = None
-    """How far the slot may be behind; as `wal_budget`."""
+    """How far the slot may be behind (hours); as `wal_budget`."""
     on_budget: Literal["warn", "release"] = "warn"
-    """What happens beyond the budget: it is told, or the slot is dropped and everything backfilled again."""
+    """Beyond the budget: `warn`, or `release` the slot before the primary's disk is full, and backfill
+    everything again when the cluster answers. `release` needs `on_gap = "reseed"`; a run must follow for
+    it."""
     stalled_after: Annotated[float, Field(ge=20)] = 40.0
-    """After how many seconds without progress the stream has stalled; an idle slot moves every ten."""
+    """After how many seconds without progress the stream has stalled; see
+    docs/monitoring.md#a-stream-that-stands-still. An idle slot moves every ten."""
     publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace"
+    """The publication."""
 
     @field_validator("connection_url")
     @classmethod
@@ -168,41 +188,57 @@ class SourceConfig(FileModel):
 
 
 class OpenSearchSink(FileModel):
-    """An OpenSearch cluster."""
+    """An OpenSearch cluster; the paths are absolute once the file is loaded."""
 
     type: Literal["opensearch"]
+    """The kind of the sink."""
     url: Addresses | None = None
-    """The nodes, each tried at most once for a request; None: <SINK>_OPENSEARCH_URL must be set."""
+    """`https://HOST:PORT`, or a list for several nodes of one cluster, each tried at most once for a request;
+    see docs/configuration.md#the-cluster. None: the variable `NAME_OPENSEARCH_URL`."""
     username: Value | None = None
+    """For basic authentication."""
     password: Value | None = None
+    """For basic authentication."""
     api_key: Value | None = None
-    """Instead of user and password; `ID:KEY`, or what the cluster prints as `encoded`."""
+    """Instead of the two: `ID:KEY`, or the same in base64, as clusters print it."""
     tls_verify: bool = True
+    """Whether the cluster's certificate must be valid."""
     ca_file: Annotated[Path, Field(strict=False)] | None = None
-    """PEM certificates that are trusted instead of the system's; absolute once the file is loaded."""
+    """A PEM file with the authorities that are trusted. None: the system's."""
     gzip: bool = False
-    """Whether requests are compressed; costs processor time, saves network."""
+    """Whether requests are compressed: worth it where the network is slow or paid for."""
     batch_size: Annotated[int, Field(ge=1)] = 1000
     """Documents in one bulk request, at most."""
     max_bytes: Annotated[int, Field(ge=1)] = 10 * 1024 * 1024
     """Bytes in one bulk request, at most; a single larger document goes alone."""
     max_document_bytes: Annotated[int, Field(ge=1)] = 20 * 1024 * 1024
-    """A larger document is refused before it is sent; a node needs several times its size to parse it."""
+    """A larger document is refused before it is sent, as `on_error` says: a node needs several times its size
+    to parse it, and one that is too large ends a small node, again with each attempt; see
+    docs/delivery.md#a-document-with-very-many-children."""
     timeout_secs: Annotated[int, Field(ge=1)] = 30
+    """How long one request may take."""
     max_retries: Annotated[int, Field(ge=0)] = 3
+    """Without effect, read for the sake of older files: a cluster that is away or busy is retried for as long
+    as it takes."""
     pipeline: Annotated[str, Field(min_length=1)] | None = None
     """An ingest pipeline of the cluster that every document goes through."""
     number_of_shards: Annotated[int, Field(ge=1)] = 1
+    """Of new indexes."""
     number_of_replicas: Annotated[int, Field(ge=0)] = 1
+    """Of new indexes; replicas are added after the backfill."""
     refresh_interval: str = "10s"
-    """How stale a search may be; refreshes are off while an index is backfilled."""
+    """How old a search result may be; refreshes are off while an index is backfilled."""
     eager_refresh: bool = True
-    """Whether what a small batch wrote is refreshed at once; `refresh_interval = "-1"` excludes it."""
+    """Whether a batch of fewer than 1,000 changes is searchable at once, whatever the interval; the cluster
+    refreshes for at most a quarter of the time. Off with an interval of `"-1"`."""
     text_analysis: Literal["builtin", "icu"] = "builtin"
+    """`"icu"` needs the plugin analysis-icu on every node."""
     auto_subfields: bool = True
-    """Whether text and keyword fields get a default analyzer and default subfields."""
+    """Subfields of text and keyword fields for exact, analysed and sorted use. They take half of what the
+    cluster works while it indexes (docs/performance.md#what-a-choice-costs-the-cluster); `options: {fields:
+    {}}` leaves them out of one field."""
     prefix: str | None = None
-    """The prefix of every name in this cluster; None: the deployment's."""
+    """Stands before every name in this cluster. None: the deployment's."""
 
     @field_validator("prefix")
     @classmethod
@@ -221,7 +257,9 @@ class StdoutSink(FileModel):
     """Standard output, one JSON object per operation."""
 
     type: Literal["stdout"]
+    """The kind of the sink."""
     pretty: bool = False
+    """Whether the JSON is indented, for eyes."""
 
 
 SINK_KINDS = "headrace.sinks"
@@ -269,22 +307,25 @@ TAGS = frozenset({"<text>", "<env>", "<list>", "<parts>", "<opensearch>", "<stdo
 
 
 class IndexEntry(FileModel):
-    """One index: its name, its schema file, whether it is built."""
+    """One index: its name, its schema file, whether it is built; paths are absolute once it is loaded."""
 
     name: str
+    """The documents are served by the alias `{prefix}{name}`."""
     schema_path: Annotated[Path, Field(alias="schema", strict=False)]
-    """Absolute once the file is loaded; in the file, relative to it."""
+    """The schema file, see docs/schema.md."""
     enabled: bool = True
+    """A disabled index is neither backfilled nor followed."""
     on_error: OnError | None = None
-    """None: the deployment's."""
+    """As above, for this index. None: the deployment's."""
     on_quarantine: OnQuarantine | None = None
-    """None: the deployment's."""
+    """As above, for this index. None: the deployment's."""
     settings_file: Annotated[Path, Field(strict=False)] | None = None
-    """JSON with settings of the search index, which override ours; absolute once the file is loaded."""
+    """JSON with settings of the search index, which win over all others; see
+    docs/configuration.md#settings-and-mappings-of-your-own."""
     mappings_file: Annotated[Path, Field(strict=False)] | None = None
-    """JSON that is merged over the mapping; absolute once the file is loaded."""
+    """JSON that is laid over the mapping which the schema file gives."""
     transform: Annotated[str, Field(min_length=1)] | None = None
-    """`module:function`, which changes its documents; see `headrace.assembly.transform`."""
+    """`module:function`, your own Python that changes its documents; see docs/configuration.md#transforms."""
 
     @field_validator("name")
     @classmethod
@@ -303,9 +344,11 @@ class Server(FileModel):
     """The addresses of the two HTTP servers, `HOST:PORT`; port 0 takes a free one."""
 
     public_address: str = "127.0.0.1:9464"
-    """Health, readiness, status and metrics, for everyone."""
+    """Health, readiness, status, metrics and the console, for everyone who reaches it. `--public-address`
+    wins; listens only where the file or the option says so."""
     private_address: str = "127.0.0.1:9465"
-    """Control, behind the tokens of `[control]`; listens only where the file or an option says so."""
+    """Orders, behind the tokens of `[control]`; see docs/control.md. `--private-address` wins; listens only
+    where the file or the option says so."""
 
     @field_validator("public_address", "private_address")
     @classmethod
@@ -320,18 +363,21 @@ class BackfillConfig(FileModel):
     """Limits for the load that a backfill puts on the database and the cluster."""
 
     rows_per_second: Annotated[int, Field(ge=1)] | None = None
-    """The most documents that are read in a second, all indexes together; None: no limit."""
+    """The most documents that are read in a second, all indexes together. None: no limit."""
     connections: Annotated[int, Field(ge=1)] | None = None
-    """Ranges of rows that are read at once, each over a connection; None: one for each Spark task slot."""
+    """Ranges of rows that are read at once, each over a connection of its own. None: one for each task slot
+    of Spark."""
     snapshot_minutes: Annotated[float, Field(ge=0)] = 10.0
-    """How long (min) the new slot's snapshot is kept at most; it holds back VACUUM in the whole database."""
+    """How long the first backfill may hold the new slot's snapshot, which holds back VACUUM in the whole
+    database; 0 never uses it."""
 
 
 class GenerationsPolicy(FileModel):
     """What happens with an index that a newer one has replaced."""
 
     keep: Annotated[int, Field(ge=0, le=9)] = 1
-    """How many former generations of an index are kept up to date, for a rollback."""
+    """How many former generations of an index are kept and followed, for a rollback; 0 drops the old one at
+    the swap."""
 
 
 class Deployment(FileModel):
@@ -341,16 +387,21 @@ class Deployment(FileModel):
     sinks: Annotated[dict[str, Sink], Field(strict=False)] = Field(default_factory=dict)
     """The sinks by name; without any in the file, one called `stdout` that prints."""
     primary_sink: str | None = None
-    """The cluster that keeps the pipeline's state; None: the first `opensearch` sink of the file."""
+    """The sink that keeps the state, where there are several; see docs/sinks.md#several-sinks. None: the
+    first `opensearch` sink of the file."""
     max_deferred: Annotated[int, Field(ge=1)] = 1_000_000
-    """The most documents that wait for a failing secondary sink; with more, it is backfilled again."""
+    """Documents that wait for a failing secondary sink, at most; with more, it is backfilled again."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "stop"
+    """What a document does that the cluster refuses, or that cannot be read: `stop` the run, `skip` it, or
+    `quarantine` it; see docs/delivery.md#documents-that-the-cluster-refuses."""
     on_quarantine: OnQuarantine = "keep"
+    """The older version of a quarantined document in the index: `keep`, or `delete` it."""
     large_change: Annotated[int, Field(ge=1)] = 50_000
-    """A change that touches more documents of one index than this has them written beside later changes."""
+    """Documents of one index that a change may touch before they are written beside the changes behind it;
+    see docs/delivery.md#a-change-that-touches-very-many-documents."""
     prefix: str = ""
-    """The prefix of every name that Headrace creates in a cluster, with its separator."""
+    """Stands before every name that Headrace makes in a cluster, separator included."""
     server: Server = Server()
     control: Control = Control()
     backfill: BackfillConfig = BackfillConfig()

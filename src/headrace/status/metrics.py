@@ -42,7 +42,7 @@ class BoardCollector(Collector):
         yield _latency(view.stages)
         yield CounterMetricFamily(
             "headrace_malformed_trace_contexts",
-            "Messages of commits with the prefix of trace contexts that hold none.",
+            "Commits whose trace context is none, since the stream was started last.",
             view.stages.malformed_contexts,
         )
         yield _stalled(view.stalled)
@@ -73,10 +73,13 @@ def _state(view: View) -> Iterator[Metric]:
 def _counters(view: View) -> Iterator[Metric]:
     counts = view.counts
     totals = {
-        "headrace_changes": ("Changed rows captured from the log.", counts.changes),
-        "headrace_upserts": ("Documents written while following.", counts.upserts),
-        "headrace_deletes": ("Documents deleted while following.", counts.deletes),
-        "headrace_batches": ("Batches whose documents are durable.", counts.batches),
+        "headrace_changes": (
+            "Changed rows captured from the log since the slot was made; a repeated batch counts again.",
+            counts.changes,
+        ),
+        "headrace_upserts": ("Documents written while following; counted as changes are.", counts.upserts),
+        "headrace_deletes": ("Documents deleted while following; counted as changes are.", counts.deletes),
+        "headrace_batches": ("Batches whose documents are durable; counted as changes are.", counts.batches),
         "headrace_rejected_documents": ("Documents that a sink refused for good.", counts.rejected),
     }
     for name, (documentation, count) in totals.items():
@@ -86,7 +89,7 @@ def _counters(view: View) -> Iterator[Metric]:
             family.add_metric([], count)
         yield family
     yield CounterMetricFamily(
-        "headrace_gaps", "Gaps in the log that were found while on_gap = reseed.", view.gaps
+        "headrace_gaps", "Gaps in the log behind which everything is rebuilt (on_gap = reseed).", view.gaps
     )
     errors = CounterMetricFamily("headrace_errors", "Errors by their stable code.", labels=["code"])
     for code, count in sorted(view.errors.items()):
@@ -122,7 +125,7 @@ def _slot(view: View) -> Iterator[Metric]:
     )
     yield _gauge(
         "headrace_slot_retained_bytes",
-        "Log that the server keeps for the slot.",
+        "Log that the server keeps for the slot; more than is unconfirmed while old transactions are open.",
         None if slot is None else slot.retained,
     )
     yield _gauge(
@@ -149,7 +152,8 @@ def _stalled(stalled: Stalled | None) -> Metric:
 def _latency(stages: Stages) -> Metric:
     family = HistogramMetricFamily(
         "headrace_latency_seconds",
-        "Time of a batch by stage, its slowest task; total: from its oldest commit to durable documents.",
+        "Time of a batch with changes by stage, its slowest task; total: from its oldest commit until its "
+        "documents are durable, or deferred, by the clocks of server and workers.",
         labels=["stage"],
     )
     for stage in LATENCY_STAGES:
@@ -161,7 +165,7 @@ def _latency(stages: Stages) -> Metric:
 def _control_requests(view: View) -> Metric:
     requests = CounterMetricFamily(
         "headrace_control_requests",
-        "Requests to the private address, by what was ordered and how it was answered.",
+        "Requests to the private address, accepted and refused, by what was ordered and how it was answered.",
         labels=["order", "outcome"],
     )
     for (order, outcome), count in sorted(view.control_requests.items()):
@@ -175,7 +179,9 @@ def _secondary(view: View) -> Iterator[Metric]:
     deferred = GaugeMetricFamily(
         "headrace_sink_deferred_documents", "Documents that a secondary sink lacks.", labels=["sink"]
     )
-    away = GaugeMetricFamily("headrace_sink_away", "1 while it is not written to.", labels=["sink"])
+    away = GaugeMetricFamily(
+        "headrace_sink_away", "1 while a secondary sink is not written to.", labels=["sink"]
+    )
     for name, secondary in view.secondary.items():
         deferred.add_metric([name], secondary.deferred)
         away.add_metric([name], float(secondary.away is not None))
@@ -198,7 +204,7 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
     )
     rest = GaugeMetricFamily(
         "headrace_index_backfill_remaining_seconds",
-        "As its present speed tells; absent where unknown.",
+        "How long the backfill of the index will take at its present speed; absent where unknown.",
         labels=["index"],
     )
     quarantined = GaugeMetricFamily(
@@ -226,7 +232,8 @@ def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
 def _sinks(sinks: Iterable[SinkActivity]) -> Iterator[Metric]:
     size = GaugeMetricFamily(
         "headrace_sink_bulk_bytes",
-        "What a bulk request holds at most right now, of the writer with the smallest.",
+        "What a bulk request holds at most right now, of the writer with the smallest; beside readers a "
+        "backfill takes 2 MB at most.",
         labels=["sink"],
     )
     under_way = GaugeMetricFamily(

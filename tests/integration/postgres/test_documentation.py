@@ -1,4 +1,4 @@
-"""The SQL of docs/postgres.md runs as it is written, in its order, on a server of its own."""
+"""The SQL of docs/postgres.md, connections.md and monitoring.md runs as written, on a server of its own."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pathlib import Path
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 
-PAGE = Path(__file__).parents[3] / "docs/postgres.md"
+DOCS = Path(__file__).parents[3] / "docs"
+PAGES = ("postgres.md", "connections.md", "monitoring.md")
 BEFORE = """
-CREATE TABLE orders (id bigint PRIMARY KEY);
+CREATE TABLE orders (id bigint PRIMARY KEY, status text);
 CREATE TABLE order_items (id bigint PRIMARY KEY, order_id bigint NOT NULL);
 CREATE TABLE events (id bigint, at date NOT NULL) PARTITION BY RANGE (at);
 CREATE PUBLICATION headrace FOR TABLE orders;
@@ -22,8 +23,9 @@ CREATE ROLE rds_replication
 
 
 def blocks() -> list[str]:
-    """The SQL blocks, indented ones too."""
-    found = re.findall(r"^( *)```sql\n(.*?)^ *```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    """The SQL blocks of the pages in their order, indented ones too."""
+    text = "\n".join((DOCS / page).read_text() for page in PAGES)
+    found = re.findall(r"^( *)```sql\n(.*?)^ *```", text, re.MULTILINE | re.DOTALL)
     return [re.sub(rf"^{indent}", "", text, flags=re.MULTILINE) for indent, text in found]
 
 

@@ -90,7 +90,7 @@ def test_the_dashboard_shows_every_metric_of_a_run(exposed: str) -> None:
 
 
 def test_the_documentation_lists_exactly_the_metrics_of_a_run(exposed: str) -> None:
-    page = (ROOT / "docs/operations.md").read_text()
+    page = (ROOT / "docs/reference/metrics.md").read_text()
     listed = re.findall(r"^\| (`headrace_[^|]*) \|", page, re.MULTILINE)
     assert {name for cell in listed for name in _METRIC.findall(cell)} == families(exposed)
 

@@ -132,7 +132,7 @@ def test_every_word_of_the_language_has_examples_here() -> None:
 def test_every_example_of_the_repository_is_accepted() -> None:
     files = sorted((ROOT / "src").glob("**/*.schema.yml"))
     readme = re.findall(
-        r"^```yaml\n(version.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL
+        r"^```yaml\n(version.*?)^```", (ROOT / "docs/start.md").read_text(), re.MULTILINE | re.DOTALL
     )
     texts = [*(file.read_text() for file in files), *readme]
     assert len(texts) > 3

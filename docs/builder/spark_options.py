@@ -1,11 +1,6 @@
-"""Generate the page docs/spark-options.md from the option models.
-
-`python -m headrace.datasources.option_page > docs/spark-options.md` writes it again.
-"""
+"""Generate the page of the Spark sources' options from their models."""
 
 from __future__ import annotations
-
-import sys
 
 from pydantic.alias_generators import to_camel
 from pydantic.fields import FieldInfo
@@ -15,9 +10,6 @@ from headrace.datasources.source_options import CdcOptions, SnapshotOptions
 
 _HEAD = """\
 # Options of the Spark sources
-
-Made from the code (`python -m headrace.datasources.option_page > docs/spark-options.md`); a test compares
-the two.
 
 Names are case-insensitive, and `slot_name` means the same as `slotName`. An unknown one is refused with the
 nearest that is known. All are checked when the DataFrame is loaded; no message shows a value.
@@ -58,7 +50,3 @@ def _default(field: FieldInfo) -> str:
     if isinstance(value, int) and value and value % (1 << 20) == 0:
         return f"`{value >> 20}m`"
     return f"`{value}`" if isinstance(value, str | int) else ""
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

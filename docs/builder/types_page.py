@@ -1,11 +1,7 @@
-"""Generate the page docs/types.md from the table of types.
-
-Run `python -m headrace.model.type_page > docs/types.md` after a change.
-"""
+"""Generate the page of types from the table of types."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
@@ -16,8 +12,6 @@ from headrace.model.values import json_form
 
 _HEAD = """\
 # Types
-
-Made from the code (`python -m headrace.model.type_page > docs/types.md`); a test compares the two.
 
 Values travel as the text that PostgreSQL prints, with the same settings on every connection, and become typed
 where typed columns are requested. So a value is the same whether it comes from a snapshot, the stream or a
@@ -149,7 +143,3 @@ def _line(names: str, kind: ValueType, example: str, note: str) -> str:
 
 def _code(text: str) -> str:
     return f"`` {text} ``" if "`" in text else f"`{text}`"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())

@@ -1,0 +1,164 @@
+"""Generate the page of the command line from the commands themselves."""
+
+from __future__ import annotations
+
+import enum
+import inspect
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from builder.markdown import cell, table
+from headrace.cli.app import app
+
+HEAD = """\
+# Commands
+
+Each has `--help`. Every option has an environment variable; an option on the command line wins.
+`headrace --version` prints the version, `headrace --install-completion` teaches your shell to complete
+commands and options. With `--format json` every command tells an error as one line of JSON on standard error.
+
+**Exit codes.** 0 done; 1 failed, or answered with no; 2 wrong usage or configuration (also from `check`); 130
+ended by Ctrl-C before it was done, or by a second signal.
+"""
+
+GUIDES = {
+    "init": "start.md#your-own-database-in-ten-lines",
+    "check": "checks.md",
+    "preview": "checks.md#what-an-index-pays-for-a-field",
+    "setup": "postgres.md",
+    "run": "operations.md",
+    "status": "monitoring.md",
+    "lag": "gaps.md",
+    "slots": "gaps.md",
+    "schema": "schema.md",
+    "explain": "console.md#why-is-a-document-not-in-the-index",
+    "verify": "consistency.md#is-an-index-right",
+    "wait": "consistency.md#when-is-a-commit-in-the-documents",
+    "indexes": "generations.md",
+    "reindex": "generations.md",
+    "rollback": "generations.md",
+    "reload": "generations.md#changed-files",
+    "pause": "operations.md#pause-and-resume",
+    "resume": "operations.md#pause-and-resume",
+    "log-level": "operations.md",
+    "quarantine": "delivery.md#documents-that-the-cluster-refuses",
+    "adopt": "moving.md",
+    "teardown": "gaps.md",
+    "demo": "start.md",
+}
+"""The guide of each command, in `docs/`."""
+
+
+_SHARED = (
+    "--config",
+    "--slot",
+    "--publication",
+    "--yes",
+    "--control-url",
+    "--control-token-file",
+    "--log-format",
+)
+_EVERYWHERE = ("--format", "--log-level")
+
+
+def page() -> str:
+    """Return the page's text."""
+    commands = typer.main.get_group(app).commands
+    lines = (
+        (f"[`{name}`](#headrace-{name})", (command.short_help or "").rstrip("."))
+        for name, command in commands.items()
+    )
+    shared = {
+        _long(each): each for command in commands.values() for each in command.params if _is_shared(each)
+    }
+    rows = (_option_row(shared[name]) for name in (*_EVERYWHERE, *_SHARED))
+    return "\n".join(
+        [
+            HEAD,
+            table(("`headrace …`", "does"), lines),
+            f"## Options of many commands\n\nEvery command has {_list(_EVERYWHERE)}.\n",
+            table(_OPTION_HEAD, rows),
+            *(_section(name, command) for name, command in commands.items()),
+        ]
+    )
+
+
+_OPTION_HEAD = ("option", "meaning", "variable")
+
+
+def _section(name: str, command: Any) -> str:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option" and each.envvar]
+    words = [_argument(each) for each in arguments] + [_option(each) for each in options if each.required]
+    own = [each for each in options if not _is_shared(each)]
+    shared = [_long(each) for each in options if _is_shared(each) and _long(each) not in _EVERYWHERE]
+    guide = GUIDES[name]
+    parts = [
+        f"## headrace {name}\n\n{inspect.cleandoc(command.help or '')}\n",
+        f"```\n{' '.join(['headrace', name, *words])}{' [OPTIONS]' if own else ''}\n```\n",
+    ]
+    if arguments:
+        rows = [(f"`{each.name.upper()}`", _meaning(each), f"`{each.envvar}`") for each in arguments]
+        parts.append(table(("argument", "meaning", "variable"), rows))
+    if own:
+        parts.append(table(_OPTION_HEAD, map(_option_row, own)))
+    prints = "`--format json` prints the result for programs. " if "also" in _format_help(options) else ""
+    also = f"Also {_list(shared)}: [options of many commands](#options-of-many-commands). " if shared else ""
+    parts.append(f"{also}{prints}More: [{guide.partition('#')[0]}](../{guide}).\n")
+    return "\n".join(parts)
+
+
+def _is_shared(parameter: Any) -> bool:
+    return parameter.param_type_name == "option" and _long(parameter) in {*_SHARED, *_EVERYWHERE}
+
+
+def _format_help(options: Sequence[Any]) -> str:
+    return next(str(each.help) for each in options if _long(each) == "--format")
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _option_row(parameter: Any) -> tuple[str, str, str]:
+    short = [name for name in parameter.opts if not name.startswith("--")]
+    names = ", ".join([f"`{_option(parameter)}`", *(f"`{name}`" for name in short)])
+    return names, _meaning(parameter), f"`{parameter.envvar}`"
+
+
+def _argument(parameter: Any) -> str:
+    name = parameter.name.upper()
+    return name if parameter.required else f"[{name}]"
+
+
+def _option(parameter: Any) -> str:
+    return f"{_long(parameter)} {_value(parameter)}".strip()
+
+
+def _long(parameter: Any) -> str:
+    return next(str(name) for name in parameter.opts if name.startswith("--"))
+
+
+def _value(parameter: Any) -> str:
+    if parameter.is_flag:
+        return ""
+    kind = parameter.type_descriptor.annotation
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return f"{{{','.join(choice.value for choice in kind)}}}"
+    return {Path: "PATH", int: "N", float: "N"}.get(kind, "TEXT")
+
+
+def _meaning(parameter: Any) -> str:
+    text = str(parameter.help or _choices(parameter))
+    default = parameter.default
+    if isinstance(default, enum.Enum):
+        default = default.value
+    is_told = default in {None, False, ""} or "default" in text or parameter.required
+    return cell(text if is_told else f"{text} (default: `{default}`)")
+
+
+def _choices(parameter: Any) -> str:
+    return " or ".join(f"`{choice.value}`" for choice in parameter.type_descriptor.annotation)

@@ -1,0 +1,110 @@
+"""The programs of docs/spark.md and docs/start.md that follow tables do what they say, in a classic session.
+
+The others: of `postgres_snapshot` in test_snapshot.py, of Spark Connect in test_connect.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamReader
+
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
+from integration.datasources.driven import Query
+
+DOCS = Path(__file__).parents[3] / "docs"
+URL = "postgresql://me@localhost/shop"
+STATEMENTS = (
+    "CREATE TABLE orders (id bigint PRIMARY KEY, total numeric(10,2))",
+    "INSERT INTO orders VALUES (1, 9.90), (2, 5)",
+    "CREATE TABLE users (id bigint PRIMARY KEY, name text, note text)",
+    "INSERT INTO users VALUES (7, 'Ann', 'x'), (1007, 'Bob', 'y')",
+)
+
+SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+
+
+class Programs:
+    """The programs of a page, run in one namespace against a database and a folder of the test."""
+
+    def __init__(self, page: str, spark: SparkSession, url: str, folder: Path) -> None:
+        text = (DOCS / page).read_text().replace(URL, url)
+        text = text.replace('"checkpoint"', f'"{folder}/checkpoint"')
+        self._programs: list[str] = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+        self.names: dict[str, Any] = {"spark": spark, "target": str(folder)}
+
+    def run(self, part: str) -> None:
+        """Run the one program that has `part` in it."""
+        [program] = [text for text in self._programs if part in text]
+        exec(program, self.names)
+
+    def program(self, part: str) -> str:
+        [program] = [text for text in self._programs if part in text]
+        return program
+
+
+@pytest.fixture
+def url(database: str) -> Iterator[str]:
+    with connect(database) as connection:
+        for statement in STATEMENTS:
+            execute(connection, statement)
+    yield database
+    with connect(database) as connection:
+        Query.until_true(lambda: not execute(connection, f"{SLOTS} AND active"))
+        for (slot,) in execute(connection, SLOTS):
+            drop_slot(connection, slot)
+
+
+def ended(spark: SparkSession) -> None:
+    """Wait until the query of a program has taken everything, and stop it."""
+    [query] = spark.streams.active
+    query.processAllAvailable()
+    query.stop()
+
+
+@pytest.mark.long
+def test_the_first_program_follows_a_table(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    programs = Programs("start.md", spark, url, tmp_path)
+    programs.run("postgres_cdc")
+    ended(spark)
+    assert {"id", "total", "_change_type", "_commit_lsn"} <= set(programs.names["orders"].columns)
+
+
+@pytest.mark.long
+def test_the_programs_of_the_page_load_and_write_what_they_say(
+    spark: SparkSession, url: str, tmp_path: Path
+) -> None:
+    programs = Programs("spark.md", spark, url, tmp_path)
+
+    def reader(slot: str) -> DataStreamReader:
+        return spark.readStream.format("postgres_cdc").option("url", url).option("slotName", slot)
+
+    programs.names["reader"] = reader("adults")
+    programs.run("adults = reader")
+    assert {"id", "name"} == {name for name in programs.names["adults"].columns if name[0] != "_"}
+    programs.names["changes"] = reader("changes").load("public.orders,public.users")
+    programs.run("for_each_table(write)")
+    ended(spark)
+    written = [folder for folder in tmp_path.iterdir() if folder.name != "checkpoint"]
+    assert [spark.read.parquet(str(folder)).count() for folder in sorted(written)] == [2, 2]
+    programs.run("PostgresSource(")
+    assert programs.names["now"].count() == 2
+
+
+def test_the_archive_of_the_page_gives_rows(spark: SparkSession, tmp_path: Path) -> None:
+    programs = Programs("spark.md", spark, URL, tmp_path)
+    programs.run("class Archive")
+    archive = programs.names["Archive"]()
+    [(name, row)] = archive.read(archive.parts(["public.orders"])[0])
+    assert (name, row) == ("public.orders", {"id": 1, "total": "9.90"})
+
+
+@pytest.mark.parametrize("part", ["def merge", "checkpointFileManagerClass", "StreamingQueryException"])
+def test_the_other_programs_are_python(part: str, tmp_path: Path, spark: SparkSession) -> None:
+    compile(Programs("spark.md", spark, URL, tmp_path).program(part), "docs/spark.md", "exec")

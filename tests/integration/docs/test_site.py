@@ -1,0 +1,85 @@
+"""The site is built strictly, asks no other host for anything, and its search works without one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from functools import partial
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, expect, sync_playwright
+
+from builder import stage as staging
+from builder.__main__ import QuietHandler, build
+
+CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("docs")
+    assert build(folder)
+    return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=str(site))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+def test_the_pages_load_nothing_from_other_hosts(site: Path) -> None:
+    """What a page or its style may load by itself; links that a reader follows are others."""
+    loading = re.compile(
+        r"""(?:src|srcset)=["']?https?:|<link[^>]+href=["']?https?:|url\(["']?https?:|@import"""
+    )
+    pages = [page for kind in ("*.html", "*.css", "*.svg") for page in site.rglob(kind)]
+    assert len(pages) > 100
+    assert [page for page in pages if loading.search(page.read_text())] == []
+
+
+@pytest.mark.parametrize("link", ["[x](#no-such-heading)", "[x](gaps.md#no-such-heading)"])
+def test_a_link_to_a_section_that_is_not_there_ends_the_build(
+    link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    page = f"# Metrics\n\n{link}\n"
+    monkeypatch.setitem(
+        staging.GENERATED, "docs/reference/metrics.md", lambda: page.replace("gaps", "../gaps")
+    )
+    assert not build(tmp_path)
+    told = capfd.readouterr().err
+    assert "anchor does not exist" in told
+    assert "reference/metrics.md" in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium in PATH; on Debian: apt install chromium")
+@pytest.mark.parametrize("width", [1366, 390])
+def test_a_reader_searches_without_a_network(browser: Browser, address: str, width: int) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(address)
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("wal_budget")
+    expect(page.get_by_text("Keys of the deployment file").last).to_be_visible()
+    assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
+    page.close()
