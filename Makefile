@@ -8,13 +8,15 @@ ARGS ?=
 JOBS ?= 3
 BIN = $(VENV)/bin
 
-.PHONY: help environment demo docs test test-all soak chaos compat lint bench bench-record deploy-check lock clean
+.PHONY: help environment demo docs test test-all pytest soak chaos compat lint bench bench-record deploy-check \
+	dist dist-installed sbom lock clean
 
 help:
 	@echo "make demo       a shop in PostgreSQL, its documents in OpenSearch, live (ARGS=--once: once, and exit)"
 	@echo "make docs       the documentation as a site, served on this machine (ARGS=--build: only built)"
 	@echo "make test       format, lint, types, layers, all tests but the long ones"
 	@echo "make test-all   the same with the long fault suites, and what the tests reach"
+	@echo "make pytest     the tests that ARGS names (ARGS=\"tests/integration -m 'not long'\")"
 	@echo "make soak       random schemas and workloads against the oracle (ARGS=--minutes=10: so long)"
 	@echo "make chaos      every fault in turn, with writers (ARGS=--minutes=30: so long)"
 	@echo "make compat     the Spark sources on PySpark 4.2 with Delta, in an environment of its own"
@@ -22,6 +24,9 @@ help:
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
 	@echo "make bench-record  the same, and keep the ratios in bench/history.jsonl (ARGS=\"drain --rounds 3\")"
 	@echo "make deploy-check  image, chart, alerts, unit and compose file, by the tools that read them (ARGS=rules: only that)"
+	@echo "make dist       wheel and sdist in dist/, checked"
+	@echo "make dist-installed  the wheel of dist/ alone in an environment of its own, and its demo"
+	@echo "make sbom       build/sbom.cdx.json: what a deployment is made of (CycloneDX)"
 	@echo "make lock       requirements.lock from pyproject.toml (needs uv)"
 	@echo "make clean      remove what the others made, $(VENV) included"
 
@@ -49,6 +54,9 @@ test: lint
 test-all: lint
 	$(BIN)/python -m pytest tests -n $(JOBS) --dist loadfile --no-loadscope-reorder --cov --cov-report=term:skip-covered $(ARGS)
 
+pytest: environment
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
 soak: environment
 	PYTHONPATH=tests $(BIN)/python -m support.soak $(ARGS)
 
@@ -68,6 +76,20 @@ bench-record: environment
 
 deploy-check: environment
 	@PATH="$(abspath $(BIN)):$$PATH" deploy/check $(ARGS)
+
+dist: environment
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+	$(BIN)/twine check --strict dist/*
+	HEADRACE_TEST_DIST=dist $(BIN)/python -m pytest tests/unit/test_distribution.py $(ARGS)
+
+dist-installed: dist
+	HEADRACE_TEST_DIST=dist $(BIN)/python -m pytest tests/e2e/test_installed_wheel.py $(ARGS)
+
+sbom: environment
+	mkdir -p build
+	$(BIN)/cyclonedx-py requirements deploy/requirements.lock --pyproject pyproject.toml --mc-type application \
+		--output-reproducible --output-file build/sbom.cdx.json
 
 lock:
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \

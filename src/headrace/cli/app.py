@@ -36,6 +36,14 @@ class SchemaAction(enum.StrEnum):
 
     SHOW = "show"
     JSON = "json"
+    TYPES = "types"
+
+
+class TypesLanguage(enum.StrEnum):
+    """Languages of `headrace schema types`."""
+
+    PYTHON = "python"
+    TYPESCRIPT = "typescript"
 
 
 class QuarantineAction(enum.StrEnum):
@@ -206,23 +214,30 @@ def slots(
     return True
 
 
-@command("Show the mapping and the SQL of a schema file.", "config", json_output=True)
+@command("Show the mapping and the SQL of a schema file, or types.", "config", json_output=True)
 def schema(
     context: CommandContext,
     action: Annotated[SchemaAction, typer.Argument(envvar="HEADRACE_SCHEMA")] = SchemaAction.SHOW,
-    index: Annotated[str | None, typer.Argument(envvar="HEADRACE_INDEX", help="the index to show")] = None,
+    index: Annotated[
+        list[str] | None, typer.Argument(envvar="HEADRACE_INDEX", help="the index to show; types: of which")
+    ] = None,
     offline: Offline = False,
+    language: Annotated[
+        TypesLanguage | None, typer.Option(envvar="HEADRACE_LANGUAGE", help="the language of the types")
+    ] = None,
 ) -> None:
-    """Show an index's mapping, SQL and routes. Or print the JSON Schema of schema files, for editors.
+    """Show an index's mapping, SQL and routes. Or print types of documents, or schema files' JSON Schema.
 
     The routes are the ways on which a changed row of each table leads to documents.
     """
-    from headrace.cli.schema import print_json_schema, show_schema
+    from headrace.cli.schema import print_json_schema, print_types, show_schema
 
     if action is SchemaAction.JSON:
         print_json_schema()
+    elif action is SchemaAction.TYPES:
+        print_types(context, index or [], None if language is None else language.value, offline=offline)
     else:
-        show_schema(context, index, offline=offline)
+        show_schema(context, index or [], offline=offline)
 
 
 @command("Print documents as they would be now, or what they cost.", "config", json_output=True)

@@ -1,9 +1,9 @@
-"""`headrace schema`: show an index's mapping, SQL and routes, or the JSON Schema of schema files."""
+"""`headrace schema`: show an index's mapping, SQL and routes, types of documents, or the JSON Schema."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -13,8 +13,9 @@ from headrace.catalog.binding import complete, findings
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.cli.layout import indented, indented_sql
-from headrace.errors import ErrorGroup
+from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.model.names import CtidRange
+from headrace.pipeline.document_types.generate import Language, generate_types
 from headrace.pipeline.project import Project, find_index
 from headrace.postgres.session import ReadSession
 from headrace.resolution import required_columns
@@ -82,14 +83,31 @@ def print_json_schema() -> None:
     terminal.data(schema_of_files())
 
 
-def show_schema(context: CommandContext, index: str | None, *, offline: bool) -> None:
+def print_types(
+    context: CommandContext, indexes: Sequence[str], language: Language | None, *, offline: bool
+) -> None:
+    """Print the types of documents as a module; of all indexes where none is named.
+
+    Raises:
+        HeadraceError: USAGE; what is wrong with the files, or keeps the tables from being read.
+    """
+    if language is None:
+        raise HeadraceError(
+            Kind.USAGE, "types are written in a language", "Add --language python, or typescript."
+        )
+    terminal.out.file.write(generate_types(context.open_project(), language, indexes, offline=offline))
+
+
+def show_schema(context: CommandContext, indexes: Sequence[str], *, offline: bool) -> None:
     """Print mapping, statements and routes of an index; `offline` only what needs no catalog.
 
     Raises:
         HeadraceError: what is wrong with the files, or keeps the index from being read.
     """
+    if len(indexes) > 1:
+        raise HeadraceError(Kind.USAGE, "one index is shown at a time", "Name one of them.")
     project = context.open_project()
-    shown = _offline(project, find_index(project, index or ""))
+    shown = _offline(project, find_index(project, *indexes or [""]))
     if not offline:
         shown = _with_catalog(project, shown)
     if context.as_json:

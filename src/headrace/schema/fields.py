@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from yaml.nodes import MappingNode, Node, ScalarNode
@@ -65,6 +65,12 @@ def _field(mistakes: Mistakes, node: MappingNode, parent: Parent) -> Field | Non
         record.refuse(sibling, f"{tag} takes no {sibling!r}", remedy)
     named = record.need(tag, "Write the document key after the type.")
     key = "" if named is None else read_document_key(mistakes, named)
+    field = _read_tagged(tag, record, key, parent)
+    return replace(field, description=record.text("description", required=False))
+
+
+def _read_tagged(tag: str, record: MappingReader, key: str, parent: Parent) -> Field:
+    """Read the rest of a field by its type key."""
     if tag in language.SCALARS or tag == "custom":
         return _column_field(record, tag, key)
     if tag in language.JOINS:

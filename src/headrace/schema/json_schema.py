@@ -46,6 +46,7 @@ _TEXTS: dict[str, str] = {
     "limit": "At most so many, from the first on.",
     "value_type": "The type of the result.",
     "element_type": "The type of the collected keys.",
+    "description": "For readers of this file and of generated types; determines no document.",
 }
 
 _ONE_OF_TWO: Json = {
@@ -88,6 +89,7 @@ def schema_of_files() -> Json:
             "filters": _or_null({"$ref": "#/$defs/filters", "description": "Other rows are no documents."}),
             "soft_delete": _or_null({"$ref": "#/$defs/soft_delete"}),
             "fields": {"$ref": "#/$defs/fields"},
+            "description": _or_null({**_VALUES["description"], "description": _TEXTS["description"]}),
         },
         "$defs": _definitions(),
     }
@@ -174,6 +176,7 @@ _VALUES: dict[str, Json] = {
     "opensearch": {"type": "string", "pattern": r"\S"},
     "value_type": {"enum": list(language.SCALARS)},
     "element_type": {"enum": list(language.SCALARS)},
+    "description": {"type": "string", "pattern": r"\S"},
 }
 
 _UNREAD = {"count": ("column", "value_type"), "avg": ("value_type",)}

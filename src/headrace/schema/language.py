@@ -68,6 +68,7 @@ TOP = (
     "filters",
     "soft_delete",
     "fields",
+    "description",
 )
 FILTER = ("raw", "unsafe", "column", "op", "value")
 ORDER = ("column", "direction")
@@ -78,7 +79,7 @@ _SCALAR = ("required", "column", "options", "transforms", "default")
 _RELATED = ("table", "schema", "primary_key", "filters", "options")
 _KEYS = ("column", "foreign_key", "through")
 
-SIBLINGS: dict[str, tuple[str, ...]] = {
+_OWN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(SCALARS, _SCALAR),
     "enum": (*_SCALAR, "variants"),
     "custom": (*_SCALAR, "postgres", "opensearch"),
@@ -89,6 +90,7 @@ SIBLINGS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(JOINS, (*_RELATED, *_KEYS, "order_by", "limit", "required", "fields")),
     **dict.fromkeys(AGGREGATES, (*_RELATED, *_KEYS, "value_type", "element_type")),
 }
+SIBLINGS: dict[str, tuple[str, ...]] = {tag: (*words, "description") for tag, words in _OWN.items()}
 """The keys that each type key allows beside itself; those of `REFUSED` are known only to be refused."""
 
 _COLUMN = "Write `column:`, this table's column that points at the related row."

@@ -50,6 +50,7 @@ def _index(record: MappingReader, name: str) -> IndexSpec:
         filters=read_filters(record),
         soft_delete=_soft_delete(record, fields),
         routing=record.identifier("routing") if record.has("routing") else None,
+        description=record.text("description", required=False),
     )
 
 

@@ -1,7 +1,7 @@
 """Normalise a specification: keep what determines its documents, in a form that formatting cannot change.
 
-The normal form leaves out places and the index's name, everything that equals its default (so that a later
-addition to the language changes no hash), and orders without meaning.
+The normal form leaves out places, descriptions and the index's name, everything that equals its default (so
+that a later addition to the language changes no hash), and orders without meaning.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LABELS: dict[type, str] = {
     Through: "through",
 }
 _CLASSES: dict[str, type] = {label: node for node, label in _LABELS.items()}
-_LEFT_OUT = {"place", "table_place", "hash", "name"}
+_LEFT_OUT = {"place", "table_place", "hash", "name", "description"}
 _UNORDERED = {"fields", "filters", "when"}
 
 

@@ -1,7 +1,8 @@
 """Typed values of a schema file.
 
 The tree mirrors the schema language one to one and needs no database. Column and table names are as the
-catalog holds them (folded, or their case kept where the file quotes them).
+catalog holds them (folded, or their case kept where the file quotes them). A `description` is for readers and
+determines no document.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class ColumnField:
     transforms: tuple[Literal["lowercase", "trim"], ...] = ()
     default: Scalar | None = None
     variants: tuple[str, ...] = ()
+    description: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class GeoField:
     required: bool
     place: Place
     options: tuple[tuple[str, object], ...] = ()
+    description: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ class MapField:
     required: bool
     place: Place
     options: tuple[tuple[str, object], ...] = ()
+    description: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +132,7 @@ class ObjectField:
     fields: tuple[Field, ...]
     place: Place
     options: tuple[tuple[str, object], ...] = ()
+    description: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +142,7 @@ class ConstantField:
     key: str
     value: Scalar | None
     place: Place
+    description: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +169,7 @@ class JoinField:
     required: bool = False
     options: tuple[tuple[str, object], ...] = ()
     table_place: Place | None = None
+    description: str = field(default="", compare=False)
 
     @property
     def to_many(self) -> bool:
@@ -191,6 +198,7 @@ class AggregateField:
     filters: tuple[Filter, ...] = ()
     options: tuple[tuple[str, object], ...] = ()
     table_place: Place | None = None
+    description: str = field(default="", compare=False)
 
 
 Field = ColumnField | GeoField | MapField | ObjectField | ConstantField | JoinField | AggregateField
@@ -223,6 +231,7 @@ class IndexSpec:
     transform: str | None = None
     routing: str | None = None
     hash: str = field(default="", compare=False)
+    description: str = field(default="", compare=False)
 
     def tables(self) -> frozenset[TableName]:
         """Return every table that a document of this index reads, junction tables too."""

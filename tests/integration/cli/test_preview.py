@@ -60,6 +60,18 @@ def pairs(people: Deployment) -> Deployment:
     return people
 
 
+def test_types_of_documents_are_printed_for_the_indexes_that_are_named(people: Deployment) -> None:
+    told = typed(people, "schema", "types", people.name, "--language", "typescript")
+    assert (told.code, told.err) == (0, "")
+    assert f"`headrace schema types --language typescript {people.name}`" in told.out
+    assert "  name: string;\n" in told.out
+    assert typed(people, "schema", "types", "--language", "python", "--offline").out.count("(TypedDict)") == 1
+    assert "no enabled index 'x'" in typed(people, "schema", "types", "x", "--language", "python").refused(
+        2, "USAGE"
+    )
+    assert "Add --language python" in typed(people, "schema", "types").refused(2, "USAGE")
+
+
 def test_a_file_that_cannot_be_read_hides_nothing_of_the_others(people: Deployment) -> None:
     """Files, tables, filters and the cluster at once; each with its line, and a caret below its column."""
     people.more = '[[index]]\nname = "other"\nschema = "other.schema.yml"\n'

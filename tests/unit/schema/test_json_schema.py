@@ -96,6 +96,7 @@ VALUES: dict[str, list[Any]] = {
     "values": ["text", "boolean", "nonsense", None],
     "value_type": ["long", "money", None],
     "element_type": ["uuid", "money", None],
+    "description": ["What it means.", " ", 7, None],
     "nonsense": [1, None],
 }
 

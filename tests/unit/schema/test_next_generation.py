@@ -36,6 +36,7 @@ LEFT_OUT = {
     ("avg", "value_type"): "read, and without effect",
     ("count", "value_type"): "read, and without effect",
     ("soft_delete", "field"): "another word for column",
+    **{(construct, "description"): "determines no document" for construct in ("top", *SIBLINGS)},
 }
 INNER = [{"keyword": "a"}]
 KEYS = {

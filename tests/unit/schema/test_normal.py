@@ -29,6 +29,8 @@ fields:
     "same",
     [
         "# said\n" + BASE,
+        BASE.replace("  - text: bio", "  - text: bio\n    description: what they say")
+        + "description: people\n",
         BASE.replace("table: users", "table: USERS"),
         BASE.replace("  - text: bio\n", "").replace("fields:\n", "fields:\n  - text: bio\n"),
         BASE.replace("{ ignore_above: 9, normalizer: x }", "{normalizer: x, ignore_above: 9}"),

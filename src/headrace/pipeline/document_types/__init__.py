@@ -1,0 +1,1 @@
+"""Types of documents for programs that read them, in Python and TypeScript."""

@@ -1,0 +1,21 @@
+"""Lay out the texts of generated modules."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+
+
+def wrap_paragraphs(text: str, width: int) -> list[str]:
+    """Wrap each paragraph of a text between words; an empty line separates two."""
+    lines: list[str] = []
+    for paragraph in text.split("\n\n"):
+        lines += [""] if lines else []
+        joined = " ".join(paragraph.split())
+        lines += textwrap.wrap(joined, width, break_long_words=False, break_on_hyphens=False)
+    return lines
+
+
+def quote(text: str) -> str:
+    """Quote a text as Python and TypeScript both read it."""
+    return json.dumps(text, ensure_ascii=False)
