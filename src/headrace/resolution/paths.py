@@ -118,16 +118,19 @@ def _related_paths(
     """Yield the junction's path, if there is one, and then the related table's."""
     if field.through is None:
         link_columns = _columns(catalog, field.table, field.foreign_key, field.place)
+        referred = _columns(catalog, parent.table, field.references, field.place) or parent_key
         names = [*field.foreign_key, *(column.name for column in key)]
-        yield _child_path(parent, field, link_columns, parent_key, reads=_field_reads(field, names))
+        yield _child_path(parent, field, link_columns, referred, reads=_field_reads(field, names))
         return
     through = field.through
     left, right = _junction_columns(catalog, through, field.place)
     reads = frozenset({through.left_key, through.right_key})
-    junction = _child_path(parent, field, (left,), parent_key, table=through.table, reads=reads)
+    referred = _columns(catalog, parent.table, filter(None, [through.left_references]), field.place)
+    junction = _child_path(parent, field, (left,), referred or parent_key, table=through.table, reads=reads)
     yield junction
-    related_reads = _field_reads(field, [column.name for column in key])
-    yield _child_path(junction, field, key, (right,), field=junction.field, reads=related_reads)
+    end = _columns(catalog, field.table, filter(None, [through.right_references]), field.place) or key
+    related_reads = _field_reads(field, [column.name for column in (*key, *end)])
+    yield _child_path(junction, field, end, (right,), field=junction.field, reads=related_reads)
 
 
 def _child_path(
