@@ -24,10 +24,14 @@ def each_document(
         ids = batch.column("id")
         pairs = zip(ids.to_pylist(), batch.column("document").to_pylist(), strict=True)
         found = [function(json.loads(text), id_) for id_, text in pairs]
-        texts = [json.dumps(document, ensure_ascii=False) if document else None for document in found]
+        texts = [_json(document) if document else None for document in found]
         return pa.RecordBatch.from_arrays([ids, pa.array(texts, pa.string())], names=["id", "document"])
 
     return transform
+
+
+def _json(document: Document) -> str:
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":"))
 
 
 def rows(document: Any, *path: str) -> Iterator[Document]:

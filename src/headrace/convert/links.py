@@ -122,7 +122,8 @@ def _of(node: Node) -> Relationship:
 
 def _links(child: Table, parent: Table) -> Iterator[Link]:
     """Yield the foreign keys between two tables: those of the child, then those of the parent."""
-    for key in child.foreign_keys:
+    places = {column.name: number for number, column in enumerate(child.columns)}
+    for key in sorted(child.foreign_keys, key=lambda key: places[key.columns[0]]):
         if key.target == parent.name:
             yield Link(key.columns, key.target_columns)
     if child.name == parent.name:
@@ -145,7 +146,7 @@ def _tell_choice(
         notes.differs(
             relationship.line,
             f"{child.name} joins itself: the rows whose {_pairs(links[0])} of the row above are taken; PGSync "
-            "compares both ends at once",
+            "7.3 compares both ends at once, and finds the row itself",
             'Name `"foreign_key"` for the other direction.',
         )
     elif len(links) > 1:

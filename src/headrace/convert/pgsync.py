@@ -47,7 +47,8 @@ class Conversion:
 
 GENERAL = (
     "Documents have no `_meta`: Headrace finds what a change touches in the database, not in the index.",
-    "A list without rows is [], in PGSync null; lists are in the order of their keys.",
+    "A list without rows is [], in PGSync null; its rows are in the order of their keys, and each is in it once, also "
+    "where a table between names it twice.",
     "Every field has a type, and a text the subfield `.keyword`, as clusters map texts by themselves.",
 )
 """What is otherwise than in PGSync for every index."""
