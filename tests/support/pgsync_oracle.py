@@ -1,7 +1,7 @@
 """The documents that PGSync's documentation promises for a schema.json, worked out row by row.
 
-Nothing is shared with the conversion or with assembly: plain `SELECT *`, the foreign keys that the catalog has, and
-Python. `_meta` is left out, a list without rows is [], and a row is once in a list.
+Nothing is shared with the conversion or with assembly: plain `SELECT *`, the foreign keys that the catalog
+has, and Python. `_meta` is left out, a list without rows is [], and a row is once in a list.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _FOREIGN_KEYS = """
 SELECT n.nspname, c.relname, f.nspname, t.relname,
        (SELECT array_agg(a.attname::text ORDER BY k.place) FROM unnest(conkey) WITH ORDINALITY AS k (n, place)
         JOIN pg_attribute a ON a.attrelid = conrelid AND a.attnum = k.n),
-       (SELECT array_agg(a.attname::text ORDER BY k.place) FROM unnest(confkey) WITH ORDINALITY AS k (n, place)
+       (SELECT array_agg(a.attname::text ORDER BY k.place)
+        FROM unnest(confkey) WITH ORDINALITY AS k (n, place)
         JOIN pg_attribute a ON a.attrelid = confrelid AND a.attnum = k.n)
 FROM pg_constraint JOIN pg_class c ON c.oid = conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 JOIN pg_class t ON t.oid = confrelid JOIN pg_namespace f ON f.oid = t.relnamespace
@@ -42,7 +43,7 @@ WHERE contype = 'f' ORDER BY c.relname, conkey
 
 @dataclass(frozen=True)
 class Town:
-    """The rows of all tables as PostgreSQL shows them in JSON, their keys in the order of their names, and what refers to what."""
+    """The rows of all tables as PostgreSQL's JSON, their keys by name, and what refers to what."""
 
     rows: Mapping[Table, Sequence[Json]]
     keys: Mapping[Table, Sequence[str]]
@@ -90,7 +91,7 @@ class Town:
 def documents(index: Json, town: Town) -> dict[str, Json]:
     """The documents of one entry of the file, by id."""
     index = copy.deepcopy(index)
-    root = index.get("nodes", index.get("node"))
+    root = index["nodes" if "nodes" in index else "node"]
     root = root[0] if isinstance(root, list) else root
     table = _table(root, "public")
     key = town.keys[table] or root["primary_key"]

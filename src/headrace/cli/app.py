@@ -455,7 +455,7 @@ def convert(
         bool, typer.Option("--force", envvar="HEADRACE_FORCE", help="overwrite files that are there")
     ] = False,
 ) -> bool:
-    """Write headrace.toml and schema files from those of PGSync; list what is not the same, and what is left."""
+    """Write headrace.toml and schema files from PGSync's; list what is not the same, and what is left."""
     from headrace.cli.convert import convert as write_files
 
     assert origin is Origin.PGSYNC

@@ -1,7 +1,7 @@
 """Change parsed documents: what a converted PGSync schema says beyond tables, columns and names.
 
-The module that `headrace convert pgsync` writes beside a schema file is made of these functions. They run where
-documents are assembled, on Spark's executors too. Numbers are doubles here, as they are in PGSync.
+The module that `headrace convert pgsync` writes beside a schema file is made of these functions. They run
+where documents are assembled, on Spark's executors too. Numbers are doubles here, as they are in PGSync.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Document = dict[str, Any]
 def each_document(
     function: Callable[[Document, str], Document | None],
 ) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Make a transform of a function of one document and its id; without a result the document is left out."""
+    """Make a transform of a function of a document and its id; without a result there is no document."""
 
     def transform(batch: pa.RecordBatch) -> pa.RecordBatch:
         ids = batch.column("id")

@@ -1,7 +1,7 @@
 """Find the columns by which the rows of a PGSync node belong to the row above.
 
-PGSync joins by the database's foreign keys, unless a node names a `foreign_key`. Without the database the usual
-names are guessed, and noted.
+PGSync joins by the database's foreign keys, unless a node names a `foreign_key`. Without the database the
+usual names are guessed, and noted.
 """
 
 from __future__ import annotations
@@ -106,7 +106,10 @@ def find_between(parent: Side, child: Side, node: Node, catalog: Catalog | None,
 
 
 def side_of(name: TableName, catalog: Catalog | None, declared: tuple[str, ...]) -> Side:
-    """Return what is known of a table; its key is the primary key, else a unique one, else `declared` or `id`."""
+    """Return what is known of a table.
+
+    Its key is the primary key, else what is declared, else a unique key, else `id`.
+    """
     table = None if catalog is None else catalog.tables.get(name)
     key: tuple[str, ...] = declared
     if table is not None:
@@ -145,8 +148,8 @@ def _tell_choice(
     if parent.name == child.name:
         notes.differs(
             relationship.line,
-            f"{child.name} joins itself: the rows whose {_pairs(links[0])} of the row above are taken; PGSync "
-            "7.3 compares both ends at once, and finds the row itself",
+            f"{child.name} joins itself: the rows whose {_pairs(links[0])} of the row above are taken; "
+            "PGSync 7.3 compares both ends at once, and finds the row itself",
             'Name `"foreign_key"` for the other direction.',
         )
     elif len(links) > 1:
@@ -161,7 +164,8 @@ def _tell_choice(
 def _tell_through(middle: Side, other: Side, taken: Link, line: int, notes: Notes) -> None:
     notes.left(
         line,
-        f"several foreign keys lead from {middle.name} to {other.name}; {_pairs(taken)} is taken for the row above",
+        f"several foreign keys lead from {middle.name} to {other.name}; {_pairs(taken)} is taken for the row "
+        "above",
         "Look whether it is the one that is meant; else exchange left_key and right_key.",
     )
 

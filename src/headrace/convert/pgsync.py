@@ -47,8 +47,7 @@ class Conversion:
 
 GENERAL = (
     "Documents have no `_meta`: Headrace finds what a change touches in the database, not in the index.",
-    "A list without rows is [], in PGSync null; its rows are in the order of their keys, and each is in it once, also "
-    "where a table between names it twice.",
+    "A list without rows is [], in PGSync null; it is in the order of its keys, and each row is in it once.",
     "Every field has a type, and a text the subfield `.keyword`, as clusters map texts by themselves.",
 )
 """What is otherwise than in PGSync for every index."""
@@ -66,8 +65,8 @@ def convert_pgsync(
         environ: the environment; variables of `env` win.
 
     Raises:
-        HeadraceError: CONFIG: a file cannot be read, or is no JSON. CONNECTION, DATABASE, AUTHENTICATION, where
-            `database` was named.
+        HeadraceError: CONFIG: a file cannot be read, or is no JSON. CONNECTION, DATABASE, AUTHENTICATION,
+            where `database` was named.
     """
     env_notes = Notes(env or Path(".env"))
     settings = EnvFile(Path(".env")) if env is None else read_env(env, env_notes)

@@ -136,9 +136,10 @@ class _Converter:
         [base] = reads
         self._notes.left(
             node.line,
-            f"{node.table} is a view: its table {base} is read instead, so rows that the view leaves out are there",
-            "Compare with the view's definition; write its conditions as `filters:`, its expressions as generated "
-            "columns.",
+            f"{node.table} is a view: its table {base} is read instead, so rows that the view leaves out are "
+            "there",
+            "Compare with the view's definition; write its conditions as `filters:`, its expressions as "
+            "generated columns.",
         )
         found = side_of(base, self._catalog, node.primary_key)
         if found.table is not None and node.primary_key and key_advice(found.table, node.primary_key) is None:
@@ -186,8 +187,8 @@ class _Converter:
         if at.node.columns and at.side.table is None:
             self._notes.left(
                 at.node.line,
-                f"without the database nobody knows the types of the columns of {at.side.name}: those without a "
-                "mapping are written as text",
+                f"without the database nobody knows the types of the columns of {at.side.name}: those "
+                "without a mapping are written as text",
                 "Name --env or --database, or correct them: `headrace check` says what each is.",
             )
 

@@ -41,10 +41,10 @@ def module_text(index: str, steps: Sequence[Step], plugins: Sequence[str]) -> st
     used = sorted({"each_document", *(step.function for step in steps), *(["rows"] if steps else [])})
     name = function_name(index)
     lines = [
-        f'"""Finishes the documents of {index}: what its PGSync schema says beyond tables, columns and names.',
+        f'"""Finishes the documents of {index}: what its PGSync schema says beyond tables and columns.',
         "",
-        "`headrace convert pgsync` has written this file, and it is yours to change. It must be importable where",
-        "`headrace run` and Spark's executors run: beside headrace.toml with PYTHONPATH=., or installed.",
+        "`headrace convert pgsync` has written this file, and it is yours to change. It must be importable",
+        "where `headrace run` and Spark's executors run: installed, or beside headrace.toml by PYTHONPATH=.",
         '"""',
         "",
         f"from headrace.convert.documents import {', '.join(used)}",
