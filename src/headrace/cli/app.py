@@ -46,7 +46,7 @@ class QuarantineAction(enum.StrEnum):
     DROP = "drop"
 
 
-class Origin(enum.StrEnum):
+class ConvertibleTool(enum.StrEnum):
     """Tools whose files `headrace convert` reads."""
 
     PGSYNC = "pgsync"
@@ -432,7 +432,7 @@ def init(
 @command("Write a deployment from the files of another tool.")
 def convert(
     context: CommandContext,
-    origin: Annotated[Origin, typer.Argument(envvar="HEADRACE_ORIGIN", help="whose files they are")],
+    origin: Annotated[ConvertibleTool, typer.Argument(envvar="HEADRACE_ORIGIN", help="whose files they are")],
     schema: Annotated[Path, typer.Argument(envvar="HEADRACE_CONVERT", help="its schema.json")],
     env: Annotated[
         Path | None,
@@ -440,7 +440,7 @@ def convert(
             "--env", envvar="HEADRACE_ENV", help="its .env, for the connections of the deployment file"
         ),
     ] = None,
-    database: Annotated[
+    url: Annotated[
         str | None,
         typer.Option(
             "--database",
@@ -458,8 +458,8 @@ def convert(
     """Write headrace.toml and schema files from PGSync's; list what is not the same, and what is left."""
     from headrace.cli.convert import convert as write_files
 
-    assert origin is Origin.PGSYNC
-    return write_files(schema, folder, env, database, force=force, environ=context.environ)
+    assert origin is ConvertibleTool.PGSYNC
+    return write_files(schema, folder, env, url, force=force, environ=context.environ)
 
 
 @command("Run the demo on this machine.")

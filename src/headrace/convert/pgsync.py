@@ -82,6 +82,11 @@ def convert_pgsync(
     files: dict[str, str] = {}
     deployments: list[str] = []
     databases = list(dict.fromkeys(index.database for index in indexes))
+    if database is not None and len(databases) > 1:
+        notes.left(
+            1, f"the file names {len(databases)} databases, and one address is given", "Name --env alone."
+        )
+        database = None
     for name in databases:
         own = [index for index in indexes if index.database == name]
         source = _source(settings if env is not None else None, name, database, env_notes)

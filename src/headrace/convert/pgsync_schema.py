@@ -14,7 +14,7 @@ from headrace.convert.links import Between, Link, Side, find_between, find_link,
 from headrace.convert.notes import Notes
 from headrace.convert.pgsync_file import ColumnEntry, Node, PgsyncIndex
 from headrace.convert.schema_text import FieldEntry, name_text, names_value
-from headrace.convert.transform_file import Step
+from headrace.convert.transform_file import DocumentStep
 from headrace.model.suggestion import meant
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -33,7 +33,7 @@ class ConvertedIndex:
     """
 
     head: FieldEntry = field(default_factory=dict)
-    steps: list[Step] = field(default_factory=list)
+    steps: list[DocumentStep] = field(default_factory=list)
     mappings: dict[str, Any] = field(default_factory=dict)
 
 
@@ -74,7 +74,7 @@ class _Converter:
         self._catalog = catalog
         self._notes = notes
         self._result = ConvertedIndex()
-        self._last: list[Step] = []
+        self._last: list[DocumentStep] = []
         """Steps that read what the others have made."""
 
     def convert(self) -> ConvertedIndex:
@@ -227,7 +227,7 @@ class _Converter:
         if _KEY.fullmatch(key):
             return key
         own = self._free_key(key, taken)
-        self._result.steps.append(Step(at.path, "rename", (own, key)))
+        self._result.steps.append(DocumentStep(at.path, "rename", (own, key)))
         return own
 
     def _free_key(self, like: str, taken: set[str]) -> str:
@@ -259,9 +259,9 @@ class _Converter:
             helper = source
         elif name not in shown:
             yield {"json": helper, "column": name_text(name), "options": {"enabled": False}}
-            self._last.append(Step(at.path, "drop", (helper,)))
+            self._last.append(DocumentStep(at.path, "drop", (helper,)))
         mapping = _entry(at.mapping, key)
-        self._result.steps.append(Step(at.path, "extract", (helper, steps, key)))
+        self._result.steps.append(DocumentStep(at.path, "extract", (helper, steps, key)))
         self._map(at.path, key, added_mapping(mapping, is_json=not steps[-1][0].endswith(">>")))
         if not mapping:
             self._notes.differs(
@@ -276,7 +276,7 @@ class _Converter:
         names = {entry.text for entry in self._columns_named(at)}
         for name, pairs in at.node.transforms.replace.items():
             if name in names:
-                self._result.steps.append(Step(at.path, "replace", (at.final(name), dict(pairs))))
+                self._result.steps.append(DocumentStep(at.path, "replace", (at.final(name), dict(pairs))))
             else:
                 self._notes.differs(
                     at.node.transforms.line, f"`replace` of {name!r} has no effect: it is not shown"
@@ -293,7 +293,7 @@ class _Converter:
     def _concats(self, at: _At) -> None:
         for concat in at.node.transforms.concat:
             arguments = (concat.columns, concat.destination, concat.delimiter)
-            self._last.insert(self._before_drops(), Step(at.path, "concat", arguments))
+            self._last.insert(self._before_drops(), DocumentStep(at.path, "concat", arguments))
             mapping = _entry(at.mapping, concat.destination)
             self._map(at.path, concat.destination, added_mapping(mapping, is_json=False))
 
@@ -358,7 +358,7 @@ class _Converter:
                     at.node.transforms.line,
                     "PGSync 7.3 empties a list of scalars that it should `replace` in",
                 )
-                self._result.steps.append(Step(at.path[:-1], "replace", (at.path[-1], dict(pairs))))
+                self._result.steps.append(DocumentStep(at.path[:-1], "replace", (at.path[-1], dict(pairs))))
         key = first.text if _KEY.fullmatch(first.text) else "value"
         column = None if at.side.table is None else at.side.table.column(first.text)
         mapping = _entry(at.mapping, first.text)
@@ -405,7 +405,7 @@ class _Converter:
         """Return the junction's rows with the related ones in them; a step takes them out."""
         key, inner = at.path[-1], "row"
         helper = self._free_key(f"{key}_through_{between.table.name}", taken)
-        self._result.steps.append(Step(above.path, "flatten", (helper, inner, key)))
+        self._result.steps.append(DocumentStep(above.path, "flatten", (helper, inner, key)))
         middle = replace(at, side=Side(between.table, None, between.key))
         lists = at.side.table is None or key_advice(at.side.table, between.right.below) is not None
         assert at.node.relationship is not None

@@ -11,7 +11,7 @@ _WORD = re.compile(r"\W+")
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class DocumentStep:
     """One call of a function of `headrace.convert.documents`, for each object at a path."""
 
     path: tuple[str, ...]
@@ -30,7 +30,7 @@ def function_name(index: str) -> str:
     return name if not name[:1].isdigit() else f"_{name}"
 
 
-def module_text(index: str, steps: Sequence[Step], plugins: Sequence[str]) -> str:
+def module_text(index: str, steps: Sequence[DocumentStep], plugins: Sequence[str]) -> str:
     """Return the module's text.
 
     Args:
@@ -61,7 +61,7 @@ def module_text(index: str, steps: Sequence[Step], plugins: Sequence[str]) -> st
     return "\n".join(lines) + "\n"
 
 
-def _calls(steps: Sequence[Step]) -> list[str]:
+def _calls(steps: Sequence[DocumentStep]) -> list[str]:
     lines: list[str] = []
     path: tuple[str, ...] | None = None
     for step in steps:

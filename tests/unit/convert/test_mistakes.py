@@ -158,7 +158,8 @@ def test_a_key_that_stands_twice_counts_as_json_counts_it(tmp_path: Path) -> Non
 def test_two_columns_under_one_key_are_one_field(tmp_path: Path) -> None:
     """In PGSync the later one overwrites the other in a JSON object; a child's label wins."""
     child = f'{{"table": "notes", "columns": ["id"], {CHILD}}}'
-    node = f'{{"table": "books", "columns": ["id", "title", "notes"], "transform": {{"rename": {{"title": "id"}}}}, "children": [{child}]}}'
+    renamed = '"transform": {"rename": {"title": "id"}}'
+    node = f'{{"table": "books", "columns": ["id", "title", "notes"], {renamed}, "children": [{child}]}}'
     fields = schema(converted(tmp_path, entry(node)))["fields"]
     assert [next(iter(field.values())) for field in fields] == ["id", "notes"]
     assert fields[1]["has_many"] == "notes"
