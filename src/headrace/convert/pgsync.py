@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from headrace.config.load import deployment_of
 from headrace.config.resolve import resolve_database
 from headrace.config.suggestion import holds_password, suggest_slot
 from headrace.convert.notes import Note, Notes
-from headrace.convert.pgsync_env import EnvFile, connection_of, note_rest, read_env, sink_of
+from headrace.convert.pgsync_env import EnvFile, address_of, connection_of, note_rest, read_env, sink_of
 from headrace.convert.pgsync_file import PgsyncIndex, read_pgsync
 from headrace.convert.pgsync_schema import ConvertedIndex, convert_index
 from headrace.convert.schema_text import schema_text
@@ -68,50 +68,49 @@ def convert_pgsync(
         HeadraceError: CONFIG: a file cannot be read, or is no JSON. CONNECTION, DATABASE, AUTHENTICATION,
             where `database` was named.
     """
-    env_notes = Notes(env or Path(".env"))
+    notes, env_notes = Notes(schema), Notes(env or Path(".env"))
     settings = EnvFile(Path(".env")) if env is None else read_env(env, env_notes)
-    notes = Notes(schema)
-    indexes = _named_once(read_pgsync(schema, {**environ, **settings.values}, notes), notes)
-    sink = (
-        {"type": "opensearch", "url": "http://localhost:9200"}
-        if env is None
-        else sink_of(settings, env_notes)
-    )
+    variables = {**environ, **settings.values}
+    indexes = _named_once(read_pgsync(schema, variables, notes), notes)
+    sink = sink_of(settings, env_notes)
     if env is not None:
         note_rest(settings, env_notes)
-    files: dict[str, str] = {}
-    deployments: list[str] = []
-    databases = list(dict.fromkeys(index.database for index in indexes))
-    if database is not None and len(databases) > 1:
-        notes.left(
-            1, f"the file names {len(databases)} databases, and one address is given", "Name --env alone."
-        )
-        database = None
-    for name in databases:
-        own = [index for index in indexes if index.database == name]
-        source = _source(settings if env is not None else None, name, database, env_notes)
-        catalog = _catalog(
-            own, source, database, {**environ, **settings.values}, notes, known=env is not None
-        )
-        config = "headrace.toml" if len(databases) == 1 else f"headrace.{_file_name(name)}.toml"
+    files = {EDITOR_FILE: editor_schema()}
+    deployments = []
+    for name, own in _by_database(indexes).items():
+        if database is not None and len(own) < len(indexes):
+            notes.left(
+                own[0].line, f"one address is given, and the database {name} is another", "Name --env alone."
+            )
+        source = _source(None if env is None else settings, name, database, env_notes)
+        address = database or address_of(settings, name)
+        catalog = None
+        if env is not None or address:
+            catalog = _catalog(own, source, address, variables, None if database else env_notes)
+        config = "headrace.toml" if len(own) == len(indexes) else f"headrace.{_file_name(name)}.toml"
         deployments.append(config)
-        text = _deployment_text(schema.name, source, sink)
+        files[config] = _deployment_text(schema.name, source, sink)
         for index in own:
             converted = convert_index(index, catalog, notes)
             written = _index_files(schema.name, index, converted, notes)
             files |= written
-            text += _index_text(index, converted, written)
-        files[config] = text
-    files[EDITOR_FILE] = editor_schema()
-    return Conversion(
-        files, tuple(deployments), (*notes.in_file_order(), *env_notes.in_file_order()), GENERAL
-    )
+            files[config] += _index_text(index, converted, written)
+    found = (*notes.in_file_order(), *env_notes.in_file_order())
+    return Conversion(files, tuple(deployments), found, GENERAL)
+
+
+def _by_database(indexes: Iterable[PgsyncIndex]) -> dict[str, list[PgsyncIndex]]:
+    found: dict[str, list[PgsyncIndex]] = {}
+    for index in indexes:
+        found.setdefault(index.database, []).append(index)
+    return found
 
 
 def _named_once(indexes: Iterable[PgsyncIndex], notes: Notes) -> list[PgsyncIndex]:
-    """Return the indexes; of several with one name only the first."""
+    """Return the indexes under names that Headrace takes; of several with one name only the first."""
     found: dict[str, PgsyncIndex] = {}
-    for index in indexes:
+    for given in indexes:
+        index = replace(given, name=_index_name(given, notes))
         if index.name in found:
             notes.left(
                 index.line,
@@ -121,6 +120,18 @@ def _named_once(indexes: Iterable[PgsyncIndex], notes: Notes) -> list[PgsyncInde
         else:
             found[index.name] = index
     return list(found.values())
+
+
+def _index_name(index: PgsyncIndex, notes: Notes) -> str:
+    name = re.sub(r"\W", "_", index.name.lower(), flags=re.ASCII)
+    name = f"_{name}" if name[:1].isdigit() else name
+    if name != index.name:
+        notes.differs(
+            index.lines["index"],
+            f"the index {index.name} is called {name} here",
+            f"`headrace adopt {name} --name {index.name}` gives it the name that readers use.",
+        )
+    return name
 
 
 def _source(env: EnvFile | None, name: str, database: str | None, notes: Notes) -> dict[str, Any]:
@@ -136,24 +147,28 @@ def _source(env: EnvFile | None, name: str, database: str | None, notes: Notes) 
 def _catalog(
     indexes: Iterable[PgsyncIndex],
     source: Mapping[str, Any],
-    database: str | None,
+    address: str,
     environ: Mapping[str, str],
-    notes: Notes,
-    *,
-    known: bool,
+    notes: Notes | None,
 ) -> Catalog | None:
-    """Read the catalog of every table that the indexes name; None where no database can be asked."""
-    if database is None and not known:
-        return None
+    """Read the catalog of every table that the indexes name.
+
+    Args:
+        indexes: of one database.
+        source: its part of the deployment file, for where `address` is empty.
+        address: of the database.
+        environ: the variables that `source` names.
+        notes: where it is told that no database can be asked; None: that is raised.
+    """
     wanted = {name for index in indexes for name in index.root.tables()}
     try:
-        url = database or resolve_database(deployment_of({"source": source}, environ)).reveal()
+        url = address or resolve_database(deployment_of({"source": source}, environ)).reveal()
         with ReadSession(url) as session:
             catalog = read_catalog(session, wanted)
             behind = {base for table in catalog.tables.values() for base in table.reads}
             return read_catalog(session, wanted | behind) if behind - wanted else catalog
     except HeadraceError as error:
-        if database is not None:
+        if notes is None:
             raise
         notes.left(1, f"the database cannot be read: {error.cause}", "Correct the .env, or name --database.")
         return None

@@ -100,6 +100,16 @@ def connection_of(env: EnvFile, database: str, notes: Notes) -> Any:
     }
 
 
+def address_of(env: EnvFile, database: str) -> str:
+    """Return the address of a database by PG_URL, with its password; empty where that is not set."""
+    try:
+        parts = urlsplit(env.get("PG_URL"))
+    except ValueError:
+        return ""
+    scheme = parts.scheme.partition("+")[0]
+    return urlunsplit((scheme, parts.netloc, f"/{database}", parts.query, "")) if scheme else ""
+
+
 def _connection_of_url(env: EnvFile, url: str, database: str, notes: Notes) -> Any:
     """Return the address itself, or the variable that holds it where it has a password."""
     try:

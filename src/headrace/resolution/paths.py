@@ -10,6 +10,9 @@ the read finds the root. If one has, take the earliest such change: it is in the
 transaction or a later one, its own old values give the link as it was, and the chain above it is shorter. So
 by induction some resolution touches the root, and each of them reads a state that includes the first change.
 Filters, orders and limits are ignored: a superset of documents is correct.
+
+A row may be linked by columns of its parent that are no key (`references`). They count as read there: the
+parent's own change leads to the document by its key, so their old values are not needed.
 """
 
 from __future__ import annotations

@@ -145,3 +145,11 @@ def test_the_variables_of_the_file_stand_in_names(tmp_path: Path) -> None:
     schema = SCHEMA.replace('"books", "nodes"', '"${STAGE}_books", "nodes"')
     conversion = converted(tmp_path, f"{NOWHERE}STAGE=test\n", schema)
     assert "test_books.schema.yml" in conversion.files
+
+
+def test_an_index_whose_name_headrace_does_not_take_has_another(tmp_path: Path) -> None:
+    conversion = converted(tmp_path, NOWHERE, SCHEMA.replace('"books", "nodes"', '"2024-books", "nodes"'))
+    assert [entry.name for entry in load_deployment(tmp_path / "headrace.toml", {}).indexes] == [
+        "_2024_books"
+    ]
+    assert "`headrace adopt _2024_books --name 2024-books`" in notes(conversion)

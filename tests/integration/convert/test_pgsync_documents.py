@@ -81,3 +81,100 @@ def test_documents_are_what_pgsync_promises(converted: Converted, name: str) -> 
     wanted = documents(INDEXES[name], converted.town)
     assert len(wanted) > 1
     assert in_order(assembled(converted, name)) == in_order(wanted)
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "keys that the schema language lacks": {
+        "table": "person",
+        "columns": ["id", "name", "age"],
+        "transform": {
+            "rename": {"name": "first name", "posts": "the.posts"},
+            "concat": {"columns": ["first name", "!"], "destination": "called"},
+        },
+        "children": [
+            {
+                "table": "post",
+                "label": "posts",
+                "columns": ["title"],
+                "relationship": {
+                    "type": "one_to_many",
+                    "variant": "object",
+                    "through_tables": ["person_post"],
+                },
+                "transform": {"rename": {"title": "1st-title"}, "replace": {"title": {"l": "L"}}},
+            },
+            {
+                "table": "tag",
+                "label": "its-tags",
+                "columns": ["name"],
+                "relationship": {
+                    "type": "one_to_many",
+                    "variant": "scalar",
+                    "through_tables": ["person_tag"],
+                },
+            },
+        ],
+    },
+    "texts out of json, beside the column and in a list": {
+        "table": "clan",
+        "columns": ["name"],
+        "children": [
+            {
+                "table": "unit",
+                "columns": ["details", "details->>hp", "details#>{hp}"],
+                "relationship": {
+                    "type": "one_to_many",
+                    "variant": "object",
+                    "foreign_key": {"child": ["clan_id"], "parent": ["id"]},
+                },
+            }
+        ],
+    },
+    "a value of a row above, and its key": {
+        "table": "cabin",
+        "columns": ["address"],
+        "children": [
+            {
+                "table": "village",
+                "label": "where",
+                "columns": ["name"],
+                "relationship": {"type": "one_to_many", "variant": "scalar"},
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_documents_of_odd_trees_are_what_pgsync_promises(
+    converted: Converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    entry = {"database": "town", "index": f"odd_{list(ODD).index(case)}", "nodes": ODD[case]}
+    (tmp_path / "schema.json").write_text(json.dumps([entry]))
+    for name, text in convert_pgsync(tmp_path / "schema.json", None, converted.url, {}).files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    deployment = load_deployment(tmp_path / "headrace.toml", {})
+    odd = dataclasses.replace(converted, entries={found.name: found for found in deployment.indexes})
+    wanted = documents(entry, converted.town)
+    assert in_order(assembled(odd, str(entry["index"]))) == in_order(wanted)
+
+
+def test_what_the_database_does_not_have_is_listed(converted: Converted, tmp_path: Path) -> None:
+    """Tables, columns, foreign keys: each with its line and what was meant; the rest is converted."""
+    text = """[{"database": "town", "index": "odd", "nodes": {
+"table": "person", "columns": ["name",
+"agee"], "children": [
+{"table": "tagg", "columns": ["name"], "relationship":
+ {"type": "one_to_many", "variant": "object"}},
+{"table": "guest", "columns": ["email"], "relationship":
+ {"type": "one_to_many", "variant": "object"}}]}}]"""
+    (tmp_path / "schema.json").write_text(text)
+    conversion = convert_pgsync(tmp_path / "schema.json", None, converted.url, {})
+    told = [
+        (note.line, note.text.partition(": ")[0], note.remedy) for note in conversion.notes if note.is_open
+    ]
+    assert (3, "person has no column 'agee'", "Did you mean 'age'?") in told
+    assert (4, "the database has no table tagg", "Did you mean 'tag'?") in told
+    assert (7, "the database has no foreign key between person and guest") in [item[:2] for item in told]
+    assert "text: name" in conversion.files["odd.schema.yml"]
