@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace.catalog.remedies import KINDS, key_advice
-from headrace.catalog.table import Catalog
+from headrace.catalog.table import Catalog, Table
 from headrace.convert.column_types import added_mapping, column_field, is_unsearched, plain_mapping
 from headrace.convert.links import Between, Link, Side, find_between, find_link, side_of
 from headrace.convert.notes import Notes
@@ -376,6 +376,12 @@ class _Converter:
                 "primary_key": names_value(link.below),
                 "column": names_value(link.above),
             }
+        if table is not None and not relationship.to_many and not _is_unique(table, link.below):
+            self._notes.differs(
+                relationship.line,
+                f"several rows of {table.name} may have one {', '.join(link.below)}: the first by its key is "
+                "shown, in PGSync any",
+            )
         return {
             "has_many" if relationship.to_many else "has_one": key,
             **where,
@@ -466,6 +472,10 @@ class _Converter:
             if key not in known and isinstance(mapping, dict):
                 self._map((), key, mapping)
         self._result.mappings |= self._index.more_mapping
+
+
+def _is_unique(table: Table, columns: tuple[str, ...]) -> bool:
+    return any(set(key.columns) <= set(columns) for key in table.unique_keys)
 
 
 def _entry(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
