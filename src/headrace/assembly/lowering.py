@@ -100,7 +100,7 @@ class _Lowering:
             case JoinField():
                 return self._join(table, key, field)
             case AggregateField():
-                return self._aggregate(key, field)
+                return self._aggregate(table, key, field)
 
     def _scalar(self, table: Table, field: ColumnField) -> ColumnValue:
         column = self._column(table, field.column, field.place)
@@ -131,12 +131,12 @@ class _Lowering:
         junction = None
         links: tuple[tuple[Column, Column], ...] = ()
         if field.kind == "many_to_many":
-            junction = self._junction(parent_key, key, field)
+            junction = self._junction((parent, parent_key), (table, key), field)
         elif field.kind == "belongs_to":
             holders = self._columns(parent, field.column, field.place)
             links = _pair(key, holders, field.place)
         else:
-            links = _pair(self._columns(table, field.foreign_key, field.place), parent_key, field.place)
+            links = self._links(parent, parent_key, table, field)
         relation = RelationPlan(table, key, links, junction, self._conditions(table, field.filters))
         return RelatedValue(
             relation=relation,
@@ -146,17 +146,26 @@ class _Lowering:
             ),
             limit=field.limit,
             many=field.to_many,
+            scalar=field.scalar,
         )
 
-    def _aggregate(self, parent_key: tuple[Column, ...], field: AggregateField) -> AggregateValue:
+    def _links(
+        self, parent: Table, parent_key: tuple[Column, ...], table: Table, field: JoinField | AggregateField
+    ) -> tuple[tuple[Column, Column], ...]:
+        referred = self._columns(parent, field.references, field.place) or parent_key
+        return _pair(self._columns(table, field.foreign_key, field.place), referred, field.place)
+
+    def _aggregate(
+        self, parent: Table, parent_key: tuple[Column, ...], field: AggregateField
+    ) -> AggregateValue:
         table = self._table(field.table, field.place)
         key = self._key(table, field.primary_key, field.place)
         junction = None
         links: tuple[tuple[Column, Column], ...] = ()
         if field.through is not None:
-            junction = self._junction(parent_key, key, field)
+            junction = self._junction((parent, parent_key), (table, key), field)
         else:
-            links = _pair(self._columns(table, field.foreign_key, field.place), parent_key, field.place)
+            links = self._links(parent, parent_key, table, field)
         relation = RelationPlan(table, key, links, junction, self._conditions(table, field.filters))
         return AggregateValue(field.op, relation, self._aggregated_column(table, key, field))
 
@@ -185,21 +194,22 @@ class _Lowering:
 
     def _junction(
         self,
-        parent_key: tuple[Column, ...],
-        key: tuple[Column, ...],
+        parent: tuple[Table, tuple[Column, ...]],
+        related: tuple[Table, tuple[Column, ...]],
         field: JoinField | AggregateField,
     ) -> Junction:
-        if field.through is None:
+        through = field.through
+        if through is None:
             raise _schema_error(field.place, f"{field.key} names no junction table", "Add through.")
-        if len(parent_key) != 1 or len(key) != 1:
+        sides = (*parent, through.left_references), (*related, through.right_references)
+        ends = [self._columns(table, [name], field.place) if name else key for table, key, name in sides]
+        if any(len(end) != 1 for end in ends):
             raise _schema_error(
-                field.place, f"{field.key} goes through {field.through.table} between keys of several columns"
+                field.place, f"{field.key} goes through {through.table} between keys of several columns"
             )
-        junction_table = self._table(field.through.table, field.place)
-        left, right = self._columns(
-            junction_table, (field.through.left_key, field.through.right_key), field.place
-        )
-        return Junction(junction_table, left, parent_key[0], right, key[0])
+        junction_table = self._table(through.table, field.place)
+        left, right = self._columns(junction_table, (through.left_key, through.right_key), field.place)
+        return Junction(junction_table, left, ends[0][0], right, ends[1][0])
 
     def _conditions(self, table: Table, filters: Iterable[Filter]) -> tuple[RowCondition, ...]:
         conditions = []

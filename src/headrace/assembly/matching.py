@@ -35,6 +35,7 @@ from headrace.assembly.render import (
     list_expression,
     order_terms,
     render_object,
+    render_related,
     table_source,
     where_clause,
 )
@@ -173,7 +174,7 @@ def _through(value: Joined, junction_plan: Junction, alias: Alias, links: Links,
     )
     if junction_plan.right.base_type == junction_plan.related.base_type:
         return rows
-    once = f"{links.of(alias)}, {alias}.{identifier(junction_plan.related.name)}"
+    once = f"{links.of(alias)}, {column_list(value.relation.key, alias)}"
     return f"SELECT DISTINCT ON ({once}) * FROM ({rows}) AS {alias}"
 
 
@@ -313,7 +314,7 @@ class _Sets:
                 sql = aggregate_expression(value, alias)
             case RelatedValue(members=members):
                 rendered, joins = self.joined(members, alias, f"{rows} AS {alias}")
-                sql = render_object(members, alias, rendered)
+                sql = render_related(value, alias, rendered)
                 if value.many:
                     sql = list_expression(sql, order_terms(value, alias))
                 else:

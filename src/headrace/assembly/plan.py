@@ -109,6 +109,8 @@ class RelatedValue:
     """Columns and whether they descend; the relation's key always follows."""
     limit: int | None
     many: bool
+    scalar: bool = False
+    """Whether the value of the only member stands in place of an object."""
 
 
 @dataclass(frozen=True, slots=True)

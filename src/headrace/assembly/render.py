@@ -108,6 +108,13 @@ def render_object(
     return concatenate(_object_parts(members, alias, rendered))
 
 
+def render_related(value: RelatedValue, alias: Alias, rendered: Rendered = MappingProxyType({})) -> str:
+    """Render what stands for one related row, never NULL: its object, or the value of its only member."""
+    if value.scalar:
+        return concatenate(_value_parts(value.members[0].value, alias, rendered))
+    return render_object(value.members, alias, rendered)
+
+
 def concatenate(parts: list[Part]) -> str:
     """Concatenate `parts`, with adjacent fixed texts merged and at most 90 arguments a call."""
     merged: list[Part] = []
@@ -168,7 +175,7 @@ def _list(value: RelatedValue, parent: Alias) -> str:
         clauses = f"{where_clause(conditions)} ORDER BY {order} LIMIT {int(value.limit)}"
         rows = f"SELECT {alias}.* FROM {source}{clauses}"
         source, conditions = f"({rows}) AS {alias}", []
-    items = list_expression(render_object(value.members, alias), order)
+    items = list_expression(render_related(value, alias), order)
     return f"(SELECT {items} FROM {source}{where_clause(conditions)})"
 
 
@@ -180,7 +187,7 @@ def list_expression(element: str, order: str) -> str:
 def _single(value: RelatedValue, parent: Alias) -> str:
     alias = parent.below
     source, conditions = _rows(value.relation, parent)
-    row = f"SELECT {render_object(value.members, alias)} FROM {source}{where_clause(conditions)}"
+    row = f"SELECT {render_related(value, alias)} FROM {source}{where_clause(conditions)}"
     if not is_single(value.relation):
         row += f" ORDER BY {order_terms(value, alias)} LIMIT 1"
     return f"coalesce(({row}), 'null')"

@@ -240,9 +240,11 @@ class _Binder:
     ) -> None:
         """Check the lookup of the rows of `table` that belong to a row of `parent`."""
         if field.foreign_key:
-            self._check_pairs(table, field.foreign_key, parent, key, field.place)
+            referred = field.references or key
+            self._check_pairs(table, field.foreign_key, parent, referred, field.place)
             self._check_index(table, field.foreign_key, field.place, _ASSEMBLING)
-            self._check_conversion((table, field.foreign_key), (parent, key), field.place)
+            self._check_conversion((table, field.foreign_key), (parent, referred), field.place)
+            self._check_referred(parent, field.references, field.place, f"each change of {table.name}")
         if field.through is not None:
             self._through(field, field.through, (parent, key), (table, field.primary_key))
 
@@ -252,6 +254,14 @@ class _Binder:
         junction = self._table(through.table, field.place)
         if junction is None:
             return
+        ends = through.left_references, through.right_references
+        left, right = (
+            (table, (end,) if end else key) for (table, key), end in zip((left, right), ends, strict=True)
+        )
+        for (table, columns), end, reader in zip(
+            (left, right), ends, (f"each change of {junction.name}", _ASSEMBLING), strict=True
+        ):
+            self._check_referred(table, columns if end else (), field.place, reader)
         readers = _ASSEMBLING, f"each change of {right[0].name}"
         keys = through.left_key, through.right_key
         for column, (table, key), reader in zip(keys, (left, right), readers, strict=True):
@@ -259,6 +269,12 @@ class _Binder:
             self._check_index(junction, (column,), field.place, reader)
         self._check_conversion((junction, (through.left_key,)), left, field.place)
         self._check_conversion(right, (junction, (through.right_key,)), field.place)
+
+    def _check_referred(self, table: Table, columns: Sequence[str], place: Place, reader: str) -> None:
+        """Check columns, instead of the key, that rows of another table refer to."""
+        self._check_pairs(table, columns, table, columns, place)
+        if columns:
+            self._check_index(table, columns, place, reader)
 
     def _aggregate(self, parent: Table, key: tuple[str, ...], field: AggregateField) -> None:
         table = self._table(field.table, field.table_place or field.place)

@@ -348,7 +348,7 @@ def _count_rows(
             fanout = fanouts.get(_link(field), Fanout(0, 0))
             rows_each = fanout.most if top else fanout.usual
             rows = parents * (rows_each if field.limit is None else min(rows_each, field.limit))
-            if dict(field.options).get("type", "nested") == "nested":
+            if not field.scalar and dict(field.options).get("type", "nested") == "nested":
                 yield field, rows
         yield from _count_rows(field.fields, rows, fanouts, top=top and not field.to_many)
 

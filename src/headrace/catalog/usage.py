@@ -65,8 +65,10 @@ def own_columns(fields: Iterable[Field]) -> Iterator[str]:
                 yield from (name for name in (field.lat, field.lon, field.column) if name is not None)
             case ObjectField():
                 yield from own_columns(field.fields)
-            case JoinField():
-                yield from field.column
+            case JoinField() | AggregateField():
+                yield from (*field.references, *(field.column if isinstance(field, JoinField) else ()))
+                if field.through is not None and field.through.left_references:
+                    yield field.through.left_references
             case _:
                 pass
 
@@ -94,6 +96,7 @@ def _relation_columns(field: JoinField | AggregateField, words: set[str]) -> Ite
     yield field.table, (*field.primary_key, *field.foreign_key, *_filter_columns(field.filters, words))
     if field.through is not None:
         yield field.through.table, (field.through.left_key, field.through.right_key)
+        yield field.table, filter(None, (field.through.right_references,))
 
 
 def _filter_columns(filters: Iterable[Filter], words: set[str]) -> list[str]:

@@ -54,6 +54,12 @@ class QuarantineAction(enum.StrEnum):
     DROP = "drop"
 
 
+class ConvertibleTool(enum.StrEnum):
+    """Tools whose files `headrace convert` reads."""
+
+    PGSYNC = "pgsync"
+
+
 class GapPolicy(enum.StrEnum):
     """What a run does at a gap in the log."""
 
@@ -470,6 +476,39 @@ def init(
     from headrace.cli.init import initialise
 
     initialise(url, table, folder, sink)
+
+
+@command("Write a deployment from the files of another tool.")
+def convert(
+    context: CommandContext,
+    origin: Annotated[ConvertibleTool, typer.Argument(envvar="HEADRACE_ORIGIN", help="whose files they are")],
+    schema: Annotated[Path, typer.Argument(envvar="HEADRACE_CONVERT", help="its schema.json")],
+    env: Annotated[
+        Path | None,
+        typer.Option(
+            "--env", envvar="HEADRACE_ENV", help="its .env, for the connections of the deployment file"
+        ),
+    ] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            envvar="DATABASE_URL",
+            help="the database whose foreign keys and types are read (default: that of --env)",
+        ),
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--folder", envvar="HEADRACE_FOLDER", help="where the files are written")
+    ] = Path(),
+    force: Annotated[
+        bool, typer.Option("--force", envvar="HEADRACE_FORCE", help="overwrite files that are there")
+    ] = False,
+) -> bool:
+    """Write headrace.toml and schema files from PGSync's; list what is not the same, and what is left."""
+    from headrace.cli.convert import convert as write_files
+
+    assert origin is ConvertibleTool.PGSYNC
+    return write_files(schema, folder, env, url, force=force, environ=context.environ)
 
 
 @command("Run the demo on this machine.")

@@ -10,6 +10,9 @@ the read finds the root. If one has, take the earliest such change: it is in the
 transaction or a later one, its own old values give the link as it was, and the chain above it is shorter. So
 by induction some resolution touches the root, and each of them reads a state that includes the first change.
 Filters, orders and limits are ignored: a superset of documents is correct.
+
+A row may be linked by columns of its parent that are no key (`references`). They count as read there: the
+parent's own change leads to the document by its key, so their old values are not needed.
 """
 
 from __future__ import annotations
@@ -118,16 +121,19 @@ def _related_paths(
     """Yield the junction's path, if there is one, and then the related table's."""
     if field.through is None:
         link_columns = _columns(catalog, field.table, field.foreign_key, field.place)
+        referred = _columns(catalog, parent.table, field.references, field.place) or parent_key
         names = [*field.foreign_key, *(column.name for column in key)]
-        yield _child_path(parent, field, link_columns, parent_key, reads=_field_reads(field, names))
+        yield _child_path(parent, field, link_columns, referred, reads=_field_reads(field, names))
         return
     through = field.through
     left, right = _junction_columns(catalog, through, field.place)
     reads = frozenset({through.left_key, through.right_key})
-    junction = _child_path(parent, field, (left,), parent_key, table=through.table, reads=reads)
+    referred = _columns(catalog, parent.table, filter(None, [through.left_references]), field.place)
+    junction = _child_path(parent, field, (left,), referred or parent_key, table=through.table, reads=reads)
     yield junction
-    related_reads = _field_reads(field, [column.name for column in key])
-    yield _child_path(junction, field, key, (right,), field=junction.field, reads=related_reads)
+    end = _columns(catalog, field.table, filter(None, [through.right_references]), field.place) or key
+    related_reads = _field_reads(field, [column.name for column in (*key, *end)])
+    yield _child_path(junction, field, end, (right,), field=junction.field, reads=related_reads)
 
 
 def _child_path(

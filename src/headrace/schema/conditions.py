@@ -105,6 +105,10 @@ def read_through(record: MappingReader, schema: str) -> tuple[Through, Place] | 
     junction = MappingReader(record.mistakes, node, language.THROUGH, "through")
     table = TableName(junction.identifier("schema", schema), junction.identifier("table"))
     return (
-        Through(table, junction.identifier("left_key"), junction.identifier("right_key")),
+        Through(
+            table,
+            *(junction.identifier(key) for key in ("left_key", "right_key")),
+            *(junction.identifier(key, "") for key in ("left_references", "right_references")),
+        ),
         junction.place,
     )

@@ -204,17 +204,19 @@ def _join(record: MappingReader, kind: str, key: str, parent: Parent) -> JoinFie
     if kind == "belongs_to" and not record.has("column"):
         column = (_folded_key(record, key),)
     foreign_key = record.identifiers("foreign_key", required=True) if kind in ("has_one", "has_many") else ()
+    references = record.identifiers("references", required=False) if foreign_key else ()
     through = _through(record, parent, primary_key) if kind == "many_to_many" else None
     if kind == "belongs_to":
         _check_same_count(record, "column", column, primary_key)
     elif foreign_key:
-        _check_same_count(record, "foreign_key", foreign_key, parent.primary_key)
+        _check_same_count(record, "foreign_key", foreign_key, references or parent.primary_key)
+    fields = read_fields(record, Parent(table.schema, primary_key))
     return JoinField(
         key=key,
         kind=cast(Any, kind),
         table=table,
         primary_key=primary_key,
-        fields=read_fields(record, Parent(table.schema, primary_key)),
+        fields=fields,
         place=record.place,
         column=column,
         foreign_key=foreign_key,
@@ -225,7 +227,21 @@ def _join(record: MappingReader, kind: str, key: str, parent: Parent) -> JoinFie
         required=record.boolean("required", default=False),
         options=record.options(),
         table_place=record.at("table"),
+        references=references,
+        scalar=_scalar(record, fields),
     )
+
+
+def _scalar(record: MappingReader, fields: tuple[Field, ...]) -> bool:
+    """Read whether the value of the join's only field stands in place of an object."""
+    scalar = record.boolean("scalar", default=False)
+    if scalar and not (len(fields) == 1 and isinstance(fields[0], ColumnField | GeoField | MapField)):
+        record.mistakes.add(
+            record.at("scalar"),
+            "scalar takes exactly one field, of a column of the related table",
+            "Leave one such field, or remove `scalar:`.",
+        )
+    return scalar
 
 
 def _through(record: MappingReader, parent: Parent, primary_key: tuple[str, ...]) -> Through | None:
@@ -236,11 +252,13 @@ def _through(record: MappingReader, parent: Parent, primary_key: tuple[str, ...]
     if read is None:
         return None
     through, place = read
-    if len(primary_key) > 1 or len(parent.primary_key) > 1:
+    sides = (primary_key, through.right_references), (parent.primary_key, through.left_references)
+    if any(len(side_key) > 1 and not references for side_key, references in sides):
         record.mistakes.add(
             place,
             "a junction joins by one column on each side, and a key here has several",
-            "Join the junction table with has_many and its target with belongs_to.",
+            "Join the junction table with has_many and its target with belongs_to, or name the columns that "
+            "its own equal with `left_references` and `right_references`.",
         )
     return through
 
@@ -270,7 +288,13 @@ def _aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> Aggr
             else "Add `foreign_key:`, the related table's column that points here.",
         )
     foreign_key = record.identifiers("foreign_key", required=False)
-    _check_same_count(record, "foreign_key", foreign_key, parent.primary_key if foreign_key else ())
+    references = record.identifiers("references", required=False) if foreign_key else ()
+    if record.has("through"):
+        record.refuse(
+            "references", "'references' belongs to 'foreign_key'", "Write `left_references` in `through`."
+        )
+    target = references or parent.primary_key
+    _check_same_count(record, "foreign_key", foreign_key, target if foreign_key else ())
     through = _through(record, parent, primary_key) if record.has("through") else None
     column, value_type = _operand(record, op)
     return AggregateField(
@@ -286,6 +310,7 @@ def _aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> Aggr
         filters=read_filters(record),
         options=record.options(),
         table_place=record.at("table"),
+        references=references,
     )
 
 

@@ -41,6 +41,8 @@ _TEXTS: dict[str, str] = {
     "fields": "What the document, or this part of it, holds.",
     "filters": "Conditions that all must hold.",
     "foreign_key": "The related table's column that points at this row; a list for a key of several.",
+    "references": "This row's column that foreign_key equals; left out, its key.",
+    "scalar": "The value of the only field stands in place of an object.",
     "through": "The junction table and its two keys.",
     "order_by": "The order of the list; the key decides between equals.",
     "limit": "At most so many, from the first on.",
@@ -52,7 +54,10 @@ _TEXTS: dict[str, str] = {
 _ONE_OF_TWO: Json = {
     "oneOf": [
         {"required": ["foreign_key"], "properties": {"foreign_key": {"not": {"type": "null"}}}},
-        {"required": ["through"], "properties": {"through": {"not": {"type": "null"}}}},
+        {
+            "required": ["through"],
+            "properties": {"through": {"not": {"type": "null"}}, "references": {"type": "null"}},
+        },
     ]
 }
 
@@ -160,6 +165,7 @@ _VALUES: dict[str, Json] = {
     "lon": _NAME,
     "primary_key": {"$ref": "#/$defs/names"},
     "foreign_key": {"$ref": "#/$defs/names"},
+    "references": {"$ref": "#/$defs/names"},
     "through": {"$ref": "#/$defs/through"},
     "filters": {"$ref": "#/$defs/filters"},
     "order_by": {"$ref": "#/$defs/order_by"},
@@ -167,6 +173,7 @@ _VALUES: dict[str, Json] = {
     "options": {"type": "object"},
     "required": {"type": "boolean"},
     "dynamic": {"type": "boolean"},
+    "scalar": {"type": "boolean"},
     "limit": {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
     "transforms": {"type": "array", "items": {"enum": ["lowercase", "trim"]}},
     "default": {"$ref": "#/$defs/scalar"},
@@ -182,7 +189,16 @@ _VALUES: dict[str, Json] = {
 _UNREAD = {"count": ("column", "value_type"), "avg": ("value_type",)}
 """Keys that older files may have, and that are not read."""
 
+_OWN_VALUES = (*language.SCALARS, "custom", "geo", "map")
+
 _MORE: dict[str, Json] = {
+    **{join: {
+        "if": {"required": ["scalar"], "properties": {"scalar": {"const": True}}},
+        "then": {"properties": {"fields": {
+            "minItems": 1, "maxItems": 1,
+            "items": {"anyOf": [{"$ref": f"#/$defs/field_{tag}"} for tag in _OWN_VALUES]},
+        }}},
+    } for join in language.JOINS},
     "geo": {
         "oneOf": [
             {"required": ["lat", "lon"], "properties": {"column": {"type": "null"}, **{
@@ -252,6 +268,10 @@ def _through() -> Json:
             "schema": _or_null({**_NAME, "description": "Its schema; left out, the parent's."}),
             "left_key": {**_NAME, "description": "Its column that points at this row."},
             "right_key": {**_NAME, "description": "Its column that points at the related row."},
+            "left_references": _or_null({**_NAME, "description": "This row's column; left out, its key."}),
+            "right_references": _or_null(
+                {**_NAME, "description": "The related row's column; left out, its key."}
+            ),
         },
     }
 

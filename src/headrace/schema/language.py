@@ -72,12 +72,12 @@ TOP = (
 )
 FILTER = ("raw", "unsafe", "column", "op", "value")
 ORDER = ("column", "direction")
-THROUGH = ("table", "schema", "left_key", "right_key")
+THROUGH = ("table", "schema", "left_key", "right_key", "left_references", "right_references")
 SOFT_DELETE = ("column", "field", "when")
 
 _SCALAR = ("required", "column", "options", "transforms", "default")
 _RELATED = ("table", "schema", "primary_key", "filters", "options")
-_KEYS = ("column", "foreign_key", "through")
+_KEYS = ("column", "foreign_key", "references", "through")
 
 _OWN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(SCALARS, _SCALAR),
@@ -87,7 +87,7 @@ _OWN: dict[str, tuple[str, ...]] = {
     "map": ("required", "column", "values", "dynamic", "options"),
     "object": ("fields", "options"),
     "constant": ("value",),
-    **dict.fromkeys(JOINS, (*_RELATED, *_KEYS, "order_by", "limit", "required", "fields")),
+    **dict.fromkeys(JOINS, (*_RELATED, *_KEYS, "order_by", "limit", "required", "scalar", "fields")),
     **dict.fromkeys(AGGREGATES, (*_RELATED, *_KEYS, "value_type", "element_type")),
 }
 SIBLINGS: dict[str, tuple[str, ...]] = {tag: (*words, "description") for tag, words in _OWN.items()}
@@ -101,10 +101,13 @@ _LIST = "Remove it: a list is never null."
 _OWN_KEY = "Remove it: ids collects the related table's key."
 
 REFUSED: dict[str, dict[str, str]] = {
-    "belongs_to": {"foreign_key": _COLUMN, "through": _COLUMN, "limit": _ONE_ROW, "order_by": _ONE_ROW},
+    "belongs_to": {
+        **dict.fromkeys(("foreign_key", "references", "through"), _COLUMN),
+        **dict.fromkeys(("limit", "order_by"), _ONE_ROW),
+    },
     "has_one": {"column": _FOREIGN_KEY, "through": _FOREIGN_KEY, "limit": _ONE_ROW},
     "has_many": {"column": _FOREIGN_KEY, "through": _FOREIGN_KEY, "required": _LIST},
-    "many_to_many": {"column": _THROUGH, "foreign_key": _THROUGH, "required": _LIST},
+    "many_to_many": {**dict.fromkeys(("column", "foreign_key", "references"), _THROUGH), "required": _LIST},
     **{op: {"element_type": "Only ids has one; write `value_type:`."} for op in AGGREGATES},
     "ids": {"column": _OWN_KEY, "value_type": _OWN_KEY},
 }

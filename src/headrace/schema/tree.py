@@ -59,11 +59,18 @@ class OrderBy:
 
 @dataclass(frozen=True, slots=True)
 class Through:
-    """A junction table: `left_key` refers to the parent, `right_key` to the related row."""
+    """A junction table: `left_key` refers to the parent, `right_key` to the related row.
+
+    Attributes:
+        left_references: the parent's column that `left_key` equals; empty: its key.
+        right_references: the related row's column that `right_key` equals; empty: its key.
+    """
 
     table: TableName
     left_key: str
     right_key: str
+    left_references: str = ""
+    right_references: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +159,10 @@ class JoinField:
     Exactly one of `column` (belongs_to: this row's columns that hold the related row's key, in its order),
     `foreign_key` (has_one, has_many: the related row's columns that hold this row's key) and `through`
     (many_to_many) is set.
+
+    Attributes:
+        references: this row's columns that `foreign_key` equals; empty: its key.
+        scalar: whether the value of the only field stands in place of an object.
     """
 
     key: str
@@ -169,6 +180,8 @@ class JoinField:
     required: bool = False
     options: tuple[tuple[str, object], ...] = ()
     table_place: Place | None = None
+    references: tuple[str, ...] = ()
+    scalar: bool = False
     description: str = field(default="", compare=False)
 
     @property
@@ -183,7 +196,7 @@ class AggregateField:
 
     `column` is None for `count` and `ids`; `primary_key` is the related table's, empty until the spec is
     completed from the catalog; `value_type` is the type key of a scalar (`long`, `decimal`, …) and for `ids`
-    that of its elements.
+    that of its elements. `references` is as of a join.
     """
 
     key: str
@@ -198,6 +211,7 @@ class AggregateField:
     filters: tuple[Filter, ...] = ()
     options: tuple[tuple[str, object], ...] = ()
     table_place: Place | None = None
+    references: tuple[str, ...] = ()
     description: str = field(default="", compare=False)
 
 

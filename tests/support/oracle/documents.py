@@ -76,9 +76,9 @@ def _value(  # noqa: PLR0911, one for each kind
         case ObjectField():
             return _object(one.fields, row, table, key, tables)
         case JoinField():
-            return _joined(one, table.ranks(row, one.column or key), tables)
+            return _joined(one, table.ranks(row, one.column or _referred(one, key)), tables)
         case AggregateField():
-            return _aggregated(one, table.ranks(row, key), tables)
+            return _aggregated(one, table.ranks(row, _referred(one, key)), tables)
         case _:
             assert_never(one)
 
@@ -104,10 +104,18 @@ def _point(one: GeoField, row: Row) -> object:
     return None if lat is None or lon is None else {"lat": lat, "lon": lon}
 
 
+def _referred(one: JoinField | AggregateField, key: Sequence[str]) -> Sequence[str]:
+    """The columns of a row that its related rows, or the junction's, refer to."""
+    if one.through is not None and one.through.left_references:
+        return (one.through.left_references,)
+    return one.references or key
+
+
 def _related(one: JoinField | AggregateField, ranks: Sequence[Any], tables: Tables) -> list[Row]:
     """The rows that belong to a parent, those that pass, by their key.
 
-    `ranks` are the parent's key as it compares, for `belongs_to` the columns that hold the other row's key.
+    `ranks` are the parent's columns as they compare: its key or what else is referred to, for `belongs_to`
+    the columns that hold the other row's key.
     """
     table = tables[one.table]
     key = one.primary_key or table.primary_key
@@ -116,7 +124,8 @@ def _related(one: JoinField | AggregateField, ranks: Sequence[Any], tables: Tabl
         junction = tables[one.through.table]
         links = junction.where((one.through.left_key,), tuple(ranks))
         ends = {junction.ranks(link, (one.through.right_key,)) for link in links}
-        rows = [row for end in ends for row in table.where(key, end)]
+        met = (one.through.right_references,) if one.through.right_references else key
+        rows = [row for end in ends for row in table.where(met, end)]
     else:
         rows = table.where(one.foreign_key or key, tuple(ranks))
     return table.in_order((row for row in rows if passes(row, table, one.filters)), key)
@@ -125,7 +134,12 @@ def _related(one: JoinField | AggregateField, ranks: Sequence[Any], tables: Tabl
 def _joined(one: JoinField, ranks: Sequence[Any], tables: Tables) -> object:
     table = tables[one.table]
     rows = _ordered(_related(one, ranks, tables), table, one.order_by)
-    found = [_object(one.fields, row, table, one.primary_key, tables) for row in rows[: one.limit]]
+    found: list[object] = [
+        _value(one.fields[0], row, table, one.primary_key, tables)
+        if one.scalar
+        else _object(one.fields, row, table, one.primary_key, tables)
+        for row in rows[: one.limit]
+    ]
     if one.to_many:
         return found
     return found[0] if found else None

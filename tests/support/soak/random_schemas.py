@@ -46,6 +46,15 @@ def text_of(schema: Node) -> str:
     return yaml.safe_dump(schema, allow_unicode=True, sort_keys=False, width=110)
 
 
+def _alike(column: Column, table: Table) -> list[Column]:
+    """The columns of `table` that `column` can be compared with, as a join does."""
+    return [one for one in table.columns if one.kind == column.kind and one.type.compared]
+
+
+def _pairs(child: Table, parent: Table) -> list[tuple[Column, Column]]:
+    return [(theirs, ours) for theirs in child.columns for ours in _alike(theirs, parent)]
+
+
 @dataclass(frozen=True, slots=True)
 class _At:
     """A row of which fields are declared: its table, how deep it is, and the keys that are taken."""
@@ -177,11 +186,18 @@ class _Declaration:
         return {"table": written(table.name)} | ({} if same else {"schema": written(table.schema)})
 
     def _through(self, at: _At, junction: Table, here: Reference, there: Reference) -> Node:
-        return {
+        keys = here.columns[0], there.columns[0]
+        through = {
             **self._named(at, junction.name),
-            "left_key": written(here.columns[0]),
-            "right_key": written(there.columns[0]),
+            "left_key": written(keys[0]),
+            "right_key": written(keys[1]),
         }
+        ends = (at.table, "left_references"), (self._database[there.target], "right_references")
+        for key, (table, word) in zip(keys, ends, strict=True):
+            alike = _alike(junction.column(key), table)
+            if alike and self._chance(0.15):
+                through[word] = written(self._random.choice(alike).name)
+        return through
 
     def _join(
         self, kind: str, at: _At, other: Table, reference: Reference, through: Node | None = None
@@ -190,6 +206,9 @@ class _Declaration:
         node["primary_key"] = _several(other.key)
         if through is not None:
             node["through"] = through
+        elif kind != "belongs_to" and (pairs := _pairs(other, at.table)) and self._chance(0.15):
+            theirs, ours = self._random.choice(pairs)
+            node |= {"foreign_key": written(theirs.name), "references": written(ours.name)}
         else:
             node["column" if kind == "belongs_to" else "foreign_key"] = _several(reference.columns)
         if self._chance(0.3):
@@ -198,6 +217,11 @@ class _Declaration:
             node["order_by"] = self._order(other)
         if kind in ("has_many", "many_to_many") and self._chance(0.35):
             node["limit"] = self._random.randint(1, 3)
+        if self._chance(0.15):
+            return node | {
+                "scalar": True,
+                "fields": [self._scalar(self._random.choice(other.shown or other.columns))],
+            }
         node["fields"] = self._fields(_At(other, at.depth + 1, other.name.schema))
         return node
 

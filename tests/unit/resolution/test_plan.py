@@ -101,6 +101,25 @@ def test_a_junction_leads_by_its_left_key_and_the_related_row_through_it() -> No
     assert related.statement.startswith('SELECT DISTINCT h1."user_id"::text')
 
 
+def test_rows_that_refer_to_another_column_than_the_key_ask_their_parent() -> None:
+    """The parent's column counts as read: where it changes, other rows belong to the document."""
+    spec = index(replace(ORDERS, fields=(), references=("boss_id",)))
+    [orders] = routes(spec, "orders")
+    assert orders.columns == ("user_id",)
+    assert 'h1."boss_id" = v.v1' in (orders.statement or "")
+    assert read(spec, "users") == [{"id", "boss_id"}]
+
+
+def test_a_junction_between_columns_that_are_no_keys_asks_for_both_ends() -> None:
+    through = Through(name("user_tags"), "user_id", "tag_name", "boss_id", "rank")
+    spec = index(replace(TAGS, through=through))
+    [junction], [related] = routes(spec, "user_tags"), routes(spec, "tags")
+    assert 'h1."boss_id" = v.v1' in (junction.statement or "")
+    assert related.columns == ("rank",)
+    assert read(spec, "users") == [{"id", "boss_id"}]
+    assert read(spec, "tags") == [{"name", "rank"}]
+
+
 def test_a_self_reference_leads_by_both_ends() -> None:
     own, referred = routes(index(BOSS), "users")
     assert own == Route("index", ("id",), None)

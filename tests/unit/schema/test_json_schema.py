@@ -24,6 +24,9 @@ WHOLE = Draft202012Validator(SCHEMA)
 HEAD = {"version": 1, "table": "users", "primary_key": "id"}
 
 RELATED = {"table": "t", "primary_key": "id", "fields": []}
+JUNCTION = {"table": "j", "left_key": "l", "right_key": "r"}
+PLUCKED = {"scalar": True, "fields": [{"keyword": "a"}]}
+
 LEAST: dict[str, dict[str, Any]] = {
     "custom": {"postgres": ["text"], "opensearch": "keyword"},
     "map": {"values": "text"},
@@ -48,8 +51,12 @@ VALUES: dict[str, list[Any]] = {
     "primary_key": ["id", ["a"], [], ["a", "a"], {}],
     "column": ["c", ["c"], None, "a-b", 5],
     "foreign_key": ["f", ["f"], None, ["f", "f"], True],
+    "references": ["r", ["r"], None, ["r", "r"], True],
+    "scalar": [True, False, "yes", None],
     "through": [
         {"table": "j", "left_key": "l", "right_key": "r", "schema": "s"},
+        {"table": "j", "left_key": "l", "right_key": "r", "left_references": "a", "right_references": "b"},
+        {"table": "j", "left_key": "l", "right_key": "r", "left_references": 1},
         {"table": "j", "left_key": "l"},
         {"table": "j", "left_key": "l", "right_key": "r", "more": 1},
         None,
@@ -198,6 +205,17 @@ MORE = [
                 "through": {"table": "j", "left_key": "l", "right_key": "r"},
             }
         ],
+    },
+    {
+        **HEAD,
+        "fields": [
+            {"ids": "n", "table": "t", "element_type": "long", "references": "r", "through": JUNCTION}
+        ],
+    },
+    {**HEAD, "fields": [{"has_many": "x", **RELATED, "foreign_key": "f", **PLUCKED}]},
+    {
+        **HEAD,
+        "fields": [{"has_many": "x", **RELATED, "foreign_key": "f", **PLUCKED, "fields": [{"count": "n"}]}],
     },
     {**HEAD, "fields": [{"object": "o", "fields": [{"has_many": "x", **RELATED}]}]},
     [],

@@ -254,3 +254,33 @@ def test_the_tables_of_a_specification(load: Load) -> None:
         f"{HEAD}fields:\n  - count: n\n    table: tags\n    through: {{table: j, left_key: a, right_key: b}}"
     )
     assert spec.tables() == {public("users"), public("tags"), public("j")}
+
+
+def test_rows_are_joined_by_columns_that_are_no_key(load: Load) -> None:
+    """`references` for a foreign key, `left_references` and `right_references` for a junction."""
+    spec = load(
+        """\
+version: 1
+table: books
+primary_key: [shelf, place]
+fields:
+  - has_many: ratings
+    table: ratings
+    primary_key: id
+    foreign_key: book_isbn
+    references: isbn
+    fields: [{short: stars}]
+  - many_to_many: tags
+    table: tags
+    primary_key: [lang, word]
+    through: {table: book_tags, left_key: isbn, right_key: tag, left_references: isbn, right_references: word}
+    scalar: true
+    fields: [{keyword: word}]
+"""
+    )
+    ratings, tags = spec.fields
+    assert isinstance(ratings, JoinField)
+    assert isinstance(tags, JoinField)
+    assert (ratings.references, ratings.scalar) == (("isbn",), False)
+    assert tags.through == Through(TableName("public", "book_tags"), "isbn", "tag", "isbn", "word")
+    assert tags.scalar

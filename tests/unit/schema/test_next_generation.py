@@ -41,8 +41,8 @@ LEFT_OUT = {
 INNER = [{"keyword": "a"}]
 KEYS = {
     "belongs_to": {"column": ("x_id", "y_id")},
-    "has_one": {"foreign_key": ("x_id", "y_id")},
-    "has_many": {"foreign_key": ("x_id", "y_id")},
+    "has_one": {"foreign_key": ("x_id", "y_id"), "references": ("code", "number")},
+    "has_many": {"foreign_key": ("x_id", "y_id"), "references": ("code", "number")},
 }
 BETWEEN = {"table": "between", "left_key": "l", "right_key": "r"}
 WHERE = [{"column": "c", "op": "eq", "value": 1}]
@@ -112,6 +112,7 @@ def join(of: Callable[..., None], tag: str) -> None:
     base: Node = {tag: "f", "table": "rows", "primary_key": "id", "fields": INNER}
     base |= {"through": BETWEEN} if tag == "many_to_many" else {k: v[0] for k, v in KEYS[tag].items()}
     many = {"order_by": ([{"column": "a"}], [{"column": "b"}])}
+    of(tag, base, {"scalar": (False, True)})
     of(tag, base, {**RELATED, **KEYS.get(tag, {}), "fields": (INNER, [{"keyword": "b"}])})
     if tag == "many_to_many":
         of(tag, base, {"through": (BETWEEN, {**BETWEEN, "table": "another"})})
@@ -136,7 +137,7 @@ def aggregate(of: Callable[..., None], tag: str) -> None:
         own |= {"element_type": ("long", "keyword")}
     elif tag not in ("avg", "count"):
         own |= {"value_type": ("long", "integer")}
-    of(tag, base, {**RELATED, **own, "foreign_key": ("x_id", "y_id")})
+    of(tag, base, {**RELATED, **own, **KEYS["has_many"]})
     without = {key: value for key, value in base.items() if key != "foreign_key"}
     of(tag, without, {"through": (BETWEEN, {**BETWEEN, "left_key": "k"})})
 
@@ -179,7 +180,8 @@ def whole() -> dict[tuple[str, str], tuple[Node, Node]]:
     inside("order", "column", {"column": "a"}, {"column": "b"}, ordered)
     inside("order", "direction", {"column": "a"}, {"column": "a", "direction": "desc"}, ordered)
     both = {"many_to_many": "f", "table": "rows", "primary_key": "id", "fields": INNER}
-    for key, other in (("table", "b2"), ("schema", "s"), ("left_key", "l2"), ("right_key", "r2")):
+    changed = {word: f"{word}_2" for word in THROUGH}
+    for key, other in changed.items():
         inside(
             "through",
             key,

@@ -84,6 +84,8 @@ class _Build:
         match field:
             case ConstantField():
                 return _plain(_CONSTANTS.get(type(field.value), "keyword"))
+            case JoinField(scalar=True, fields=(only,)):
+                derived = self._property(only, where)
             case JoinField():
                 inner = self.properties(field.fields, where + ".")
                 derived = {"type": "nested" if field.to_many else "object", "properties": inner}

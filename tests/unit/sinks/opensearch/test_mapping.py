@@ -75,6 +75,12 @@ def test_a_join_is_nested_where_it_is_a_list() -> None:
     assert found["orders"]["properties"] == {"n": {"type": "long"}}
 
 
+def test_a_scalar_join_is_mapped_as_its_field() -> None:
+    inner = (column("code", "text", "text"),)
+    tags = JoinField("tags", "has_many", T, ("id",), inner, HERE, foreign_key=("user_id",), scalar=True)
+    assert properties(tags)["tags"] == properties(*inner)["code"]
+
+
 def test_aggregates_have_the_type_of_their_value() -> None:
     found = properties(
         AggregateField("n", "count", T, HERE),

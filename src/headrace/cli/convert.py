@@ -1,0 +1,61 @@
+"""`headrace convert pgsync`: write a deployment from the files of PGSync, and say what is not the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.cli import terminal
+from headrace.convert import convert_pgsync
+from headrace.errors import HeadraceError, Kind
+
+
+def convert(
+    schema: Path,
+    folder: Path,
+    env: Path | None,
+    database: str | None,
+    *,
+    force: bool,
+    environ: Mapping[str, str],
+) -> bool:
+    """Convert, write the files, and return whether nothing is left to do by hand.
+
+    Raises:
+        HeadraceError: USAGE: a file exists already. DISK: one cannot be written. As `convert_pgsync`.
+    """
+    conversion = convert_pgsync(schema, env, database, environ)
+    _write(folder, conversion.files, force=force)
+    for text in conversion.general:
+        terminal.say(text)
+    for note in conversion.notes:
+        if note.is_open:
+            terminal.wrong(str(note))
+        else:
+            terminal.warn(str(note))
+    left = sum(note.is_open for note in conversion.notes)
+    if left:
+        terminal.say(f"{left} of these are left to do by hand")
+    for config in conversion.deployments:
+        option = "" if config == "headrace.toml" else f" --config {config}"
+        terminal.say(f"next: headrace check{option}, headrace setup{option}, headrace run{option}")
+    return not left
+
+
+def _write(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
+    there = [name for name in files if (folder / name).exists()]
+    if there and not force:
+        raise HeadraceError(
+            Kind.USAGE,
+            f"{folder / there[0]} exists already",
+            "Name another --folder, or overwrite with --force.",
+        )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+            terminal.done(f"wrote {folder / name}")
+    except OSError as error:
+        raise HeadraceError(
+            Kind.DISK, f"{folder}: the files cannot be written: {error.strerror}", "Name another --folder."
+        ) from error

@@ -1,0 +1,56 @@
+"""Write a schema file from plain values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import yaml
+
+from headrace.postgres.quoting import identifier
+from headrace.schema.json_schema import EDITOR_LINE
+
+FieldEntry = dict[str, Any]
+"""An item of `fields`, in the order of its keys; `fields` holds further items."""
+
+_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+
+
+def schema_text(head: FieldEntry, comment: str) -> str:
+    """Return the text of a schema file whose keys are those of `head`."""
+    lines = [EDITOR_LINE, f"# {comment}"]
+    for key, value in head.items():
+        lines += ["fields:", *_items(value, 2)] if key == "fields" and value else [f"{key}: {_flow(value)}"]
+    return "\n".join(lines) + "\n"
+
+
+def name_text(name: str) -> str:
+    """Return a PostgreSQL name as the schema language writes it."""
+    return name if _PLAIN.fullmatch(name) else identifier(name).strip()
+
+
+def names_value(names: Sequence[str]) -> str | list[str]:
+    """Return a name, or a list of several, as the schema language writes them."""
+    texts = [name_text(name) for name in names]
+    return texts[0] if len(texts) == 1 else texts
+
+
+def _items(fields: Iterable[FieldEntry], indent: int) -> list[str]:
+    lines = []
+    for field in fields:
+        mark = "- "
+        for key, value in field.items():
+            start = " " * indent + mark + key + ":"
+            lines += (
+                [start, *_items(value, indent + 4)]
+                if key == "fields" and value
+                else [f"{start} {_flow(value)}"]
+            )
+            mark = "  "
+    return lines
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**6)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -1,0 +1,169 @@
+"""docs/moving.md, From PGSync, as it stands: convert, look, follow, take the name over, and back."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+import headrace
+from headrace.cli import main
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.postgres.connection import connect, execute
+from headrace.sinks.opensearch import Client, Endpoint
+
+DATA = Path(__file__).parents[1] / "data" / "pgsync"
+PAGE = (Path(__file__).parents[2] / "docs" / "moving.md").read_text().partition("## From PGSync")[2]
+CONVERT, FOLLOW, BACK = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[:3]
+
+
+@dataclass
+class Mover:
+    """The folder of somebody who has PGSync, and the servers."""
+
+    folder: Path
+    url: str
+    client: Client
+    variables: dict[str, str]
+
+    def write(self, *indexes: str) -> None:
+        """Keep only these indexes of the file; of none: all."""
+        entries = json.loads((DATA / "schema.json").read_text())
+        kept = [entry for entry in entries if not indexes or entry["index"] in indexes]
+        (self.folder / "schema.json").write_text(json.dumps(kept, indent=2))
+
+
+@pytest.fixture
+def mover(
+    postgres: EmbeddedPostgres,
+    opensearch: EmbeddedOpenSearch,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Mover]:
+    url = postgres.create_database("town")
+    with connect(url) as connection:
+        connection.execute((DATA / "tables.sql").read_bytes())
+    parts = urlsplit(url)
+    variables = {
+        "PG_HOST": parts.hostname or "",
+        "PG_PORT": str(parts.port),
+        "PG_USER": parts.username or "",
+        "PG_PASSWORD": parts.password or "",
+        "ELASTICSEARCH_URL": opensearch.url,
+        "OPENSEARCH": "true",
+    }
+    (tmp_path / ".env").write_text("".join(f"{name}='{value}'\n" for name, value in variables.items()))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path / "moved"))
+    client = Client(Endpoint((opensearch.url,)))
+    yield Mover(tmp_path, url, client, variables)
+    client.close()
+    postgres.drop_database("town")
+
+
+def typed(line: str) -> tuple[int, str, str]:
+    """Exit code, output and messages of a line that begins with `headrace`."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(line.split()[1:])
+        except SystemExit as ended:
+            return int(ended.code or 0), out.getvalue(), err.getvalue()
+    return 0, out.getvalue(), err.getvalue()
+
+
+def commands(block: str) -> list[str]:
+    """The lines of a block, without comments and with the ends of long ones."""
+    joined = block.replace("\\\n", " ")
+    return [line.partition("  #")[0].strip() for line in joined.splitlines()]
+
+
+def test_the_files_of_pgsync_are_converted_checked_and_shown(
+    mover: Mover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mover.write("groups", "people")
+    convert, folder, environment, check, preview = commands(CONVERT)
+    code, _, said = typed(convert)
+    assert (code, "error" in said) == (0, False), said
+    assert "wrote moved/headrace.toml" in said
+    written = "".join(file.read_text() for file in Path("moved").iterdir())
+    assert mover.variables["PG_PASSWORD"] not in written + said
+    code, _, said = typed(convert)
+    assert (code, "moved/headrace.toml exists already" in said or "exists already" in said) == (2, True)
+    assert typed(f"{convert} --force")[0] == 0
+    monkeypatch.chdir(folder.split()[1])
+    assert environment == "set -a; . ../.env; set +a"
+    for name, value in mover.variables.items():
+        monkeypatch.setenv(name, value)
+    code, _, said = typed(check)
+    assert "error" not in said, said
+    assert "groups" in said
+    code, out, _ = typed(preview)
+    assert code == 0
+    assert json.loads(out)["group"] == [{"id": 1, "group_name": "climbers"}, {"id": 2, "group_name": "cooks"}]
+
+
+def test_the_cluster_takes_every_index_of_pgsyncs_examples(
+    mover: Mover, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left to do is listed with its line, with exit code 1; the rest is a whole deployment."""
+    mover.write()
+    code, _, said = typed(commands(CONVERT)[0])
+    assert code == 1
+    left = re.findall(r"^error schema\.json:\d+: (.*?)[:,;]", said, re.MULTILINE)
+    assert left == [
+        "plugins are Python of your own",
+        "plugins are Python of your own",
+        "album_view is a view",
+        "label_view is a view",
+        "several foreign keys lead from area_above to area",
+    ], said
+    monkeypatch.chdir("moved")
+    for name, value in mover.variables.items():
+        monkeypatch.setenv(name, value)
+    code, _, said = typed("headrace check")
+    assert not re.findall(r"^error.*$", said, re.MULTILINE)
+
+
+@pytest.mark.long
+def test_readers_move_from_pgsyncs_index_and_back(mover: Mover, monkeypatch: pytest.MonkeyPatch) -> None:
+    mover.write("groups")
+    client = mover.client
+    client.call("PUT", "/groups/_doc/1?refresh=true", {"id": 1, "name": "as PGSync wrote it"})
+    assert typed(commands(CONVERT)[0])[0] == 0
+    monkeypatch.chdir("moved")
+    for name, value in mover.variables.items():
+        monkeypatch.setenv(name, value)
+    setup, run, verify, copy, adopt = commands(FOLLOW)
+    assert typed(f"{setup} --yes")[0] == 0
+    assert run == "headrace run"
+    pipeline = headrace.Pipeline.from_file("headrace.toml")
+    with pipeline.start() as running:
+        running.wait_ready(timeout=180)
+        assert typed(verify)[0] == 0
+        shell(copy)
+        assert typed(f"{adopt} --yes")[0] == 0
+        with connect(mover.url) as connection:
+            execute(connection, "UPDATE person SET name = 'Patricia' WHERE id = 1")
+        running.wait(searchable=True)
+        assert client.read("/groups/_doc/1").json()["_source"]["name"] == "Patricia"
+        for line in commands(BACK):
+            shell(line)
+        assert client.read("/groups/_doc/1").json()["_source"]["name"] == "as PGSync wrote it"
+    pipeline.teardown(indexes=True)
+    client.call("DELETE", "/groups,groups_before")
+
+
+def shell(line: str) -> None:
+    subprocess.run(
+        ["bash", "-ec", line.replace("curl", "curl -fsS")], check=True, timeout=60, capture_output=True
+    )
