@@ -76,10 +76,11 @@ def test_a_reader_searches_without_a_network(browser: Browser, address: str, wid
     page = browser.new_page(viewport={"width": width, "height": 900})
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))
-    page.goto(address)
+    page.goto(address, wait_until="networkidle")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
     page.keyboard.press("Control+k")
+    expect(page.locator("input:focus")).to_be_attached(timeout=20_000)
     page.keyboard.type("wal_budget")
-    expect(page.get_by_text("Keys of the deployment file").last).to_be_visible()
+    expect(page.get_by_text("Keys of the deployment file").last).to_be_visible(timeout=20_000)
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
     page.close()
