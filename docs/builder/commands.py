@@ -26,6 +26,7 @@ ended by Ctrl-C before it was done, or by a second signal.
 
 GUIDES = {
     "init": "start.md#your-own-database-in-ten-lines",
+    "convert": "moving.md",
     "check": "checks.md",
     "preview": "checks.md#what-an-index-pays-for-a-field",
     "setup": "postgres.md",

@@ -41,6 +41,10 @@ _DARK_HERE = '@media screen { [data-md-color-scheme="slate"] svg'
 """When a picture has its dark colours: as the reader's system has, on the site as the reader has chosen."""
 
 
+_OF_THE_REPOSITORY = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
+"""Pages of the folder above."""
+
+
 class BrokenLinkError(Exception):
     """A page of the repository refers to a file that is not there."""
 
@@ -64,14 +68,14 @@ def stage(folder: Path) -> None:
 def place(source: str) -> str:
     """Return where a file of the repository lies on the site."""
     name = source.removeprefix("docs/")
-    if source in {"CONTRIBUTING.md", "CHANGELOG.md"}:
+    if source in _OF_THE_REPOSITORY:
         return name.lower()
     return name.replace("README.md", "index.md") if source.startswith("docs/") else f"files/{name}"
 
 
 def _pages() -> Iterator[tuple[str, str]]:
     """Yield the pages by their place in the repository; that of an error is where it would lie."""
-    for name in ("CONTRIBUTING.md", "CHANGELOG.md"):
+    for name in _OF_THE_REPOSITORY:
         yield name, (ROOT / name).read_text()
     for file in sorted(DOCS.rglob("*.md")):
         source = file.relative_to(ROOT).as_posix()

@@ -109,11 +109,11 @@ def test_the_versions_are_those_of_the_page_the_classifiers_and_the_embedded_ser
 AXES = {"Python": "python", "PostgreSQL": "postgres", "OpenSearch": "opensearch", "PySpark": "pyspark"}
 
 
-def test_the_readme_names_the_same_versions() -> None:
-    readme = (ROOT / "README.md").read_text()
+def test_the_page_of_limits_names_the_same_versions() -> None:
+    limits = (ROOT / "docs" / "limits.md").read_text()
     first, *_, last = versions("postgres")
-    assert f"PostgreSQL {first} to {last} (" in readme
-    assert f"OpenSearch {' and '.join(versions('opensearch'))}," in readme
+    assert f"PostgreSQL {first} to {last} (" in limits
+    assert f"OpenSearch {' and '.join(versions('opensearch'))}," in limits
     older, newest = versions("pyspark")
-    assert f"Python {versions('python')[0]} and newer; PySpark {newest} on Java 17" in readme
-    assert f"for the sources alone {older} too" in readme
+    assert f"Python {versions('python')[0]} and newer; PySpark {newest} on Java 17" in limits
+    assert f"for the sources alone {older} too" in limits

@@ -170,7 +170,12 @@ class _Reader:
         return self._or_null(type_, table, columns, required=field.required)
 
     def _join(self, field: JoinField, table: TableName, path: tuple[str, ...]) -> JsonType:
-        row = JsonObject(self._names.name(*path), self.properties(field.fields, field.table, path))
+        row: JsonType
+        if field.scalar:
+            [only] = field.fields
+            row = self._type(only, field.table, (*path, only.key))
+        else:
+            row = JsonObject(self._names.name(*path), self.properties(field.fields, field.table, path))
         if field.to_many:
             return JsonList(row)
         return row if self._is_there(field, table) else union(row, NULL)

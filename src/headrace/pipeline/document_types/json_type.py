@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -87,7 +88,8 @@ POINT = JsonObject(
 
 def union(*types: JsonType) -> JsonType:
     """Return the type of a value that has one of `types`."""
-    distinct = list(dict.fromkeys(types))
+    parts = (type_.types if isinstance(type_, JsonUnion) else (type_,) for type_ in types)
+    distinct = list(dict.fromkeys(itertools.chain.from_iterable(parts)))
     if ANY in distinct:
         return ANY
     if NUMBER in distinct and INTEGER in distinct:

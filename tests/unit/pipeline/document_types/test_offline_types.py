@@ -95,6 +95,12 @@ def generate(tmp_path: Path) -> Generate:
         (f"has_many: a, {OF_PARTS}, fields: []", "list[ThingsA]", "Array<ThingsA>"),
         (f"has_one: a, {OF_PARTS}, fields: []", "ThingsA | None", "ThingsA | null"),
         (
+            f"has_many: a, {OF_PARTS}, scalar: true, fields: [{{long: b, required: true}}]",
+            "list[int]",
+            "Array<number>",
+        ),
+        (f"has_one: a, {OF_PARTS}, scalar: true, fields: [{{text: b}}]", "str | None", "string | null"),
+        (
             "belongs_to: a, column: b, table: t, primary_key: id, required: true, fields: []",
             "ThingsA",
             "ThingsA",
