@@ -6,6 +6,7 @@ import email
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -94,8 +95,7 @@ def test_the_sdist_holds_the_source_and_what_builds_it(sdist: Path) -> None:
 
 
 def test_the_sdist_builds_the_same_wheel(wheel: Path, sdist: Path, tmp_path: Path) -> None:
-    with tarfile.open(sdist) as archive:
-        archive.extractall(tmp_path, filter="data")
+    shutil.unpack_archive(sdist, tmp_path)
     build(tmp_path / sdist.name.removesuffix(".tar.gz"), tmp_path, "-t", "wheel")
     assert (tmp_path / wheel.name).read_bytes() == wheel.read_bytes()
 
