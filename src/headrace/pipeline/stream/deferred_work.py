@@ -27,7 +27,7 @@ from headrace.spark.jobs import JobGate
 from headrace.spark.session import places_beside
 
 _ROUNDS = 5
-"""Rounds of each task in a job: starting a job takes a quarter of a second."""
+"""Rounds of each task in a job: starting a job takes a tenth of a second."""
 
 _LOOK_SECONDS = 1.0
 _POLL_SECONDS = 0.2
