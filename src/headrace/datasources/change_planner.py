@@ -76,8 +76,10 @@ class ChangePlanner:
         """Confirm that everything up to `offset` is durable."""
         self._opened.confirm(offset)
 
-    def next_offset(self, begin: Offset, max_rows: int | None = None) -> Offset:
-        """Return where the batch after `begin` ends; `begin` itself if none ends after a short wait.
+    def next_offset(
+        self, begin: Offset, max_rows: int | None = None, timeout: float = _LONG_POLL_SECONDS
+    ) -> Offset:
+        """Return where the batch after `begin` ends; `begin` itself if none ends within `timeout` seconds.
 
         The first batch of a process contains all that is committed: a query that is started for one batch
         gets it.
@@ -86,9 +88,9 @@ class ChangePlanner:
             return begin
         stream, awaited = self._opened, self._awaited_position()
         limit = Limit(self._max_bytes, max_rows, self._stop_at)
-        end = stream.next_offset(begin, limit, _LONG_POLL_SECONDS)
+        end = stream.next_offset(begin, limit, timeout)
         while awaited is not None and end == begin and not stream.is_empty(begin, awaited):
-            end = stream.next_offset(begin, limit, _LONG_POLL_SECONDS)
+            end = stream.next_offset(begin, limit, timeout)
         self._has_looked = True
         return begin if stream.origin is None else end
 

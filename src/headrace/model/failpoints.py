@@ -2,7 +2,8 @@
 
 The commit points:
 
-- `planned`: a batch is planned, nothing is written.
+- `early`: a small batch is durable that Spark does not know of yet.
+- `planned`: a batch is planned; nothing is written, unless it was written early.
 - `bulk`: a bulk request of a batch is durable.
 - `applied`: the applied position is durable, not yet confirmed.
 - `confirmed`: the confirmation was sent.
@@ -40,6 +41,7 @@ from pathlib import Path
 from typing import Literal
 
 Name = Literal[
+    "early",
     "planned",
     "bulk",
     "applied",

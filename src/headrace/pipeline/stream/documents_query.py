@@ -46,7 +46,8 @@ from headrace.pipeline.worker.plan import PLAN_OPTION, Work
 from headrace.sinks.opensearch import Counters
 from headrace.spark.failures import headrace_error, spark_failures
 from headrace.spark.jobs import RECENT_SECONDS
-from headrace.spark.session import POOL, STREAM
+from headrace.spark.session import POOL, STREAM, master_of
+from headrace.spark.settings import is_local
 from headrace.status.stages import NO_STAGES, Histogram, Stages
 from headrace.status.traces import Period, Traces
 
@@ -125,6 +126,7 @@ class DocumentsQuery:
             max_tasks=spark.sparkContext.defaultParallelism,
             signals=self.signals,
             traced=traces is not None,
+            early=is_local(master_of(spark)) and not work.secondary,
         )
         checkpoint = folder / "checkpoint"
         self._counted = -1

@@ -11,6 +11,7 @@ import base64
 import json
 import pickle
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,8 +33,10 @@ from headrace.model.changes import to_ipc
 from headrace.model.failpoints import reach
 from headrace.model.lsn import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.model.trace import CommitContext, TaskTrace
+from headrace.pipeline.stream.early_writes import EarlyWriter
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work
 from headrace.pipeline.worker.task import Task, TaskShare, plan_tasks
+from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.pipeline.worker.workers import applier_of
 from headrace.postgres.address import for_stream
 from headrace.postgres.provision import prepare_slot
@@ -60,6 +63,8 @@ SCHEMA = ", ".join([*(f"{name} bigint" for name in NUMBERS), *(f"{name} string" 
 """The same for Spark."""
 _BATCH_BYTES = 32 << 20
 _PAUSED_SECONDS = 0.1
+_HOLD_SECONDS, _MOST_HELD, _SIGNAL_SECONDS = 0.3, 2_000, 0.02
+"""For how long, and how many changes, batches that were written early are held back, to be planned as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +123,7 @@ class SourceSettings:
         max_tasks: how many tasks share the documents of a large batch.
         signals: between the driver and the process that plans.
         traced: whether what a trace of each batch needs is read and measured.
+        early: whether small batches are written before Spark plans them.
     """
 
     following: Following
@@ -125,6 +131,7 @@ class SourceSettings:
     max_tasks: int
     signals: SignalFiles
     traced: bool = False
+    early: bool = False
 
     def to_option(self) -> str:
         """Return the settings as the text of an option."""
@@ -164,6 +171,28 @@ class SourceSettings:
 def one_row(counts: Iterable[int], *texts: str) -> pa.RecordBatch:
     """Return the row of a task: `NUMBERS`, and the texts `TABLES` and `TRACE`."""
     return pa.RecordBatch.from_arrays([pa.array([value]) for value in (*counts, *texts)], schema=_RESULT)
+
+
+def _rows_of(
+    done: Sequence[WrittenBatch], contexts: tuple[CommitContext, ...] | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the row of each part of a task; the first has the changes of all by table."""
+    tables = sum((Counter(part.times.tables) for part in done), Counter[str]())
+    for part in done:
+        result, times = part.result, part.times
+        seconds = (
+            times.resolve_seconds,
+            times.assemble_seconds,
+            times.write_seconds,
+            times.total_seconds,
+        )
+        counts = (
+            *(part.changes, result.upserted, result.deleted, len(result.rejected)),
+            *(times.resolved, times.assembled, *(round(1e6 * each) for each in seconds)),
+        )
+        trace = "" if contexts is None else TaskTrace(contexts, part.spans).to_text()
+        yield one_row(counts, json.dumps(tables) if tables else "", trace)
+        tables.clear()
 
 
 class DocumentsSource(DataSource):
@@ -210,8 +239,21 @@ class DocumentsPartition(InputPartition):
             return Task(reader.read_all(), self.position, self.version, self.share)
 
 
+@dataclass
+class WrittenPartition(InputPartition):
+    """A batch that was written before it was planned.
+
+    Attributes:
+        done: what was done, part by part.
+        contexts: as those of `DocumentsPartition`.
+    """
+
+    done: tuple[WrittenBatch, ...]
+    contexts: tuple[CommitContext, ...] | None
+
+
 class DocumentsReader(DataSourceStreamReader):
-    """Plans batches in the driver-side process; `read` writes documents on executors."""
+    """Plans batches, and writes small ones, in the driver-side process; `read` writes on executors."""
 
     def __init__(self, settings: SourceSettings, work: Mapping[str, str]) -> None:
         self._settings = settings
@@ -221,6 +263,8 @@ class DocumentsReader(DataSourceStreamReader):
         self._initial: dict[str, Any] | None = None
         self._plan_number = 0
         self._plan: str | None = None
+        self._early: EarlyWriter | None = None
+        self._written: tuple[Offset, Offset, tuple[WrittenBatch, ...]] | None = None
 
     @short_traceback()
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
@@ -251,6 +295,8 @@ class DocumentsReader(DataSourceStreamReader):
         signals.beat()
         begin = Offset.from_json(start)
         self._reload_plan(begin.lsn)
+        if self._settings.early and self._early is None:
+            self._early = EarlyWriter(self._options(self._plan))
         planner = self._open_planner(begin, begin)
         planner.confirm(begin)
         if signals.is_paused():
@@ -259,6 +305,7 @@ class DocumentsReader(DataSourceStreamReader):
         end = planner.next_offset(begin)
         if end == begin or planner.origin is None or signals.is_paused():
             return start
+        end = self._write_early(begin, end)
         return end.to_json() | planner.origin.to_json()
 
     @short_traceback()
@@ -277,6 +324,8 @@ class DocumentsReader(DataSourceStreamReader):
         if batches:
             reach("planned")
         self._settings.signals.mark_planned()
+        if self._written is not None and self._written[:2] == (begin, behind):
+            return [WrittenPartition(self._written[2], contexts)]
         return [
             DocumentsPartition(stream, task.position, task.version, task.share, plan, contexts)
             for task in tasks
@@ -284,35 +333,66 @@ class DocumentsReader(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Apply the changes of one partition; a repeated task writes the same documents or newer ones."""
+        if isinstance(partition, WrittenPartition):
+            yield from _rows_of(partition.done, partition.contexts)
+            return
         assert isinstance(partition, DocumentsPartition)
         configure_worker_logging()
-        work = self._work if partition.plan is None else {**self._work, PLAN_OPTION: partition.plan}
         with short_traceback():
-            done = applier_of(work).apply(partition.task())
-        result, times = done.result, done.times
-        seconds = (
-            times.resolve_seconds,
-            times.assemble_seconds,
-            times.write_seconds,
-            times.total_seconds,
-        )
-        counts = (
-            *(done.changes, result.upserted, result.deleted, len(result.rejected)),
-            *(times.resolved, times.assembled, *(round(1e6 * each) for each in seconds)),
-        )
-        traced = partition.contexts
-        trace = "" if traced is None else TaskTrace(traced, done.spans).to_text()
-        yield one_row(counts, json.dumps(times.tables) if times.tables else "", trace)
+            done = applier_of(self._options(partition.plan)).apply(partition.task())
+        yield from _rows_of([done], partition.contexts)
+
+    def _options(self, plan: str | None) -> Mapping[str, str]:
+        """Return the options of the work with a plan; None: the query's first one."""
+        return self._work if plan is None else {**self._work, PLAN_OPTION: plan}
+
+    def _write_early(self, begin: Offset, end: Offset) -> Offset:
+        """Write small batches as they come, for a moment; return where the batch for Spark ends.
+
+        That holds all that was written, and nothing else; or, where nothing was, it ends at `end`.
+        """
+        self._written = None
+        if self._early is None:
+            return end
+        done, position, until = list[WrittenBatch](), begin, time.monotonic() + _HOLD_SECONDS
+        while end != position:
+            tasks = plan_tasks(
+                self._planner.changes(position, end), end.lsn, end.version, self._settings.max_tasks
+            )
+            batch = self._early.write(tasks[0]) if len(tasks) == 1 else None
+            if batch is None:
+                break
+            reach("early")
+            done.append(batch)
+            position = end
+            if sum(one.changes for one in done) < _MOST_HELD:
+                end = self._next_soon(begin, position, until)
+        if not done:
+            return end
+        self._written = begin, position, tuple(done)
+        return position
+
+    def _next_soon(self, begin: Offset, position: Offset, until: float) -> Offset:
+        """Return where the next batch ends; `position` where none does until then, or a client waits."""
+        signals, end = self._settings.signals, position
+        while end == position and time.monotonic() < until and not signals.is_paused():
+            if begin.lsn < signals.requested_lsn() <= position.lsn:
+                break
+            end = self._planner.next_offset(position, timeout=_SIGNAL_SECONDS)
+        return end
 
     def _reload_plan(self, position: Lsn) -> None:
         """Take a new plan between two batches; every change before `position` had the former one.
 
         Where the plan reads other columns of the log, the stream is closed, to be opened again there.
         """
+        if self._early is not None and self._early.is_writing:
+            return  # with the former plan
         signals = self._settings.signals
         offered = signals.newer_plan(self._plan_number)
         if offered is not None:
             self._plan_number, self._plan = offered[0], offered[1].plan
+            self._close_early()
             if offered[1].settings:
                 self._settings = SourceSettings.from_option(offered[1].settings)
                 self._planner.close()
@@ -320,7 +400,13 @@ class DocumentsReader(DataSourceStreamReader):
 
     def stop(self) -> None:
         """Release the slot."""
+        self._close_early()
         self._planner.close()
+
+    def _close_early(self) -> None:
+        if self._early is not None:
+            self._early.close()
+            self._early = None
 
     def _open_planner(self, start: Offset, read: Offset) -> ChangePlanner:
         """Return the planner, opened behind `start`; the log was read up to `read`."""

@@ -151,7 +151,7 @@ class Worker:
     def _warm_up(self) -> None:
         """Open, while there are no changes, the connections that the next change needs."""
         if self._session is None:
-            for attempt in retrying():
+            for attempt in self._policy.attempts():
                 with attempt, self._open_session() as session:
                     for index in self._work.plan.specs:
                         self._assembler(session, index)
@@ -321,7 +321,7 @@ class Worker:
         def defer(index: str, chunks: Sequence[Sequence[Key]]) -> None:
             self._policy.defer(index, chunks, task.version)
 
-        for attempt in retrying():
+        for attempt in self._policy.attempts():
             with attempt, self._times.resolving(), self._open_session() as session:
                 session.await_replay(task.version)
                 deferral = Deferral(task.share, plan.large_change, task.rows.num_rows, defer)
