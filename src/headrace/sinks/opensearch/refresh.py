@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from headrace.errors import HeadraceError
 from headrace.sinks.opensearch.client import Client, join_names, path
 
-_SHARE = 0.25
+_SHARE = 0.5
 """The share of the time in which the cluster refreshes for us: each refresh makes a segment."""
 _END_SECONDS = 1.0
 _LENIENT: dict[str, str | int] = {"ignore_unavailable": "true"}
