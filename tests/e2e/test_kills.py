@@ -72,3 +72,24 @@ def test_killed_while_a_large_transaction_is_applied(backfilled: Headrace, failp
     backfilled.wait_ready()
     backfilled.converges()
     backfilled.terminate()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("failpoint", ["early", "bulk", "planned"])
+def test_killed_while_a_small_batch_is_written_early(backfilled: Headrace, failpoint: str) -> None:
+    """Its documents are there, and Spark does not know of the batch; then their rows change once more."""
+    backfilled.start(failpoint=failpoint)
+    backfilled.wait_ready()
+    [order] = backfilled.shop.ids("SELECT id FROM orders ORDER BY id LIMIT 1")
+    backfilled.shop.run(f"UPDATE orders SET user_id = user_id % 100 + 1, status = 'paid' WHERE id = {order}")
+    backfilled.wait_failpoint()
+    backfilled.kill()
+    backfilled.shop.run(
+        f"UPDATE orders SET user_id = user_id % 100 + 1 WHERE id = {order}",
+        f"DELETE FROM order_items WHERE order_id = {order}",
+    )
+    assert backfilled.differences() != []
+    backfilled.start()
+    backfilled.wait_ready()
+    backfilled.converges()
+    backfilled.terminate()

@@ -230,7 +230,7 @@ class OpenSearchSink(FileModel):
     """How old a search result may be; refreshes are off while an index is backfilled."""
     eager_refresh: bool = True
     """Whether a batch of fewer than 1,000 changes is searchable at once, whatever the interval; the cluster
-    refreshes for at most a quarter of the time. Off with an interval of `"-1"`."""
+    refreshes for at most half of the time. Off with an interval of `"-1"`."""
     text_analysis: Literal["builtin", "icu"] = "builtin"
     """`"icu"` needs the plugin analysis-icu on every node."""
     auto_subfields: bool = True

@@ -54,7 +54,8 @@ class Stages:
         resolved: documents that these touch.
         assembled: documents that were read from the database.
         written: documents that the sink has taken.
-        capture_seconds: taking changes from the buffer and planning them, without waiting for any.
+        capture_seconds: taking changes from the buffer and planning them, without waiting for any; 0 for
+            batches that were written before they were planned.
         resolve_seconds: from rows to documents' keys.
         assemble_seconds: from keys to documents.
         write_seconds: waiting for the sink.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pickle
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,11 +22,13 @@ from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn, parse_lsn
 from headrace.model.names import TableName
+from headrace.pipeline.stream import documents_source
 from headrace.pipeline.stream.documents_source import (
     DocumentsPartition,
     DocumentsReader,
     Following,
     SourceSettings,
+    WrittenPartition,
 )
 from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.pipeline.worker.task import LEAST_ROWS, TaskShare
@@ -62,18 +66,27 @@ class Log:
         with connect(self.url) as connection:
             execute(connection, sql)
 
+    def position(self) -> Lsn:
+        """Where the log ends now."""
+        with connect(self.url) as connection:
+            [(text,)] = execute(connection, "SELECT pg_current_wal_insert_lsn()::text")
+        return parse_lsn(str(text))
+
     def continuing(self, **place: str | int) -> Following:
         """The same, behind documents of this place."""
         return replace(self.following, continues={**self.following.continues, **place})
 
     @contextmanager
-    def reading(self, following: Following | None = None) -> Iterator[DocumentsReader]:
+    def reading(
+        self, following: Following | None = None, *, early: bool = False
+    ) -> Iterator[DocumentsReader]:
         """The driver's part of the source, in this process."""
         settings = SourceSettings(
             following or self.following,
             {ITEM: KeptColumns(frozenset({"id"}))},
             max_tasks=2,
             signals=self.signals,
+            early=early,
         )
         self.signals.set_confirm_limit(self.following.applied)
         plan = DocumentsPlan(
@@ -219,3 +232,95 @@ def test_while_paused_what_is_durable_is_confirmed_and_no_batch_is_planned(log: 
         log.signals.set_paused(paused=False)
         _, [partition] = next_batch(reader, end)
     assert [dict(row) for row in partition.task().rows.column("after").to_pylist()] == [{"id": "2"}]
+
+
+Partitions = list[DocumentsPartition | WrittenPartition]
+
+
+def _follow(reader: DocumentsReader, start: dict[str, Any]) -> tuple[dict[str, Any], Partitions]:
+    """The end of the next batch with changes, and its partitions as tasks get them."""
+    while True:
+        end = reader.latestOffset(start, ReadAllAvailable())
+        partitions: Partitions = pickle.loads(pickle.dumps(reader.partitions(start, end)))
+        if any(isinstance(one, WrittenPartition) or one.task().rows.num_rows for one in partitions):
+            return end, partitions
+        start = end
+
+
+def _warm(log: Log, reader: DocumentsReader) -> dict[str, Any]:
+    """Follow changes until the first batch is written early; return its end."""
+    end = reader.initialOffset()
+    for number in range(10_000, 11_000):
+        log.run(f"INSERT INTO item VALUES ({number}, 'warm')")
+        end, partitions = _follow(reader, end)
+        if isinstance(partitions[0], WrittenPartition):
+            break
+    return end
+
+
+def _sums(reader: DocumentsReader, partitions: Partitions) -> tuple[int, list[str]]:
+    """The changes and the texts of the changes by table in the rows of a batch's tasks."""
+    rows = [row for one in partitions for batch in reader.read(one) for row in batch.to_pylist()]
+    return sum(row["changes"] for row in rows), [row["tables"] for row in rows if row["tables"]]
+
+
+def test_what_is_written_early_is_held_back_until_a_client_waits(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with log.reading(early=True) as reader:
+        start = _warm(log, reader)
+        monkeypatch.setattr(documents_source, "_HOLD_SECONDS", 600.0)
+
+        def commit() -> None:
+            log.run("INSERT INTO item VALUES (1, 'one')")
+            log.run("INSERT INTO item VALUES (2, 'two')")
+            time.sleep(0.3)
+            log.run("INSERT INTO item VALUES (3, 'three')")
+            log.signals.request_lsn(log.position())
+
+        writing = Thread(target=commit)
+        writing.start()
+        _, partitions = _follow(reader, start)
+        writing.join()
+        [written] = partitions
+        assert isinstance(written, WrittenPartition)
+        assert len(written.done) > 1
+        assert _sums(reader, partitions) == (3, ['{"public.item": 3}'])
+
+
+def test_what_is_too_large_to_be_written_early_is_a_batch_of_its_own(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the hold, and what was written before it is planned first."""
+    with log.reading(early=True) as reader:
+        start = _warm(log, reader)
+        monkeypatch.setattr(documents_source, "_HOLD_SECONDS", 600.0)
+
+        def commit() -> None:
+            log.run("INSERT INTO item VALUES (1, 'one')")
+            time.sleep(0.3)
+            log.run(f"INSERT INTO item SELECT i, 'x' FROM generate_series(2, {LEAST_ROWS + 1}) i")
+
+        writing = Thread(target=commit)
+        writing.start()
+        end, written = _follow(reader, start)
+        writing.join()
+        _, left = _follow(reader, end)
+        assert _sums(reader, written) == (1, ['{"public.item": 1}'])
+        assert [one.task().rows.num_rows for one in left if isinstance(one, DocumentsPartition)] == [
+            LEAST_ROWS
+        ] * 2
+
+
+def test_another_reader_of_the_batch_leaves_it_to_tasks(log: Log) -> None:
+    """After the planning process was lost its successor does not know what was written."""
+    with log.reading(early=True) as reader:
+        start = _warm(log, reader)
+        log.run("INSERT INTO item VALUES (1, 'one')")
+        end, [written] = _follow(reader, start)
+    assert isinstance(written, WrittenPartition)
+    with log.reading(early=True) as successor:
+        successor.initialOffset()
+        [left] = successor.partitions(start, end)
+        assert isinstance(left, DocumentsPartition)
+        assert left.task().rows.num_rows == 1

@@ -17,6 +17,7 @@ from headrace.embedded.processes import until
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
+from headrace.pipeline.stream.early_writes import MOST_CHANGES, EarlyWriter
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker
@@ -148,9 +149,9 @@ class World(IndexedDatabase):
         }
 
 
-def batch(change: Change, end: Lsn, version: Lsn) -> Task:
+def batch(change: Change, end: Lsn, version: Lsn, times: int = 1) -> Task:
     """As the source gives it."""
-    rows = [{"_commit_lsn": end, "_commit_seq": 0, **change.row()}]
+    rows = [{"_commit_lsn": end, "_commit_seq": 0, **change.row()}] * times
     return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end, version)
 
 
@@ -188,3 +189,64 @@ def test_the_oracle_sees_a_missing_version(world: World, race: tuple[Change, Cha
     result = world.race(*race, versions=no_fence)
     assert result.fenced == 0
     assert world.held() != world.expected()
+
+
+@pytest.fixture
+def early(world: World, opensearch: EmbeddedOpenSearch) -> Iterator[EarlyWriter]:
+    """Writes through the proxy, as the process that reads the log does."""
+    through = Endpoints(world.url, Endpoint((world.proxy.url(opensearch.url),)))
+    writer = EarlyWriter(Work(world.plan_of(world.generation), through).to_options())
+    assert until(lambda: not writer.is_writing, 20)
+    yield writer
+    writer.close()
+
+
+def test_a_small_batch_is_written_early(world: World, early: EarlyWriter) -> None:
+    end = world.run(RENAMED)
+    done = early.write(batch(RENAMED, end, end))
+    assert done is not None
+    assert (done.changes, done.result.upserted) == (1, 1)
+    assert world.held() == world.expected()
+
+
+@pytest.mark.parametrize("race", RACES.values(), ids=RACES.keys())
+def test_an_early_write_that_is_given_up_replaces_nothing(
+    world: World, early: EarlyWriter, race: tuple[Change, Change]
+) -> None:
+    """Its batch is repeated by a task, a later one is written, and then it arrives."""
+    first, second = race
+    end = world.run(first)
+    world.proxy.freeze()
+    try:
+        assert early.write(batch(first, end, end)) is None
+        world.prompt.apply(batch(first, end, end))
+        end = world.run(second)
+        assert early.is_writing
+        assert early.write(batch(second, end, end)) is None
+        world.prompt.apply(batch(second, end, end))
+    finally:
+        world.proxy.resume()
+    assert until(lambda: not early.is_writing, 20)
+    assert world.held() == world.expected()
+
+
+def test_what_is_large_is_not_written_early(world: World, early: EarlyWriter) -> None:
+    """Neither a batch of many changes, nor one that touches more documents than a task writes at once."""
+    end = world.run(RENAMED)
+    assert early.write(batch(RENAMED, end, end, times=MOST_CHANGES + 1)) is None
+    world.writer.execute("INSERT INTO person SELECT i, 'x' FROM generate_series(3, 3000) i")
+    world.prompt.backfill("people", CtidRange(0, None), world.position(), None)
+    emptied = Change("TRUNCATE badge", "badge", None, None)
+    end = world.run(emptied)
+    truncated = batch(emptied, end, end).rows.set_column(
+        *_column("op", pa.array([Op.TRUNCATE.value], CHANGES_SCHEMA.field("op").type))
+    )
+    assert early.write(Task(truncated, end, end)) is None
+    assert not early.is_writing
+    assert world.prompt.apply(Task(truncated, end, end)).result.upserted > MOST_CHANGES
+    assert world.held() == world.expected()
+
+
+def _column(name: str, values: pa.Array) -> tuple[int, pa.Field, pa.Array]:
+    index = CHANGES_SCHEMA.get_field_index(name)
+    return index, CHANGES_SCHEMA.field(index), values

@@ -31,6 +31,7 @@ from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn
 from headrace.pipeline.stream.documents_source import (
     COUNTS,
+    EARLY,
     SETTINGS_OPTION,
     STAGES,
     TABLES,
@@ -79,7 +80,7 @@ def make_folder(scratch: Path) -> Path:
 
 def start_query(rows: DataFrame, name: str, checkpoint: Path, pause: str = "0 seconds") -> StreamingQuery:
     """Start a query that only counts: the rows of `DocumentsSource`, summed up for each batch."""
-    sums = (f.sum(column).alias(column) for column in (*COUNTS, *STAGES))
+    sums = (f.sum(column).alias(column) for column in (*COUNTS, *STAGES, EARLY))
     longest = (f.max(column).alias(f"{_LONGEST}{column}") for column in (*_TIMED.values(), TOTAL))
     texts = f.max(TABLES).alias(TABLES), f.max_by(TRACE, TOTAL).alias(TRACE)
     return (
@@ -287,7 +288,7 @@ def _with_batch(stages: Stages, progress: Any) -> Stages:
     if done is None or not done["changes"]:
         return stages
     spent = progress["durationMs"]
-    capture_seconds = sum(spent.get(part, 0) for part in _PLANNING) / 1000
+    capture_seconds = 0.0 if done[EARLY] else sum(spent.get(part, 0) for part in _PLANNING) / 1000
     tables = Counter(stages.tables) + Counter(json.loads(done[TABLES] or "{}"))
     return dataclasses.replace(
         stages,

@@ -48,6 +48,8 @@ SETTINGS_OPTION = "settings"
 COUNTS = ("changes", "upserts", "deletes", "rejected")
 STAGES = ("resolved", "assembled", "resolve_micros", "assemble_micros", "write_micros")
 """What the stages of a task have done, and their microseconds; the sums are those of a batch."""
+EARLY = "early"
+"""1 where the documents were written before Spark planned the batch, else 0."""
 TOTAL = "total_micros"
 """The microseconds from the oldest commit of a batch until a task was done; the batch's is the largest."""
 TABLES = "tables"
@@ -55,7 +57,7 @@ TABLES = "tables"
 TRACE = "trace"
 """The `TaskTrace` of a task, as JSON, else an empty text; that of a batch is its slowest task's."""
 
-NUMBERS = (*COUNTS, *STAGES, TOTAL)
+NUMBERS = (*COUNTS, *STAGES, EARLY, TOTAL)
 """The numbers in the row of a task."""
 _TEXTS = (TABLES, TRACE)
 _RESULT = pa.schema([(name, pa.int64()) for name in NUMBERS] + [(name, pa.string()) for name in _TEXTS])
@@ -174,21 +176,17 @@ def one_row(counts: Iterable[int], *texts: str) -> pa.RecordBatch:
 
 
 def _rows_of(
-    done: Sequence[WrittenBatch], contexts: tuple[CommitContext, ...] | None
+    done: Sequence[WrittenBatch], contexts: tuple[CommitContext, ...] | None, *, early: bool = False
 ) -> Iterator[pa.RecordBatch]:
     """Yield the row of each part of a task; the first has the changes of all by table."""
     tables = sum((Counter(part.times.tables) for part in done), Counter[str]())
     for part in done:
         result, times = part.result, part.times
-        seconds = (
-            times.resolve_seconds,
-            times.assemble_seconds,
-            times.write_seconds,
-            times.total_seconds,
-        )
+        seconds = (times.resolve_seconds, times.assemble_seconds, times.write_seconds)
         counts = (
             *(part.changes, result.upserted, result.deleted, len(result.rejected)),
             *(times.resolved, times.assembled, *(round(1e6 * each) for each in seconds)),
+            *(int(early), round(1e6 * times.total_seconds)),
         )
         trace = "" if contexts is None else TaskTrace(contexts, part.spans).to_text()
         yield one_row(counts, json.dumps(tables) if tables else "", trace)
@@ -316,16 +314,18 @@ class DocumentsReader(DataSourceStreamReader):
         contexts: tuple[CommitContext, ...] | None = () if self._settings.traced else None
         if begin != behind:
             planner = self._open_planner(begin, behind)
-            batches = planner.changes(begin, behind)
             if self._settings.traced:
                 contexts = tuple(planner.contexts(begin, behind))
+            if self._written is not None and self._written[:2] == (begin, behind):
+                reach("planned")
+                self._settings.signals.mark_planned()
+                return [WrittenPartition(self._written[2], contexts)]
+            batches = planner.changes(begin, behind)
         stream, plan = to_ipc(batches), self._plan
         tasks = plan_tasks(batches, behind.lsn, behind.version, self._settings.max_tasks)
         if batches:
             reach("planned")
         self._settings.signals.mark_planned()
-        if self._written is not None and self._written[:2] == (begin, behind):
-            return [WrittenPartition(self._written[2], contexts)]
         return [
             DocumentsPartition(stream, task.position, task.version, task.share, plan, contexts)
             for task in tasks
@@ -334,7 +334,7 @@ class DocumentsReader(DataSourceStreamReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Apply the changes of one partition; a repeated task writes the same documents or newer ones."""
         if isinstance(partition, WrittenPartition):
-            yield from _rows_of(partition.done, partition.contexts)
+            yield from _rows_of(partition.done, partition.contexts, early=True)
             return
         assert isinstance(partition, DocumentsPartition)
         configure_worker_logging()

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from headrace.errors import HeadraceError
 from headrace.model.trace import TaskTrace
-from headrace.pipeline.stream.documents_source import COUNTS, TRACE
+from headrace.pipeline.stream.documents_source import COUNTS, EARLY, TRACE
 from headrace.pipeline.worker.plan import Work
 from headrace.postgres.address import parse_address
 from headrace.sinks.opensearch import Client, Endpoint
@@ -48,6 +48,9 @@ def traced_batch(
     asked = _MS * round(1000 * datetime.fromisoformat(report["timestamp"]).timestamp())
     began = asked + _MS * sum(spent.get(part, 0) for part in _BEFORE_CAPTURE)
     captured = began + _MS * sum(spent.get(part, 0) for part in _CAPTURE)
+    task = TaskTrace.from_text(done[TRACE] or "")
+    if done[EARLY]:  # before Spark planned the batch
+        began = captured = min((span.begin for span in task.spans), default=began)
     return TracedBatch(
         number=int(report["batchId"]),
         start=_lsn(source["startOffset"]),
@@ -55,7 +58,7 @@ def traced_batch(
         counts={name: int(done[name] or 0) for name in COUNTS},
         captured=(began, captured),
         confirmed=confirmed,
-        task=TaskTrace.from_text(done[TRACE] or ""),
+        task=task,
         servers=servers,
     )
 
