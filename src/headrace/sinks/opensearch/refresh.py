@@ -19,7 +19,8 @@ _LENIENT: dict[str, str | int] = {"ignore_unavailable": "true"}
 class EagerRefresh:
     """Refreshes indexes soon after it is asked to; the writer does not wait for it.
 
-    Requests during a refresh, and for its length afterwards, are answered together by the next one. A refresh that fails is left to the index's own interval.
+    Requests during a refresh, and for its length afterwards, are answered together by the next one. A refresh
+    that fails is left to the index's own interval.
 
     Args:
         client: stays the caller's: `close` does not close it.
