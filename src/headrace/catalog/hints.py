@@ -30,7 +30,7 @@ FROM pg_enum e JOIN pg_type t ON t.oid = e.enumtypid JOIN pg_namespace n ON n.oi
 GROUP BY 1
 """
 
-# A condition like `status = ANY (ARRAY['new'::text, …])`, which is how PostgreSQL keeps `status IN ('new', …)`.
+# PostgreSQL keeps `status IN ('new', …)` as `status = ANY (ARRAY['new'::text, …])`.
 _LISTED = """
 SELECT k.conrelid::bigint, a.attname::text
 FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = k.conrelid AND k.conkey = ARRAY[a.attnum]

@@ -1,4 +1,4 @@
-"""Find the ways in which rows of a table lead to rows of others: its foreign keys, and those that refer to it. Pure."""
+"""Find the ways from rows of a table to rows of others: its foreign keys, and those that refer to it. Pure."""
 
 from __future__ import annotations
 
@@ -72,22 +72,23 @@ class Relation:
 
 def find_relations(catalog: Catalog, table: Table) -> list[Relation]:
     """Return the relations of a table that the schema language can join by: first what it points at."""
-    found = [_parent(catalog, table, key) for key in table.foreign_keys]
+    found = [_parent(catalog, key) for key in table.foreign_keys]
     return [*filter(None, found), *(relation for relation, _ in _children(catalog, table) if relation)]
 
 
 def find_obstacles(catalog: Catalog, table: Table) -> Iterator[str]:
     """Yield why foreign keys of a table, or to it, are no relations."""
     for key in table.foreign_keys:
-        if _parent(catalog, table, key) is None:
-            yield f"({write_comment(', '.join(key.columns))}) points at {_said(key.target)}, but not at its key"
+        if _parent(catalog, key) is None:
+            columns = write_comment(", ".join(key.columns))
+            yield f"({columns}) points at {_said(key.target)}, but not at its key"
     for relation, child in _children(catalog, table):
         if relation is None:
             yield f"{_said(child.name)} points here, and has no primary key to join it by"
 
 
 def is_part(relation: Relation, target: Table) -> bool:
-    """Return whether the related rows are parts of this one: their key begins with it, as of an order's lines."""
+    """Return whether the related rows are parts of this one, like lines of an order: their key has its key."""
     return relation.kind == "has_many" and set(relation.columns) < set(target.primary_key)
 
 
@@ -95,7 +96,7 @@ def _said(name: TableName) -> str:
     return write_comment(str(name))
 
 
-def _parent(catalog: Catalog, table: Table, key: ForeignKey) -> Relation | None:
+def _parent(catalog: Catalog, key: ForeignKey) -> Relation | None:
     target = catalog.tables.get(key.target)
     if target is None or not target.primary_key or set(key.target_columns) != set(target.primary_key):
         return None
@@ -107,7 +108,7 @@ def _parent(catalog: Catalog, table: Table, key: ForeignKey) -> Relation | None:
 
 
 def _children(catalog: Catalog, table: Table) -> Iterator[tuple[Relation | None, Table]]:
-    """Yield each foreign key to this table: the relation, or None where its table has no key, and the table."""
+    """Yield the relation of each foreign key to this table, None where its table has no key, and that table."""
     for child in sorted(catalog.tables.values(), key=lambda candidate: candidate.name):
         for key in child.foreign_keys:
             if key.target != table.name or set(key.target_columns) != set(table.primary_key):

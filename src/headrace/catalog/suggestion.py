@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.catalog.hints import Hints
 from headrace.catalog.relations import Relation, find_obstacles, find_relations, is_part
@@ -48,7 +48,7 @@ _DELETED = frozenset(
 )
 """Names of columns, without underscores, that mark a row as deleted."""
 _SECRET = re.compile(
-    r"passwo?r?d|passphrase|secret|api_?key|(access|auth|refresh|reset)_?token|otp_seed", re.I
+    r"passwo?r?d|passphrase|secret|api_?key|(access|auth|refresh|reset)_?token|otp_seed", re.IGNORECASE
 )
 _LABELS = (
     "name",
@@ -67,8 +67,8 @@ _LABELS = (
 
 
 _CODES = frozenset(
-    "email code status state type kind category channel country currency locale language sku slug zip postcode "
-    "phone url".split()
+    "email code status state type kind category channel country currency locale language sku slug zip "
+    "postcode phone url".split()
 )
 """Names of columns, or their last parts, that hold codes rather than prose."""
 _POSITIONS = frozenset({"position", "ordinal", "sort_order", "line_no", "line_number", "seq", "rank"})
@@ -85,7 +85,7 @@ class Suggester:
     """
 
     catalog: Catalog
-    hints: Hints = Hints()
+    hints: Hints = field(default_factory=Hints)
 
     def schema(self, root: TableName) -> str:
         """Return a schema file for documents of `root`, as YAML text.
@@ -95,8 +95,7 @@ class Suggester:
         """
         table = self._root(root)
         head = [
-            f"# Documents of {write_comment(str(root))}: one for each row. "
-            "Take out what a search does not need.",
+            f"# Documents of {write_comment(str(root))}: one for each row. Take out what no search needs.",
             "version: 1",
             f"table: {write_name(root.name)}",
             *_schema_line(root, "public"),
@@ -252,9 +251,9 @@ class Suggester:
 
     def _order(self, table: Table) -> list[str]:
         for column in table.columns:
-            if column.category == "N" and column.name.lower() in _POSITIONS:
-                if self.hints.may_read(table.name, column.name):
-                    return [f"order_by: [{{column: {write_name(column.name)}}}]"]
+            is_position = column.category == "N" and column.name.lower() in _POSITIONS
+            if is_position and self.hints.may_read(table.name, column.name):
+                return [f"order_by: [{{column: {write_name(column.name)}}}]"]
         return []
 
     def _value_type(self, target: Table, op: str, column: Column) -> str:
@@ -291,7 +290,7 @@ class Suggester:
         fanout = self.hints.fanouts.get(relation.link) if relation.to_many else None
         if fanout is not None and fanout.most > MANY_ROWS:
             return [
-                f"# up to about {fanout.most:,.0f} rows of {name} belong to one: they are counted, not listed",
+                f"# about {fanout.most:,.0f} rows of {name} may belong to one: counted, not listed",
                 *self.aggregate(table, relation, "count", None, taken),
             ]
         back = relation.columns if relation.kind in {"has_one", "has_many"} else ()

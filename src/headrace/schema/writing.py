@@ -10,7 +10,7 @@ from headrace.schema.yaml_nodes import core_type
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_PLAIN_TEXT = re.compile(r"[\w(][\w ()/.;'’+&%!?=<>–—-]*", re.ASCII)
+_PLAIN_TEXT = re.compile(r"[\w(][\w ()/.;'+&%!?=<>-]*", re.ASCII)
 _FLOW_TEXT = re.compile(r"[\w][\w ./+-]*", re.ASCII)
 _LONGEST_KEY = 63
 _BYTE, _SHORT = 0x100, 0x10000
