@@ -1,4 +1,4 @@
-"""Find the ways from rows of a table to rows of others: its foreign keys, and those that refer to it. Pure."""
+"""Find the ways from a table to others: its foreign keys, and those of others that refer to it. Pure."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def find_obstacles(catalog: Catalog, table: Table) -> Iterator[str]:
 
 
 def is_part(relation: Relation, target: Table) -> bool:
-    """Return whether the related rows are parts of this one, like lines of an order: their key has its key."""
+    """Return whether the related rows are parts of this one, like an order's lines: their key has its key."""
     return relation.kind == "has_many" and set(relation.columns) < set(target.primary_key)
 
 
@@ -108,7 +108,7 @@ def _parent(catalog: Catalog, key: ForeignKey) -> Relation | None:
 
 
 def _children(catalog: Catalog, table: Table) -> Iterator[tuple[Relation | None, Table]]:
-    """Yield the relation of each foreign key to this table, None where its table has no key, and that table."""
+    """Yield the relation of each foreign key to this table, None without a key, and the table that has it."""
     for child in sorted(catalog.tables.values(), key=lambda candidate: candidate.name):
         for key in child.foreign_keys:
             if key.target != table.name or set(key.target_columns) != set(table.primary_key):

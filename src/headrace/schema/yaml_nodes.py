@@ -119,7 +119,12 @@ def read_source(file: Path) -> tuple[SchemaSource, str]:
         HeadraceError: SCHEMA, where it cannot be read or is not UTF-8.
     """
     text = read_text(file, "the schema file", Kind.SCHEMA)
-    return SchemaSource(file, tuple(re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text))), text
+    return source_of(file, text), text
+
+
+def source_of(file: Path, text: str) -> SchemaSource:
+    """Return the lines of a text that stands, or will stand, in a file."""
+    return SchemaSource(file, tuple(re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text)))
 
 
 def compose(source: SchemaSource, text: str) -> MappingNode:
