@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 
@@ -205,7 +206,7 @@ def _names(text: str, at: FieldPath) -> list[str]:
     return [name for name, _ in _File(text).fields(at)]
 
 
-def _value(owner: MappingNode, word: str) -> tuple[Node, Node] | None:
+def _value(owner: MappingNode, word: str) -> tuple[Node, Any] | None:
     return next(((key, value) for key, value in owner.value if key.value == word), None)
 
 
