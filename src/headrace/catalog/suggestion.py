@@ -102,7 +102,8 @@ class Suggester:
             f"primary_key: {write_names(table.primary_key)}",
             *self._description(root, ""),
         ]
-        if (deleted := deletion_column(table)) is not None:
+        deleted = deletion_column(table)
+        if deleted is not None and self.hints.may_read(root, deleted.name):
             head += ["soft_delete:", f"  column: {write_name(deleted.name)}"]
         keys: set[str] = set()
         lines = [*head, "", "fields:", *indented(self.columns(table, keys))]

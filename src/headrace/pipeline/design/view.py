@@ -41,7 +41,7 @@ def describe_tables(facts: DatabaseFacts) -> list[Json]:
                 if key.target in facts.catalog
             ],
         }
-        for name, table in facts.catalog.tables.items()
+        for name, table in sorted(facts.catalog.tables.items(), key=lambda pair: str(pair[0]))
     ]
 
 

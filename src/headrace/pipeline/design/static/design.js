@@ -121,8 +121,8 @@ const edit = async (change) => {
 const typed = () => {
   if (schema === null) return;
   const before = schema.text;
+  if (byId("text").value !== before && past.at(-1) !== before) past.push(before);
   schema = { ...schema, text: byId("text").value };
-  if (past.at(-1) !== before) past.push(before);
   byId("band").hidden = true;
   const mine = asked += 1;
   later("view", 350, async () => {
@@ -474,7 +474,7 @@ const showDocument = () => {
   if (mark) byId("body").scrollTop = Math.max(0, mark.offsetTop - byId("body").offsetTop - 60);
   body = now;
   byId("measured").textContent = [
-    found ? `${found.id} · ${size(new Blob([found.body ?? ""]).size)} indented · ${found.milliseconds} ms` : "",
+    found ? `key ${found.id} · ${size(new Blob([found.body ?? ""]).size)} indented · ${found.milliseconds} ms` : "",
     cost?.documents ? `of ${cost.documents} documents: ${size(cost.bytes)} on average, ${size(cost.most_bytes)} at most; ${cost.lucene} Lucene documents each, ${cost.most_lucene} at most` : "",
   ].filter(Boolean).join(" — ");
 };

@@ -1,8 +1,8 @@
 // Draws tables as boxes in layers around the root, and foreign keys as lines; can be moved and enlarged.
 "use strict";
 
-const WIDTH = 186, HEIGHT = 44, GAP_X = 92, GAP_Y = 14;
-const MOST_BOXES = 48, MOST_IN_LAYER = 16, DEPTH = 2, LONGEST = 23;
+const WIDTH = 172, HEIGHT = 44, GAP_X = 62, GAP_Y = 14;
+const MOST_BOXES = 48, MOST_IN_LAYER = 16, DEPTH = 2, LONGEST = 20;
 
 const svgElement = (name, attributes = {}, ...children) => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
