@@ -113,7 +113,7 @@ def _children(catalog: Catalog, table: Table) -> Iterator[tuple[Relation | None,
         for key in child.foreign_keys:
             if key.target != table.name or set(key.target_columns) != set(table.primary_key):
                 continue
-            other = _other_side(child, key)
+            other = None if _is_referred(catalog, child) else _other_side(child, key)
             target = catalog.tables.get(other.target) if other else None
             if other and target and other.target_columns == target.primary_key:
                 through = Through(child.name, key.columns[0], other.columns[0])
@@ -129,6 +129,12 @@ def _child(table: Table, child: Table, key: ForeignKey) -> Relation | None:
     is_single = any(set(unique.columns) == set(key.columns) for unique in child.unique_keys)
     columns = tuple(pairs[column] for column in table.primary_key)
     return Relation("has_one" if is_single else "has_many", child.name, columns, child.name.name)
+
+
+def _is_referred(catalog: Catalog, table: Table) -> bool:
+    """Return whether rows of other tables belong to this one's: then its rows are more than links."""
+    tables = (each for each in catalog.tables.values() if each.name != table.name)
+    return any(key.target == table.name for each in tables for key in each.foreign_keys)
 
 
 def _other_side(table: Table, key: ForeignKey) -> ForeignKey | None:

@@ -323,7 +323,6 @@ const filterLine = (node) => {
 };
 
 const listLines = (node) => {
-  const measured = looked.cost?.lists?.[node.at.join(".")];
   const limit = element("input", {
     type: "number", min: 1, value: node.limit ?? "", placeholder: "no limit", "aria-label": "limit",
     onchange: () => edit({ op: "limit", at: node.at, value: limit.value }),
@@ -337,15 +336,22 @@ const listLines = (node) => {
   return group("Its list",
     element("div", { className: "line" }, "Order", order, direction),
     element("div", { className: "line" }, "At most", limit),
-    measured ? element("p", { className: "quiet hint" }, `Measured: ${measured[0]} on average, at most ${measured[1]} in one document.`) : "");
+    element("p", { className: "quiet hint", id: "measured-list" }, measuredList(node)));
+};
+
+const measuredList = (node) => {
+  const measured = looked.cost?.lists?.[node.at.join(".")];
+  return measured ? `Measured: ${measured[0]} on average, at most ${measured[1]} in one document.` : "";
 };
 
 const showNode = () => {
   const node = nodeAt(selected);
   if (node === null) { byId("node").replaceChildren(); return; }
   if (byId("node").contains(document.activeElement) && ["INPUT", "SELECT"].includes(document.activeElement.tagName)
-      && document.activeElement.type !== "checkbox" && document.activeElement.value) return;
-  const below = node.joins.length;
+      && document.activeElement.type !== "checkbox" && document.activeElement.value) {
+    if (byId("measured-list")) byId("measured-list").textContent = measuredList(node);
+    return; // somebody types in it
+  }
   byId("node").replaceChildren(
     ...(node.missing ? [element("p", {}, `The database has no table ${node.table}.`)] : []),
     ...group(`Columns of ${node.table}`, element("ul", { className: "ticks", id: "columns" },
@@ -362,7 +368,6 @@ const showNode = () => {
       node.columns.map((column) => column.name), "no column", node.soft_delete, (column) => edit({ op: "soft_delete", at: [], column: column || null }))) : []),
     ...(node.to_many ? listLines(node) : []),
   );
-  byId("node").dataset.joins = below;
 };
 
 const picture = new Picture(byId("picture"), (name) => {
