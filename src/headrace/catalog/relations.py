@@ -19,7 +19,7 @@ _BOOKKEEPING = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Relation:
+class TableRelation:
     """A way from a row of one table to rows of another.
 
     Attributes:
@@ -70,7 +70,7 @@ class Relation:
         return self.kind != "belongs_to" and self.columns == field.foreign_key
 
 
-def find_relations(catalog: Catalog, table: Table) -> list[Relation]:
+def find_relations(catalog: Catalog, table: Table) -> list[TableRelation]:
     """Return the relations of a table that the schema language can join by: first what it points at."""
     found = [_parent(catalog, key) for key in table.foreign_keys]
     return [*filter(None, found), *(relation for relation, _ in _children(catalog, table) if relation)]
@@ -87,7 +87,7 @@ def find_obstacles(catalog: Catalog, table: Table) -> Iterator[str]:
             yield f"{_said(child.name)} points here, and has no primary key to join it by"
 
 
-def is_part(relation: Relation, target: Table) -> bool:
+def is_part(relation: TableRelation, target: Table) -> bool:
     """Return whether the related rows are parts of this one, like an order's lines: their key has its key."""
     return relation.kind == "has_many" and set(relation.columns) < set(target.primary_key)
 
@@ -96,7 +96,7 @@ def _said(name: TableName) -> str:
     return write_comment(str(name))
 
 
-def _parent(catalog: Catalog, key: ForeignKey) -> Relation | None:
+def _parent(catalog: Catalog, key: ForeignKey) -> TableRelation | None:
     target = catalog.tables.get(key.target)
     if target is None or not target.primary_key or set(key.target_columns) != set(target.primary_key):
         return None
@@ -104,10 +104,12 @@ def _parent(catalog: Catalog, key: ForeignKey) -> Relation | None:
     name = first.removesuffix("_id").removesuffix("Id") if len(key.columns) == 1 else key.target.name
     pairs = dict(zip(key.target_columns, key.columns, strict=True))
     columns = tuple(pairs[column] for column in target.primary_key)
-    return Relation("belongs_to", key.target, columns, name if name not in {first, ""} else key.target.name)
+    return TableRelation(
+        "belongs_to", key.target, columns, name if name not in {first, ""} else key.target.name
+    )
 
 
-def _children(catalog: Catalog, table: Table) -> Iterator[tuple[Relation | None, Table]]:
+def _children(catalog: Catalog, table: Table) -> Iterator[tuple[TableRelation | None, Table]]:
     """Yield the relation of each foreign key to this table, None without a key, and the table that has it."""
     for child in sorted(catalog.tables.values(), key=lambda candidate: candidate.name):
         for key in child.foreign_keys:
@@ -117,18 +119,18 @@ def _children(catalog: Catalog, table: Table) -> Iterator[tuple[Relation | None,
             target = catalog.tables.get(other.target) if other else None
             if other and target and other.target_columns == target.primary_key:
                 through = Through(child.name, key.columns[0], other.columns[0])
-                yield Relation("many_to_many", target.name, (), target.name.name, through), child
+                yield TableRelation("many_to_many", target.name, (), target.name.name, through), child
             else:
                 yield _child(table, child, key), child
 
 
-def _child(table: Table, child: Table, key: ForeignKey) -> Relation | None:
+def _child(table: Table, child: Table, key: ForeignKey) -> TableRelation | None:
     if not child.primary_key:
         return None
     pairs = dict(zip(key.target_columns, key.columns, strict=True))
     is_single = any(set(unique.columns) == set(key.columns) for unique in child.unique_keys)
     columns = tuple(pairs[column] for column in table.primary_key)
-    return Relation("has_one" if is_single else "has_many", child.name, columns, child.name.name)
+    return TableRelation("has_one" if is_single else "has_many", child.name, columns, child.name.name)
 
 
 def _is_referred(catalog: Catalog, table: Table) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headrace.catalog.hints import Hints
-from headrace.catalog.relations import Relation, find_obstacles, find_relations, is_part
+from headrace.catalog.relations import TableRelation, find_obstacles, find_relations, is_part
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.catalog.type_check import fitting_tags, reduces
 from headrace.errors import HeadraceError, Kind
@@ -170,7 +170,7 @@ class Suggester:
         return "text" if column.base_type == "text" and not is_code else "keyword"
 
     def join(
-        self, table: Table, relation: Relation, taken: set[str], fields: Iterable[str] | None = None
+        self, table: Table, relation: TableRelation, taken: set[str], fields: Iterable[str] | None = None
     ) -> list[str]:
         """Return a join.
 
@@ -208,7 +208,7 @@ class Suggester:
         return [*lines, "  fields:", *indented(own, 4)]
 
     def aggregate(
-        self, table: Table, relation: Relation, op: str, column: Column | None, taken: set[str]
+        self, table: Table, relation: TableRelation, op: str, column: Column | None, taken: set[str]
     ) -> list[str]:
         """Return a field that reduces related rows to one value.
 
@@ -283,7 +283,7 @@ class Suggester:
             )
         return table
 
-    def _join_at_root(self, table: Table, relation: Relation, taken: set[str]) -> list[str]:
+    def _join_at_root(self, table: Table, relation: TableRelation, taken: set[str]) -> list[str]:
         """Return a join of the root's, with what belongs to its rows; or what stands in its place."""
         target, name = self.catalog[relation.target], write_comment(str(relation.target))
         if not self._is_readable(target):
@@ -302,7 +302,7 @@ class Suggester:
         return [f"# {_said(relation, name)}", *self.join(table, relation, taken, fields)]
 
     def _join_below(
-        self, root: Table, table: Table, above: Relation, relation: Relation, taken: set[str]
+        self, root: Table, table: Table, above: TableRelation, relation: TableRelation, taken: set[str]
     ) -> list[str]:
         """Return a join two steps from the root: the name of a referred row, or the parts of a row."""
         if relation.target in {root.name, table.name} or relation.columns == above.columns:
@@ -393,7 +393,7 @@ def deletion_filters(table: Table, hints: Hints) -> list[str]:
     return ["filters:", f"  - {{raw: {write_text(f'{raw} IS NOT TRUE')}}}"]
 
 
-def _said(relation: Relation, name: str) -> str:
+def _said(relation: TableRelation, name: str) -> str:
     if relation.through is not None:
         return f"the rows of {name} that {write_comment(str(relation.through.table))} links to this one"
     return {

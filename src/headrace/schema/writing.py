@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
+from headrace.schema.core_type import core_type
 from headrace.schema.tree import Scalar
-from headrace.schema.yaml_nodes import core_type
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

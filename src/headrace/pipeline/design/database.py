@@ -60,7 +60,7 @@ class DatabaseFacts:
 
 
 @dataclass(slots=True)
-class Look:
+class DesignReport:
     """What a schema gives now.
 
     Attributes:
@@ -113,7 +113,7 @@ class DesignDatabase:
         """
         return self.facts or self.read()
 
-    def look(self, declared: IndexSpec, id_: str | None = None, *, another: bool = False) -> Look:
+    def look(self, declared: IndexSpec, id_: str | None = None, *, another: bool = False) -> DesignReport:
         """Assemble a document, measure others, and collect warnings.
 
         Args:
@@ -128,7 +128,7 @@ class DesignDatabase:
             session.query(f"SET statement_timeout = {_STATEMENT_MILLISECONDS}")
             catalog = read_catalog(session, declared.tables())
             found = findings(declared, catalog)
-            look = Look()
+            look = DesignReport()
             if not any(finding.level == "error" for finding in found):
                 spec = complete(declared, catalog)
                 found += query_findings(session, [spec], catalog)
@@ -148,7 +148,7 @@ class DesignDatabase:
         session: ReadSession,
         spec: IndexSpec,
         catalog: Catalog,
-        look: Look,
+        look: DesignReport,
         id_: str | None,
         *,
         another: bool,
@@ -170,7 +170,7 @@ class DesignDatabase:
                     session.query("ROLLBACK")
 
     def _document(
-        self, preview: Preview, _spec: IndexSpec, look: Look, id_: str | None, *, another: bool
+        self, preview: Preview, _spec: IndexSpec, look: DesignReport, id_: str | None, *, another: bool
     ) -> None:
         if another:
             look.document = preview.any()
@@ -180,7 +180,7 @@ class DesignDatabase:
             look.document = next(iter(preview.first(1)), None)
 
     def _sample(
-        self, preview: Preview, spec: IndexSpec, look: Look, _id: str | None, *, another: bool
+        self, preview: Preview, spec: IndexSpec, look: DesignReport, _id: str | None, *, another: bool
     ) -> None:
         del another
         look.cost = cost_of(spec, IndexOptions(), preview.sample(_SAMPLE))

@@ -8,18 +8,19 @@ from typing import Annotated, Literal
 
 from pydantic import Field as Limited
 
-from headrace.catalog.relations import Relation, find_relations
+from headrace.catalog.relations import TableRelation, find_relations
 from headrace.catalog.table import Column, Table
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.control.bodies import NoOptions
 from headrace.pipeline.design.database import DatabaseFacts
 from headrace.pipeline.design.view import owned_fields, reads_column
+from headrace.schema.core_type import core_type
 from headrace.schema.editing import add_item, remove_field, remove_item, set_word
 from headrace.schema.language import FILTER_OPS
 from headrace.schema.load import parse_schema
 from headrace.schema.tree import Field, IndexSpec, JoinField, ObjectField, Scalar
 from headrace.schema.writing import write_name, write_scalar
-from headrace.schema.yaml_nodes import core_type, source_of
+from headrace.schema.yaml_nodes import source_of
 
 _LISTS = frozenset({"in", "not_in", "between"})
 _NO_VALUE = frozenset({"is_null", "is_not_null"})
@@ -148,7 +149,7 @@ def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> tuple[Tab
     for key in at:
         found = next((each for each in fields if each.key == key), None)
         if not isinstance(found, JoinField | ObjectField):
-            raise HeadraceError(Kind.USAGE, f"the schema has no join {'.'.join(at)}", "Look again.")
+            raise HeadraceError(Kind.USAGE, f"the schema has no join {'.'.join(at)}", "DesignReport again.")
         name = found.table if isinstance(found, JoinField) else name
         fields = found.fields
     if name not in facts.catalog:
@@ -167,7 +168,7 @@ def _column_of(table: Table, name: str | None) -> Column:
     return column
 
 
-def _relation_of(edit: Edit, facts: DatabaseFacts, table: Table) -> Relation:
+def _relation_of(edit: Edit, facts: DatabaseFacts, table: Table) -> TableRelation:
     for relation in find_relations(facts.catalog, table):
         if relation.id == edit.relation:
             return relation

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from headrace.catalog.relations import Relation, find_relations
+from headrace.catalog.relations import TableRelation, find_relations
 from headrace.catalog.table import Column, Table
 from headrace.model.names import TableName
 from headrace.pipeline.design.database import DatabaseFacts
@@ -126,7 +126,7 @@ def _column(table: Table, column: Column, owned: Sequence[tuple[Path, Field]], f
     }
 
 
-def _relation(relation: Relation, owned: Sequence[tuple[Path, Field]], facts: DatabaseFacts) -> Json:
+def _relation(relation: TableRelation, owned: Sequence[tuple[Path, Field]], facts: DatabaseFacts) -> Json:
     taken = next((path for path, each in owned if isinstance(each, JoinField) and relation.is_of(each)), None)
     fanout = facts.hints.fanouts.get(relation.link) if relation.to_many else None
     target = facts.catalog[relation.target]
