@@ -71,7 +71,7 @@ _CODES = frozenset(
     "postcode phone url".split()
 )
 """Names of columns, or their last parts, that hold codes rather than prose."""
-_POSITIONS = frozenset({"position", "ordinal", "sort_order", "line_no", "line_number", "seq", "rank"})
+_POSITIONS = frozenset({"position", "ordinal", "sort_order", "line_no", "line_number", "seq"})
 """Names of columns that put rows in order."""
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -332,3 +336,36 @@ def test_only_the_page_with_the_token_is_answered(people: str, tmp_path: Path) -
         whole = urllib3.request("GET", address)
         assert "script-src 'self'" in whole.headers["Content-Security-Policy"]
         assert b"people" not in whole.data
+
+
+def test_the_command_prints_an_address_and_ends_when_it_is_told(people: str, tmp_path: Path) -> None:
+    def start(*words: str) -> subprocess.Popen[str]:
+        command = [
+            sys.executable,
+            "-m",
+            "headrace",
+            "design",
+            "--no-browser",
+            "--folder",
+            str(tmp_path),
+            *words,
+        ]
+        environment = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
+        return subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+
+    with start() as refused:
+        _, said = refused.communicate(timeout=60)
+        assert (refused.returncode, "there is no URL of a database" in said) == (2, True)
+    with start(people) as running:
+        assert running.stdout is not None
+        asker = Asker(running.stdout.readline().strip())
+        try:
+            assert len(asker.ask("database")["tables"]) == 3
+        finally:
+            running.send_signal(signal.SIGTERM)
+        _, said = running.communicate(timeout=60)
+        assert running.returncode == 0
+        assert "3 tables" in said
+        assert "the URL holds a password" in said
