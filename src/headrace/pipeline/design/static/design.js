@@ -222,6 +222,7 @@ const save = async (force = false) => {
 // What is shown.
 
 const show = () => {
+  document.body.classList.toggle("is-empty", schema === null);
   byId("save").disabled = schema === null || !schema.tree || (!isDirty() && Boolean(schema.fingerprint));
   byId("undo").disabled = past.length === 0;
   document.title = `${schema ? `${isDirty() ? "• " : ""}${schema.file} · ` : ""}headrace design`;
