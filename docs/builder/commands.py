@@ -25,7 +25,8 @@ ended by Ctrl-C before it was done, or by a second signal.
 """
 
 GUIDES = {
-    "init": "start.md#your-own-database-in-ten-lines",
+    "init": "design.md#what-it-suggests",
+    "design": "design.md",
     "convert": "moving.md",
     "check": "checks.md",
     "preview": "checks.md#what-an-index-pays-for-a-field",

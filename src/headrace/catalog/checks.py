@@ -289,7 +289,7 @@ def nested_findings(
         HeadraceError: CONNECTION, DATABASE.
     """
     known = [spec for spec in specs if spec.table in catalog]
-    fanouts = _read_fanouts(session, {link for spec in known for link in _links(spec.fields)})
+    fanouts = read_fanouts(session, {link for spec in known for link in _links(spec.fields)})
     findings = []
     for spec in known:
         counted = list(_count_rows(spec.fields, 1, fanouts, top=True))
@@ -353,7 +353,12 @@ def _count_rows(
         yield from _count_rows(field.fields, rows, fanouts, top=top and not field.to_many)
 
 
-def _read_fanouts(session: ReadSession, links: set[Link]) -> dict[Link, Fanout]:
+def read_fanouts(session: ReadSession, links: set[Link]) -> dict[Link, Fanout]:
+    """Read from the statistics how many rows refer to one parent row; nothing of columns without any.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
     if not links:
         return {}
     ordered = sorted(links)

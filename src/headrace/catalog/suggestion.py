@@ -1,226 +1,413 @@
-"""Write a first schema file for a table.
+"""Write a first schema file for a table, and the single fields that the designer adds. Pure.
 
-Fields come from the columns' types, joins from the foreign keys, one level deep. The text loads and binds
-without findings; a comment names what is left out.
+Fields come from the columns' types, joins from the foreign keys. The text loads and binds without errors; a
+comment names what is left out.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 
-from headrace.catalog.table import Catalog, Column, ForeignKey, Table
-from headrace.catalog.type_check import fitting_tags
+from headrace.catalog.hints import Hints
+from headrace.catalog.relations import TableRelation, find_obstacles, find_relations, is_part
+from headrace.catalog.table import Catalog, Column, Table
+from headrace.catalog.type_check import fitting_tags, reduces
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
+from headrace.schema.writing import (
+    indented,
+    unused_key,
+    write_comment,
+    write_name,
+    write_names,
+    write_scalar,
+    write_text,
+    write_word,
+)
 
-_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_WORDS_OF_YAML = frozenset({"null", "true", "false"})
-_LONGEST_KEY = 63
-_JUNCTION = 2
+MANY_ROWS = 1000
+"""So many rows of one parent are counted in place of a list."""
+_MOST_LABELS = 50
+_LONGEST_DESCRIPTION = 300
+_DELETED = frozenset(
+    {
+        *(
+            "deleted",
+            "isdeleted",
+            "softdeleted",
+            "deletedat",
+            "deletedon",
+            "deletedate",
+            "dateDeleted".lower(),
+        ),
+        *("removed", "isremoved", "removedat", "removedon"),
+    }
+)
+"""Names of columns, without underscores, that mark a row as deleted."""
+_SECRET = re.compile(
+    r"passwo?r?d|passphrase|secret|api_?key|(access|auth|refresh|reset)_?token|otp_seed", re.IGNORECASE
+)
+_LABELS = (
+    "name",
+    "title",
+    "label",
+    "display_name",
+    "full_name",
+    "username",
+    "email",
+    "code",
+    "sku",
+    "slug",
+    "key",
+)
+"""Names of columns by which people know a row, the best first."""
 
 
-def suggest_schema(catalog: Catalog, root: TableName) -> str:
-    """Return a schema file for documents of `root`, as YAML text.
+_CODES = frozenset(
+    "email code status state type kind category channel country currency locale language sku slug zip "
+    "postcode phone url".split()
+)
+"""Names of columns, or their last parts, that hold codes rather than prose."""
+_POSITIONS = frozenset({"position", "ordinal", "sort_order", "line_no", "line_number", "seq"})
+"""Names of columns that put rows in order."""
 
-    Args:
+
+@dataclass(frozen=True, slots=True)
+class Suggester:
+    """Suggests fields of one database's tables.
+
+    Attributes:
         catalog: every table that may be joined (`list_tables`).
-        root: the table whose rows become documents.
+        hints: what else the database says; empty where that was not read.
+    """
+
+    catalog: Catalog
+    hints: Hints = field(default_factory=Hints)
+
+    def schema(self, root: TableName) -> str:
+        """Return a schema file for documents of `root`, as YAML text.
+
+        Raises:
+            HeadraceError: USAGE, where `root` is not in the catalog or has no primary key.
+        """
+        table = self._root(root)
+        head = [
+            f"# Documents of {write_comment(str(root))}: one for each row. Take out what no search needs.",
+            "version: 1",
+            f"table: {write_name(root.name)}",
+            *_schema_line(root, "public"),
+            f"primary_key: {write_names(table.primary_key)}",
+            *self._description(root, ""),
+        ]
+        deleted = deletion_column(table)
+        if deleted is not None and self.hints.may_read(root, deleted.name):
+            head += ["soft_delete:", f"  column: {write_name(deleted.name)}"]
+        keys: set[str] = set()
+        lines = [*head, "", "fields:", *indented(self.columns(table, keys))]
+        for relation in find_relations(self.catalog, table):
+            lines += ["", *indented(self._join_at_root(table, relation, keys))]
+        for obstacle in find_obstacles(self.catalog, table):
+            lines += ["", *indented([f"# {obstacle}"])]
+        return "\n".join(lines) + "\n"
+
+    def columns(self, table: Table, taken: set[str], without: Collection[str] = ()) -> Iterator[str]:
+        """Yield a field for each of the table's own columns, with comments about those that are left out.
+
+        Args:
+            table: the table.
+            taken: document keys that are in use; the new ones are added.
+            without: columns that say nothing here.
+        """
+        deleted = deletion_column(table)
+        for column in table.columns:
+            if column.name in without or column == deleted:
+                continue
+            if (reason := self.why_not(table, column)) is not None:
+                yield f"# {write_comment(column.name)} ({write_comment(column.type)}): {reason}"
+            elif _SECRET.search(column.name):
+                yield f"# {write_comment(column.name)}: looks like a secret"
+            else:
+                yield from self.column(table, column, taken)
+
+    def why_not(self, table: Table, column: Column) -> str | None:
+        """Return why a column cannot be a field; None where it can."""
+        if not self.hints.may_read(table.name, column.name):
+            return "this role may not read it"
+        return None if fitting_tags(column) else "no field type reads it"
+
+    def column(self, table: Table, column: Column, taken: set[str]) -> list[str]:
+        """Return the field of one column, whose type some field type reads."""
+        tag = self.tag(table, column)
+        key = _take(column.name, taken)
+        lines = []
+        if tag == "json":
+            lines.append("# takes any JSON and is not searched; docs/schema.md has the forms that are")
+        lines.append(f"- {tag}: {write_word(key)}")
+        if key != column.name or key.lower() != key:
+            lines.append(f"  column: {write_name(column.name)}")
+        if column.not_null:
+            lines.append("  required: true")
+        labels = self.hints.labels.get(column.base_type, ()) if tag == "enum" else ()
+        if 0 < len(labels) <= _MOST_LABELS and all(labels):
+            lines.append(f"  variants: [{', '.join(map(write_scalar, labels))}]")
+        if tag == "json":
+            lines.append("  options: {enabled: false}")
+        return lines + indented(self._description(table.name, column.name))
+
+    def tag(self, table: Table, column: Column) -> str:
+        """Return the most useful type key: `keyword` for codes and references, `text` for prose."""
+        tags = fitting_tags(column)
+        if tags[0] != "keyword":
+            return tags[0]
+        if column.category == "E" or (table.name, column.name) in self.hints.listed:
+            return "enum"
+        exact = {name for key in table.unique_keys for name in key.columns}
+        exact |= {name for key in table.foreign_keys for name in key.columns}
+        is_code = column.name in exact or column.name.lower().rpartition("_")[2] in _CODES
+        return "text" if column.base_type == "text" and not is_code else "keyword"
+
+    def join(
+        self, table: Table, relation: TableRelation, taken: set[str], fields: Iterable[str] | None = None
+    ) -> list[str]:
+        """Return a join.
+
+        Args:
+            table: the table whose rows lead to others.
+            relation: the way.
+            taken: document keys that are in use; the new one is added.
+            fields: what is taken of each row; None: its own columns, without those that lead back.
+        """
+        target = self.catalog[relation.target]
+        lines = [
+            f"- {relation.kind}: {write_word(_take(relation.name, taken))}",
+            *self._target(table, target),
+        ]
+        lines += indented(self._description(target.name, ""))
+        if relation.through is not None:
+            through = relation.through
+            lines += [
+                "  through:",
+                f"    table: {write_name(through.table.name)}",
+                *indented(_schema_line(through.table, table.name.schema), 4),
+                f"    left_key: {write_name(through.left_key)}",
+                f"    right_key: {write_name(through.right_key)}",
+            ]
+        else:
+            word = "column" if relation.kind == "belongs_to" else "foreign_key"
+            lines.append(f"  {word}: {write_names(relation.columns)}")
+        lines += indented(deletion_filters(target, self.hints))
+        if relation.to_many:
+            lines += indented(self._order(target))
+        back = relation.columns if relation.kind in {"has_one", "has_many"} else ()
+        own = list(self.columns(target, set(), without=back) if fields is None else fields)
+        if not any(line.startswith("- ") for line in own):
+            return [*lines, *indented(own), "  fields: []"]
+        return [*lines, "  fields:", *indented(own, 4)]
+
+    def aggregate(
+        self, table: Table, relation: TableRelation, op: str, column: Column | None, taken: set[str]
+    ) -> list[str]:
+        """Return a field that reduces related rows to one value.
+
+        Args:
+            table: the table whose rows lead to others.
+            relation: the way; not a belongs_to.
+            op: `count`, `ids`, or what reduces `column`.
+            column: the target's column.
+            taken: document keys that are in use; the new one is added.
+
+        Raises:
+            HeadraceError: USAGE: the database cannot reduce such a column so.
+        """
+        target = self.catalog[relation.target]
+        name = f"{relation.name}_{op}" if column is None else f"{op}_{relation.name}_{column.name}"
+        lines = [
+            f"- {op}: {write_word(_take(name, taken))}",
+            *self._target(table, target, with_key=op == "ids"),
+        ]
+        if op == "ids":
+            key = target.column(target.primary_key[0])
+            if len(target.primary_key) > 1 or key is None:
+                raise HeadraceError(
+                    Kind.USAGE, f"the key of {target.name} has several columns", "Use a list."
+                )
+            lines.append(f"  element_type: {fitting_tags(key)[0] if fitting_tags(key) else 'keyword'}")
+        elif column is not None:
+            lines.append(f"  column: {write_name(column.name)}")
+            if op != "avg":
+                lines.append(f"  value_type: {self._value_type(target, op, column)}")
+        if relation.through is not None:
+            through = relation.through
+            keys = f"left_key: {write_name(through.left_key)}, right_key: {write_name(through.right_key)}"
+            schema = "".join(f"{line}, " for line in _schema_line(through.table, table.name.schema))
+            lines.append(f"  through: {{table: {write_name(through.table.name)}, {schema}{keys}}}")
+            if op != "ids":
+                lines.append(f"  primary_key: {write_names(target.primary_key)}")
+        else:
+            lines.append(f"  foreign_key: {write_names(relation.columns)}")
+        return lines + indented(deletion_filters(target, self.hints))
+
+    def _order(self, table: Table) -> list[str]:
+        for column in table.columns:
+            is_position = column.category == "N" and column.name.lower() in _POSITIONS
+            if is_position and self.hints.may_read(table.name, column.name):
+                return [f"order_by: [{{column: {write_name(column.name)}}}]"]
+        return []
+
+    def _value_type(self, target: Table, op: str, column: Column) -> str:
+        wanted = ["decimal"] if op == "sum" and column.base_type == "numeric" else []
+        if op == "sum":
+            wanted += ["long"] if column.base_type in {"int2", "int4", "int8"} else ["double"]
+        for value_type in (*wanted, *fitting_tags(column)):
+            if reduces(op, value_type, column):
+                return value_type
+        raise HeadraceError(
+            Kind.USAGE,
+            f"{target.name}.{column.name} is {column.type}, which {op} does not reduce",
+            "Choose another column.",
+        )
+
+    def _root(self, root: TableName) -> Table:
+        if root not in self.catalog:
+            known = [str(name) for name in self.catalog.tables]
+            raise HeadraceError(Kind.USAGE, f"the database has no table {root}", meant(str(root), known))
+        table = self.catalog[root]
+        if not table.primary_key:
+            raise HeadraceError(
+                Kind.USAGE,
+                f"the table {root} has no primary key",
+                "Add one: a document's id is its row's key.",
+            )
+        return table
+
+    def _join_at_root(self, table: Table, relation: TableRelation, taken: set[str]) -> list[str]:
+        """Return a join of the root's, with what belongs to its rows; or what stands in its place."""
+        target, name = self.catalog[relation.target], write_comment(str(relation.target))
+        if not self._is_readable(target):
+            return [f"# {name}: this role may not read it"]
+        fanout = self.hints.fanouts.get(relation.link) if relation.to_many else None
+        if fanout is not None and fanout.most > MANY_ROWS:
+            return [
+                f"# about {fanout.most:,.0f} rows of {name} may belong to one: counted, not listed",
+                *self.aggregate(table, relation, "count", None, taken),
+            ]
+        back = relation.columns if relation.kind in {"has_one", "has_many"} else ()
+        keys: set[str] = set()
+        fields = list(self.columns(target, keys, without=back))
+        for below in find_relations(self.catalog, target):
+            fields += self._join_below(table, target, relation, below, keys)
+        return [f"# {_said(relation, name)}", *self.join(table, relation, taken, fields)]
+
+    def _join_below(
+        self, root: Table, table: Table, above: TableRelation, relation: TableRelation, taken: set[str]
+    ) -> list[str]:
+        """Return a join two steps from the root: the name of a referred row, or the parts of a row."""
+        if relation.target in {root.name, table.name} or relation.columns == above.columns:
+            return []
+        target = self.catalog[relation.target]
+        if relation.kind == "belongs_to":
+            label = self.label(target)
+            if label is not None:
+                return self.join(table, relation, taken, self.column(target, label, set()))
+        if is_part(relation, target) and self._is_readable(target):
+            return self.join(table, relation, taken)
+        return []
+
+    def label(self, table: Table) -> Column | None:
+        """Return the column by which people know a row; None where no column is text."""
+        texts = {
+            column.name.lower(): column
+            for column in table.columns
+            if column.category == "S"
+            and column.name not in table.primary_key
+            and self.why_not(table, column) is None
+            and not _SECRET.search(column.name)
+        }
+        named = [texts[name] for name in _LABELS if name in texts]
+        named += [column for name, column in texts.items() if name.endswith(("_name", "_title"))]
+        unique = {name for key in table.unique_keys if len(key.columns) == 1 for name in key.columns}
+        named += [column for column in texts.values() if column.name in unique]
+        return next(iter([*named, *texts.values()]), None)
+
+    def _is_readable(self, table: Table) -> bool:
+        wanted = (*table.primary_key, *(name for key in table.foreign_keys for name in key.columns))
+        return all(self.hints.may_read(table.name, name) for name in wanted)
+
+    def _target(self, parent: Table, table: Table, *, with_key: bool = True) -> list[str]:
+        key = [f"primary_key: {write_names(table.primary_key)}"] if with_key else []
+        return indented(
+            [f"table: {write_name(table.name.name)}", *_schema_line(table.name, parent.name.schema), *key]
+        )
+
+    def _description(self, table: TableName, column: str) -> list[str]:
+        text = " ".join(self.hints.comments.get((table, column), "").split())
+        if len(text) > _LONGEST_DESCRIPTION:
+            text = text[:_LONGEST_DESCRIPTION].rstrip() + "…"
+        return [f"description: {write_text(text)}"] if text else []
+
+
+def suggest_schema(catalog: Catalog, root: TableName, hints: Hints | None = None) -> str:
+    """Return a schema file for documents of `root`; as `Suggester.schema`.
 
     Raises:
         HeadraceError: USAGE, where `root` is not in the catalog or has no primary key.
     """
-    if root not in catalog:
-        known = [str(name) for name in catalog.tables]
-        raise HeadraceError(Kind.USAGE, f"the database has no table {root}", meant(str(root), known))
-    table = catalog[root]
-    if not table.primary_key:
-        raise HeadraceError(
-            Kind.USAGE, f"the table {root} has no primary key", "Add one: a document's id is its row's key."
-        )
-    lines = [
-        f"# Documents of {_comment(str(root))}: one for each row. Take out what a search does not need.",
-        "version: 1",
-        f"table: {_name(root.name)}",
-        *_schema_line(root, "public"),
-        f"primary_key: {_names(table.primary_key)}",
-        "",
-        "fields:",
-    ]
-    keys: set[str] = set()
-    lines += _indented(_columns(table, keys))
-    for block in (*_parents(catalog, table, keys), *_children(catalog, table, keys)):
-        lines += ["", *_indented(block)]
-    return "\n".join(lines) + "\n"
+    return Suggester(catalog, hints or Hints()).schema(root)
 
 
 def suggest_name(root: TableName) -> str:
     """Return a name for an index of `root`."""
-    return _unused_key(root.name.lower(), set()).lstrip("_") or "documents"
+    return unused_key(root.name.lower(), ()).lstrip("_") or "documents"
 
 
-def _columns(table: Table, taken: set[str]) -> Iterator[str]:
-    """Yield the table's own columns, one field each."""
+def suggest_file(root: TableName) -> str:
+    """Return the name of a schema file for `root`: whatever the table is called, a file of one folder."""
+    is_plain = re.fullmatch(r"\w[\w-]*", root.name, re.ASCII)
+    return f"{root.name if is_plain else suggest_name(root)}.schema.yml"
+
+
+def deletion_column(table: Table) -> Column | None:
+    """Return the column that marks a row as deleted: a boolean, or a moment that is mostly NULL."""
     for column in table.columns:
-        tag = _tag(table, column)
-        if tag is None:
-            yield f"# {_comment(column.name)} ({_comment(column.type)}): no field type reads it"
-            continue
-        key = _unused_key(column.name, taken)
-        if tag == "json":
-            yield "# takes any JSON and is not searched; docs/schema.md has the forms that are"
-        yield f"- {tag}: {_yaml(key)}"
-        if key != column.name or not _PLAIN.fullmatch(column.name):
-            yield f"  column: {_name(column.name)}"
-        if column.not_null:
-            yield "  required: true"
-        if tag == "json":
-            yield "  options: {enabled: false}"
+        is_marker = column.base_type == "bool" or (column.category == "D" and not column.not_null)
+        if is_marker and column.name.replace("_", "").lower() in _DELETED:
+            return column
+    return None
 
 
-def _tag(table: Table, column: Column) -> str | None:
-    """Return the most useful type key: `keyword` for codes and references, `text` for prose."""
-    tags = fitting_tags(column)
-    if not tags:
-        return None
-    if tags[0] != "keyword":
-        return tags[0]
-    if column.category == "E":
-        return "enum"
-    exact = {name for key in table.unique_keys for name in key.columns}
-    exact |= {name for key in table.foreign_keys for name in key.columns}
-    return "text" if column.base_type == "text" and column.name not in exact else "keyword"
+def deletion_filters(table: Table, hints: Hints) -> list[str]:
+    """Return filters that leave out rows of a related table that are marked as deleted."""
+    column = deletion_column(table)
+    if column is None or not hints.may_read(table.name, column.name):
+        return []
+    name = write_name(column.name)
+    if column.base_type != "bool":
+        return ["filters:", f"  - {{column: {name}, op: is_null}}"]
+    if column.not_null:
+        return ["filters:", f"  - {{column: {name}, op: eq, value: false}}"]
+    plain = re.fullmatch(r"[a-z_][a-z0-9_]*", column.name)
+    raw = column.name if plain else '"' + column.name.replace('"', '""') + '"'
+    return ["filters:", f"  - {{raw: {write_text(f'{raw} IS NOT TRUE')}}}"]
 
 
-def _parents(catalog: Catalog, table: Table, taken: set[str]) -> Iterator[list[str]]:
-    """Yield the joins to rows that this table's foreign keys refer to."""
-    for key in table.foreign_keys:
-        target = catalog.tables.get(key.target)
-        if target is None or set(key.target_columns) != set(target.primary_key):
-            columns = _comment(", ".join(key.columns))
-            yield [f"# ({columns}) points at {_comment(str(key.target))}, but not at its key"]
-            continue
-        name = key.columns[0].removesuffix("_id") if len(key.columns) == 1 else key.target.name
-        name = name if name != key.columns[0] else key.target.name
-        pairs = dict(zip(key.target_columns, key.columns, strict=True))
-        yield [
-            f"# the row of {_comment(str(key.target))} that this one points at",
-            f"- belongs_to: {_yaml(_unused_key(name, taken))}",
-            *_target(table, target),
-            f"  column: {_names([pairs[column] for column in target.primary_key])}",
-            *_projection(target),
-        ]
+def _said(relation: TableRelation, name: str) -> str:
+    if relation.through is not None:
+        return f"the rows of {name} that {write_comment(str(relation.through.table))} links to this one"
+    return {
+        "belongs_to": f"the row of {name} that this one points at",
+        "has_one": f"the row of {name} that points here",
+        "has_many": f"the rows of {name} that point here",
+    }[relation.kind]
 
 
-def _children(catalog: Catalog, table: Table, taken: set[str]) -> Iterator[list[str]]:
-    """Yield the joins to rows of other tables that refer to this one."""
-    for child in sorted(catalog.tables.values(), key=lambda candidate: candidate.name):
-        for key in child.foreign_keys:
-            if key.target != table.name or set(key.target_columns) != set(table.primary_key):
-                continue
-            other = _other_side(child, key)
-            target = catalog.tables.get(other.target) if other else None
-            if other and target and other.target_columns == target.primary_key:
-                yield _many_to_many(table, child, (key, other), target, taken)
-            elif not child.primary_key:
-                yield [f"# {_comment(str(child.name))} points here, and has no primary key to join it by"]
-            else:
-                yield _has_join(table, child, key, taken)
-
-
-def _has_join(table: Table, child: Table, key: ForeignKey, taken: set[str]) -> list[str]:
-    pairs = dict(zip(key.target_columns, key.columns, strict=True))
-    single = any(set(unique.columns) == set(key.columns) for unique in child.unique_keys)
-    verb, meaning = ("has_one", "the row") if single else ("has_many", "the rows")
-    return [
-        f"# {meaning} of {_comment(str(child.name))} that point here",
-        f"- {verb}: {_yaml(_unused_key(child.name.name, taken))}",
-        *_target(table, child),
-        f"  foreign_key: {_names([pairs[column] for column in table.primary_key])}",
-        *_projection(child),
-    ]
-
-
-def _many_to_many(
-    table: Table, junction: Table, sides: tuple[ForeignKey, ForeignKey], target: Table, taken: set[str]
-) -> list[str]:
-    left, right = sides
-    return [
-        f"# the rows of {_comment(str(target.name))} that {_comment(str(junction.name))} links to this one",
-        f"- many_to_many: {_yaml(_unused_key(target.name.name, taken))}",
-        *_target(table, target),
-        "  through:",
-        f"    table: {_name(junction.name.name)}",
-        *_indented(_schema_line(junction.name, table.name.schema), 4),
-        f"    left_key: {_name(left.columns[0])}",
-        f"    right_key: {_name(right.columns[0])}",
-        *_projection(target),
-    ]
-
-
-def _other_side(table: Table, key: ForeignKey) -> ForeignKey | None:
-    """Return the other foreign key of a junction, which has at most a surrogate key besides the two."""
-    keys = [foreign_key for foreign_key in table.foreign_keys if len(foreign_key.columns) == 1]
-    linked = {foreign_key.columns[0] for foreign_key in keys}
-    surrogate = set(table.primary_key) if len(table.primary_key) == 1 else set()
-    rest = {column.name for column in table.columns} - linked - surrogate
-    if len(keys) != _JUNCTION or len(linked) != _JUNCTION or rest:
-        return None
-    return next(foreign_key for foreign_key in keys if foreign_key != key)
-
-
-def _target(parent: Table, table: Table) -> list[str]:
-    return [
-        f"  table: {_name(table.name.name)}",
-        *_indented(_schema_line(table.name, parent.name.schema)),
-        f"  primary_key: {_names(table.primary_key)}",
-    ]
-
-
-def _projection(table: Table) -> list[str]:
-    fields = list(_columns(table, set()))
-    if not any(line.startswith("- ") for line in fields):
-        return [*_indented(fields), "  fields: []"]
-    return ["  fields:", *_indented(fields, 4)]
-
-
-def _schema_line(name: TableName, default: str) -> list[str]:
-    return [] if name.schema == default else [f"schema: {_name(name.schema)}"]
-
-
-def _indented(lines: Iterable[str], by: int = 2) -> list[str]:
-    return [" " * by + line for line in lines]
-
-
-def _unused_key(name: str, taken: set[str]) -> str:
-    """Return an unused document key like `name`, and add it to `taken`."""
-    base = re.sub(r"[^A-Za-z0-9_]+", "_", name)[: _LONGEST_KEY - 4] or "field"
-    base = base if _KEY.fullmatch(base) else f"_{base}"
-    key, number = base, 1
-    while key in taken:
-        number += 1
-        key = f"{base}_{number}"
+def _take(name: str, taken: set[str]) -> str:
+    key = unused_key(name, taken)
     taken.add(key)
     return key
 
 
-def _names(names: Sequence[str]) -> str:
-    return _name(names[0]) if len(names) == 1 else f"[{', '.join(_name(name) for name in names)}]"
-
-
-def _name(name: str) -> str:
-    """Return a PostgreSQL name as the schema language writes it, in YAML."""
-    if _PLAIN.fullmatch(name):
-        return _yaml(name)
-    return json.dumps('"' + name.replace('"', '""') + '"', ensure_ascii=False)
-
-
-def _yaml(word: str) -> str:
-    return f'"{word}"' if word.lower() in _WORDS_OF_YAML else word
-
-
-def _comment(text: str) -> str:
-    return " ".join(text.split())
+def _schema_line(name: TableName, default: str) -> list[str]:
+    return [] if name.schema == default else [f"schema: {write_name(name.schema)}"]

@@ -458,7 +458,7 @@ def adopt(
 
 @command("Write the files of a first deployment.")
 def init(
-    _context: CommandContext,
+    context: CommandContext,
     url: Annotated[str, typer.Argument(envvar="DATABASE_URL", help="the database, postgresql://…")],
     table: Annotated[str, typer.Option("--table", "-t", envvar="HEADRACE_TABLE", help="the root table")],
     folder: Annotated[
@@ -475,7 +475,47 @@ def init(
     """
     from headrace.cli.init import initialise
 
-    initialise(url, table, folder, sink)
+    initialise(url, table, folder, sink, context.environ)
+
+
+@command("Design documents on a page in the browser.")
+def design(
+    context: CommandContext,
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            envvar="DATABASE_URL", help="the database, postgresql://… (default: the deployment's)"
+        ),
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option("--folder", envvar="HEADRACE_FOLDER", help="where the files are, or are written")
+    ] = Path(),
+    file: Annotated[
+        str, typer.Option("--file", envvar="HEADRACE_FILE", help="the schema file that is opened first")
+    ] = "",
+    sink: Annotated[
+        str,
+        typer.Option("--sink", envvar="HEADRACE_SINK", help="the search cluster's URL, for a new deployment"),
+    ] = "http://127.0.0.1:9200",
+    port: Annotated[
+        int,
+        typer.Option(
+            "--port", min=0, max=65535, envvar="HEADRACE_PORT", help="the port (default: a free one)"
+        ),
+    ] = 0,
+    no_browser: Annotated[
+        bool,
+        typer.Option("--no-browser", envvar="HEADRACE_NO_BROWSER", help="print the address, open nothing"),
+    ] = False,
+) -> None:
+    """Choose tables, columns and aggregates on a page of this machine; it writes the files of a deployment.
+
+    Beside the choice stand the YAML, a real document, and warnings. Existing files keep their comments. It
+    listens on 127.0.0.1 alone, until Ctrl-C; the address holds a token.
+    """
+    from headrace.cli.design import design as open_page
+
+    open_page(url, folder, file, sink, port, opens=not no_browser, environ=context.environ)
 
 
 @command("Write a deployment from the files of another tool.")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.cli.layout import indented
 from headrace.errors import HeadraceError, Kind
+from headrace.model.layout import indented
 from headrace.pipeline.preview import PreviewedDocument, open_preview
 from headrace.pipeline.project import find_index
 from headrace.schema.tree import IndexSpec

@@ -12,8 +12,8 @@ from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import complete, findings
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.cli.layout import indented, indented_sql
 from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.model.layout import indented, indented_sql
 from headrace.model.names import CtidRange
 from headrace.pipeline.document_types.generate import Language, generate_types
 from headrace.pipeline.project import Project, find_index

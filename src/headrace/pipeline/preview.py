@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _PLACES = 20
 """The most places of the root table from which a sample takes rows."""
 _ROWS_AT_PLACE = 4
+_SECONDS_TO_CHOOSE = 2.0
 _SAMPLE_KEYS = 20
 """Documents that a sample reads at once, between two looks at its limits."""
 
@@ -108,6 +110,17 @@ class Preview:
             for operation in operations
             if operation.body is not None
         ]
+
+    def any(self) -> PreviewedDocument | None:
+        """Assemble the document of some live row, another one each time; None where there is no row."""
+        began = time.perf_counter()
+        keys = self._spread_keys(_SAMPLE_KEYS, time.monotonic() + _SECONDS_TO_CHOOSE)
+        random.shuffle(keys)
+        for key in keys:
+            for operation in self._assembler.assemble([key], 0):
+                if operation.body is not None:
+                    return PreviewedDocument(operation.id, operation.body, time.perf_counter() - began)
+        return None
 
     def sample(self, limits: SampleLimits) -> DocumentSample:
         """Assemble documents of rows that are spread over the table; the transaction ends with it.

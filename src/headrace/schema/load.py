@@ -13,7 +13,7 @@ from headrace.schema.fields import Parent, read_fields
 from headrace.schema.mapping_reader import MappingReader, Mistakes, is_mapping, read_document_key
 from headrace.schema.normal import spec_hash
 from headrace.schema.tree import ColumnField, Field, IndexSpec, ObjectField, SoftDelete
-from headrace.schema.yaml_nodes import compose, describe, kind_of, read_source
+from headrace.schema.yaml_nodes import SchemaSource, compose, describe, kind_of, read_source
 
 
 def load_schema(path: Path, name: str) -> IndexSpec:
@@ -23,7 +23,15 @@ def load_schema(path: Path, name: str) -> IndexSpec:
         ErrorGroup: SCHEMA; every mistake of the file, each a LocatedError.
         HeadraceError: SCHEMA, where the file cannot be read.
     """
-    source, text = read_source(path)
+    return parse_schema(*read_source(path), name)
+
+
+def parse_schema(source: SchemaSource, text: str, name: str) -> IndexSpec:
+    """Parse the text of a schema file; as `load_schema`, without reading a file.
+
+    Raises:
+        ErrorGroup: SCHEMA; every mistake of the text.
+    """
     try:
         root = compose(source, text)
     except LocatedError as error:

@@ -24,20 +24,14 @@ from yaml.scanner import Scanner
 
 from headrace.config.text_files import read_text
 from headrace.errors import Kind, LocatedError, Place
+from headrace.schema.core_type import SPECIAL, core_type
 from headrace.schema.tree import Scalar
 
 _TAG = "tag:yaml.org,2002:"
 _MAX_EVENTS = 100_000
 _MAX_NODES = 100_000
 _MAX_DEPTH = 64
-_MAX_NUMBER_LENGTH = 400
 _MAX_LINE_LENGTH = 160
-
-_NULL = re.compile(r"~|null|Null|NULL|")
-_BOOLEAN = re.compile(r"true|True|TRUE|false|False|FALSE")
-_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+|0o[0-7]+")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-_SPECIAL = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +93,6 @@ class _Composer(Composer, _CoreResolver):
         return event
 
 
-def core_type(text: str) -> str:
-    """Return the type of the plain scalar `text`: `null`, `bool`, `int`, `float` or `str`."""
-    if _NULL.fullmatch(text):
-        return "null"
-    if _BOOLEAN.fullmatch(text):
-        return "bool"
-    if len(text) <= _MAX_NUMBER_LENGTH and _INTEGER.fullmatch(text):
-        return "int"
-    if len(text) <= _MAX_NUMBER_LENGTH and (_FLOAT.fullmatch(text) or _SPECIAL.fullmatch(text)):
-        return "float"
-    return "str"
-
-
 def read_source(file: Path) -> tuple[SchemaSource, str]:
     """Read a file's text and its lines.
 
@@ -119,7 +100,12 @@ def read_source(file: Path) -> tuple[SchemaSource, str]:
         HeadraceError: SCHEMA, where it cannot be read or is not UTF-8.
     """
     text = read_text(file, "the schema file", Kind.SCHEMA)
-    return SchemaSource(file, tuple(re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text))), text
+    return source_of(file, text), text
+
+
+def source_of(file: Path, text: str) -> SchemaSource:
+    """Return the lines of a text that stands, or will stand, in a file."""
+    return SchemaSource(file, tuple(re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text)))
 
 
 def compose(source: SchemaSource, text: str) -> MappingNode:
@@ -251,7 +237,7 @@ def scalar(node: Node, *, exact: bool = False) -> Scalar | None:
 
 
 def _float(text: str, *, exact: bool) -> float | str:
-    if _SPECIAL.fullmatch(text):
+    if SPECIAL.fullmatch(text):
         name = {"n": "NaN", "i": "Infinity"}[text.lstrip("+-.")[0].lower()]
         number = float(text.lower().replace(".", ""))
         shown = "-" + name if text.startswith("-") else name

@@ -56,7 +56,7 @@ def test_a_suggestion_reads_well(catalog: Catalog) -> None:
     text = suggest_schema(catalog, TableName("public", "products"))
     head, _, rest = text.partition("\n\n  # ")
     assert head.splitlines()[:8] == [
-        "# Documents of products: one for each row. Take out what a search does not need.",
+        "# Documents of products: one for each row. Take out what no search needs.",
         "version: 1",
         "table: products",
         "primary_key: id",

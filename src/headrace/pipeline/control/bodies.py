@@ -48,13 +48,13 @@ class LogLevelBody(NoOptions):
 _Body = TypeVar("_Body", bound=NoOptions)
 
 
-async def read_body(request: Request, model: type[_Body]) -> _Body:
-    """Read and check a body; an empty one is an empty object.
+async def read_body(request: Request, model: type[_Body], most: int = MOST_BYTES) -> _Body:
+    """Read and check a body of at most so many bytes; an empty one is an empty object.
 
     Raises:
         Refusal: it is too large, too slow, no JSON, or not what the order takes.
     """
-    data = await _read(request)
+    data = await _read(request, most)
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if data and (media_type != _JSON or request.headers.get("content-encoding")):
         raise refuse(
@@ -76,22 +76,22 @@ async def read_body(request: Request, model: type[_Body]) -> _Body:
         ) from None
 
 
-async def _read(request: Request) -> bytes:
+async def _read(request: Request, most: int) -> bytes:
     too_large = refuse(
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         "too_large",
-        f"the body is larger than {MOST_BYTES} bytes",
+        f"the body is larger than {most} bytes",
         Connection="close",
     )
     given = request.headers.get("content-length", "0")
-    if given.isdigit() and int(given) > MOST_BYTES:
+    if given.isdigit() and int(given) > most:
         raise too_large
     data = bytearray()
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
             async for part in request.stream():
                 data += part
-                if len(data) > MOST_BYTES:
+                if len(data) > most:
                     raise too_large
     except (TimeoutError, ClientDisconnect):
         raise refuse(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.layout import indented, indented_sql
+from headrace.model.layout import indented, indented_sql
 
 ANY_JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

@@ -1,0 +1,92 @@
+"""Read what helps to suggest a schema file: comments, labels of enums, what the role may read, fan-outs.
+
+The catalog decides whether a schema file fits; nothing of this does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headrace.catalog.checks import Fanout, Link, read_fanouts
+from headrace.catalog.table import Catalog
+from headrace.model.names import TableName
+from headrace.postgres.session import ReadSession
+
+ColumnName = tuple[TableName, str]
+"""A table and its column; the empty column stands for the table itself."""
+
+_COMMENTS = """
+SELECT d.objoid::bigint, coalesce(a.attname::text, ''), d.description
+FROM pg_description d
+LEFT JOIN pg_attribute a ON a.attrelid = d.objoid AND a.attnum = d.objsubid AND d.objsubid <> 0
+WHERE d.classoid = 'pg_class'::regclass AND d.objoid = ANY ($1::text[]::oid[])
+"""
+
+_LABELS = """
+SELECT CASE WHEN n.nspname = 'pg_catalog' THEN '' ELSE quote_ident(n.nspname) || '.' END
+       || quote_ident(t.typname), array_agg(e.enumlabel::text ORDER BY e.enumsortorder)
+FROM pg_enum e JOIN pg_type t ON t.oid = e.enumtypid JOIN pg_namespace n ON n.oid = t.typnamespace
+GROUP BY 1
+"""
+
+# PostgreSQL keeps `status IN ('new', …)` as `status = ANY (ARRAY['new'::text, …])`.
+_LISTED = """
+SELECT k.conrelid::bigint, a.attname::text
+FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = k.conrelid AND k.conkey = ARRAY[a.attnum]
+WHERE k.contype = 'c' AND k.convalidated AND k.conrelid = ANY ($1::text[]::oid[])
+  AND pg_get_expr(k.conbin, k.conrelid) LIKE '%= ANY (%ARRAY[%'
+"""
+
+# Statements that read no row would tell it too, one for each column of each table.
+_HIDDEN = """
+SELECT c.oid::bigint, a.attname::text
+FROM pg_class c
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+WHERE c.oid = ANY ($1::text[]::oid[])
+  AND NOT (has_schema_privilege(c.relnamespace, 'USAGE') AND has_column_privilege(c.oid, a.attnum, 'SELECT'))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What the database says of its tables beside their structure.
+
+    Attributes:
+        comments: the comment on a table or column.
+        labels: the labels of each enum type in their order, by `Column.base_type`.
+        listed: the columns for which a CHECK lists the values.
+        hidden: the columns that this role may not read, by table.
+        fanouts: how many rows refer to one row, by what refers; only where statistics exist.
+    """
+
+    comments: Mapping[ColumnName, str] = field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    listed: frozenset[ColumnName] = frozenset()
+    hidden: Mapping[TableName, frozenset[str]] = field(default_factory=dict)
+    fanouts: Mapping[Link, Fanout] = field(default_factory=dict)
+
+    def may_read(self, table: TableName, column: str) -> bool:
+        """Return whether the role may read a column."""
+        return column not in self.hidden.get(table, ())
+
+
+def read_hints(session: ReadSession, catalog: Catalog) -> Hints:
+    """Read the hints for the tables of a catalog, in five set-based queries.
+
+    Raises:
+        HeadraceError: CONNECTION or DATABASE.
+    """
+    names = {table.oid: name for name, table in catalog.tables.items()}
+    oids = ([str(oid) for oid in names],)
+    hidden: dict[TableName, set[str]] = {}
+    for oid, column in session.query(_HIDDEN, oids):
+        hidden.setdefault(names[oid], set()).add(column)
+    links = {(name, key.columns[0]) for name, table in catalog.tables.items() for key in table.foreign_keys}
+    return Hints(
+        comments={(names[oid], column): text for oid, column, text in session.query(_COMMENTS, oids)},
+        labels={name: tuple(labels) for name, labels in session.query(_LABELS)},
+        listed=frozenset((names[oid], column) for oid, column in session.query(_LISTED, oids)),
+        hidden={name: frozenset(columns) for name, columns in hidden.items()},
+        fanouts=read_fanouts(session, links),
+    )

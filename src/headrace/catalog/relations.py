@@ -1,0 +1,156 @@
+"""Find the ways from a table to others: its foreign keys, and those of others that refer to it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from headrace.catalog.table import Catalog, ForeignKey, Table
+from headrace.model.names import TableName
+from headrace.schema.tree import AggregateField, JoinField, Through
+from headrace.schema.writing import write_comment
+
+_SIDES = 2
+_BOOKKEEPING = frozenset(
+    {"created", "createdat", "createdon", "insertedat", "updated", "updatedat", "updatedon", "modifiedat"}
+)
+"""Names of moments, without underscores, that say when a link was made, and nothing about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRelation:
+    """A way from a row of one table to rows of another.
+
+    Attributes:
+        kind: as of `JoinField`.
+        target: the table whose rows it leads to.
+        columns: belongs_to: this row's columns, in the order of the target's key; has_one, has_many: the
+            target's columns, in the order of this row's key; many_to_many: none.
+        name: what the rows may be called in a document.
+        through: the junction table of a many_to_many.
+    """
+
+    kind: Literal["belongs_to", "has_one", "has_many", "many_to_many"]
+    target: TableName
+    columns: tuple[str, ...]
+    name: str
+    through: Through | None = None
+
+    @property
+    def to_many(self) -> bool:
+        """Whether it may lead to several rows."""
+        return self.kind in {"has_many", "many_to_many"}
+
+    @property
+    def link(self) -> tuple[TableName, str]:
+        """The table and the first column that refer to this row."""
+        if self.through is not None:
+            return self.through.table, self.through.left_key
+        return self.target, self.columns[0]
+
+    @property
+    def id(self) -> str:
+        """Text that tells it from the table's other relations."""
+        keys = (
+            ()
+            if self.through is None
+            else (self.through.table, self.through.left_key, self.through.right_key)
+        )
+        return "|".join(map(str, (self.kind, self.target, *self.columns, *keys)))
+
+    def is_of(self, field: JoinField | AggregateField) -> bool:
+        """Return whether a field of a schema file goes this way."""
+        if self.target != field.table or field.references:
+            return False
+        if self.through is not None or field.through is not None:
+            return self.through == field.through
+        if isinstance(field, JoinField) and field.column:
+            return self.kind == "belongs_to" and self.columns == field.column
+        return self.kind != "belongs_to" and self.columns == field.foreign_key
+
+
+def find_relations(catalog: Catalog, table: Table) -> list[TableRelation]:
+    """Return the relations of a table that the schema language can join by: first what it points at."""
+    found = [_parent(catalog, key) for key in table.foreign_keys]
+    return [*filter(None, found), *(relation for relation, _ in _children(catalog, table) if relation)]
+
+
+def find_obstacles(catalog: Catalog, table: Table) -> Iterator[str]:
+    """Yield why foreign keys of a table, or to it, are no relations."""
+    for key in table.foreign_keys:
+        if _parent(catalog, key) is None:
+            columns = write_comment(", ".join(key.columns))
+            yield f"({columns}) points at {_said(key.target)}, but not at its key"
+    for relation, child in _children(catalog, table):
+        if relation is None:
+            yield f"{_said(child.name)} points here, and has no primary key to join it by"
+
+
+def is_part(relation: TableRelation, target: Table) -> bool:
+    """Return whether the related rows are parts of this one, like an order's lines: their key has its key."""
+    return relation.kind == "has_many" and set(relation.columns) < set(target.primary_key)
+
+
+def _said(name: TableName) -> str:
+    return write_comment(str(name))
+
+
+def _parent(catalog: Catalog, key: ForeignKey) -> TableRelation | None:
+    target = catalog.tables.get(key.target)
+    if target is None or not target.primary_key or set(key.target_columns) != set(target.primary_key):
+        return None
+    first = key.columns[0]
+    name = first.removesuffix("_id").removesuffix("Id") if len(key.columns) == 1 else key.target.name
+    pairs = dict(zip(key.target_columns, key.columns, strict=True))
+    columns = tuple(pairs[column] for column in target.primary_key)
+    return TableRelation(
+        "belongs_to", key.target, columns, name if name not in {first, ""} else key.target.name
+    )
+
+
+def _children(catalog: Catalog, table: Table) -> Iterator[tuple[TableRelation | None, Table]]:
+    """Yield the relation of each foreign key to this table, None without a key, and the table that has it."""
+    for child in sorted(catalog.tables.values(), key=lambda candidate: candidate.name):
+        for key in child.foreign_keys:
+            if key.target != table.name or set(key.target_columns) != set(table.primary_key):
+                continue
+            other = None if _is_referred(catalog, child) else _other_side(child, key)
+            target = catalog.tables.get(other.target) if other else None
+            if other and target and other.target_columns == target.primary_key:
+                through = Through(child.name, key.columns[0], other.columns[0])
+                yield TableRelation("many_to_many", target.name, (), target.name.name, through), child
+            else:
+                yield _child(table, child, key), child
+
+
+def _child(table: Table, child: Table, key: ForeignKey) -> TableRelation | None:
+    if not child.primary_key:
+        return None
+    pairs = dict(zip(key.target_columns, key.columns, strict=True))
+    is_single = any(set(unique.columns) == set(key.columns) for unique in child.unique_keys)
+    columns = tuple(pairs[column] for column in table.primary_key)
+    return TableRelation("has_one" if is_single else "has_many", child.name, columns, child.name.name)
+
+
+def _is_referred(catalog: Catalog, table: Table) -> bool:
+    """Return whether rows of other tables belong to this one's: then its rows are more than links."""
+    tables = (each for each in catalog.tables.values() if each.name != table.name)
+    return any(key.target == table.name for each in tables for key in each.foreign_keys)
+
+
+def _other_side(table: Table, key: ForeignKey) -> ForeignKey | None:
+    """Return the other foreign key of a junction, whose rows are links and nothing else.
+
+    Besides the two it may have a surrogate key, and moments at which the link was made or touched.
+    """
+    keys = [foreign_key for foreign_key in table.foreign_keys if len(foreign_key.columns) == 1]
+    linked = {foreign_key.columns[0] for foreign_key in keys}
+    surrogate = set(table.primary_key) if len(table.primary_key) == 1 else set()
+    rest = [column for column in table.columns if column.name not in linked | surrogate]
+    is_link = all(
+        column.category == "D" and column.name.replace("_", "").lower() in _BOOKKEEPING for column in rest
+    )
+    if len(keys) != _SIDES or len(linked) != _SIDES or not is_link:
+        return None
+    return next(foreign_key for foreign_key in keys if foreign_key != key)

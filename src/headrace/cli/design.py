@@ -1,0 +1,68 @@
+"""`headrace design`: serve the designer on this machine until it is ended."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import webbrowser
+from collections.abc import Mapping
+from pathlib import Path
+
+from headrace.cli import terminal
+from headrace.cli.init import check_sink, tell_of_password
+from headrace.config.resolve import resolve_database
+from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.design.database import DesignDatabase
+from headrace.pipeline.design.files import DeploymentFolder
+from headrace.pipeline.design.server import DesignServer
+from headrace.postgres.address import for_slot
+
+
+def design(
+    url: str | None, folder: Path, file: str, sink: str, port: int, *, opens: bool, environ: Mapping[str, str]
+) -> None:
+    """Serve the page; a database that is away is told there too, and asked again.
+
+    Raises:
+        HeadraceError: USAGE: there is no URL and no deployment; CONFIG; PORT_IN_USE.
+    """
+    check_sink(sink)
+    files = DeploymentFolder(folder, url or "", sink, environ)
+    database = DesignDatabase(url or _database_of(files))
+    if file:
+        files.load(file)
+    try:
+        tables = len(database.read().catalog.tables)
+        terminal.done(f"{database.place}: {tables:,} tables")
+    except HeadraceError as error:
+        terminal.warn(f"{error}")
+    with DesignServer(database, files, f"127.0.0.1:{port}", file) as server:
+        terminal.answer(server.url)
+        terminal.say("open it in a browser; Ctrl-C ends it")
+        if not files.config.exists():
+            tell_of_password(url or "")
+        if opens and sys.stdout.isatty():
+            webbrowser.open(server.url)
+        _wait()
+
+
+def _database_of(files: DeploymentFolder) -> str:
+    """Return the address of the deployment's database."""
+    deployment = files.deployment()
+    if deployment is None:
+        raise HeadraceError(
+            Kind.USAGE,
+            f"there is no URL of a database, and no {files.config}",
+            "Write headrace design postgresql://USER@HOST/DATABASE.",
+        )
+    source = deployment.source
+    return for_slot(resolve_database(deployment).reveal(), source.slot, tuple(source.password_command or ()))
+
+
+def _wait() -> None:
+    """Wait until Ctrl-C or SIGTERM, which end the designer as they should."""
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    ended.wait()

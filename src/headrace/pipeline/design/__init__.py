@@ -1,0 +1,1 @@
+"""Choose on a page what a document holds, with the schema file and a real document beside it."""

@@ -1,0 +1,194 @@
+"""What a first schema file takes of tables, from their names, keys, types and comments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace.catalog import Catalog, Column, ForeignKey, Table, UniqueKey, suggest_schema
+from headrace.catalog.binding import findings
+from headrace.catalog.checks import Fanout
+from headrace.catalog.hints import Hints
+from headrace.catalog.relations import find_relations
+from headrace.catalog.suggestion import Suggester, suggest_file
+from headrace.model.names import TableName
+from headrace.schema.load import parse_schema
+from headrace.schema.tree import AggregateField, ColumnField, IndexSpec, JoinField
+from headrace.schema.yaml_nodes import source_of
+
+CATEGORIES = {"int8": "N", "numeric": "N", "bool": "B", "timestamptz": "D", "text": "S", "public.mood": "E"}
+
+
+def name(table: str) -> TableName:
+    return TableName("public", table)
+
+
+def table(title: str, columns: str, *, key: str = "id", unique: str = "", **references: str) -> Table:
+    """Make a table: `columns` like `id:int8! note:text`, references like `user_id="users"`."""
+    made = []
+    for text in columns.split():
+        column, _, kind = text.partition(":")
+        kind, must = kind.removesuffix("!"), kind.endswith("!")
+        made.append(Column(column, kind, kind, "pg_catalog", CATEGORIES[kind], must, generated=False))
+    keys = [UniqueKey("key", tuple(key.split()), primary=True, not_null=True)] if key else []
+    keys += [UniqueKey("unique", (unique,), primary=False, not_null=True)] if unique else []
+    return Table(
+        name=name(title),
+        oid=1,
+        kind="r",
+        columns=tuple(made),
+        unique_keys=tuple(keys),
+        foreign_keys=tuple(ForeignKey((own,), name(other), ("id",)) for own, other in references.items()),
+        indexed=tuple(each.columns for each in keys) + tuple((own,) for own in references),
+        replica_identity="default",
+        identity_columns=("id",),
+        row_estimate=1,
+    )
+
+
+def suggested(root: str, *tables: Table, hints: Hints | None = None) -> tuple[str, IndexSpec]:
+    """The text, and what it is read as; it must fit its tables."""
+    catalog = Catalog({each.name: each for each in tables})
+    text = suggest_schema(catalog, name(root), hints)
+    spec = parse_schema(source_of(Path("it.schema.yml"), text), text, "it")
+    assert findings(spec, catalog) == []
+    return text, spec
+
+
+def joins(fields: tuple[object, ...]) -> dict[str, JoinField]:
+    return {each.key: each for each in fields if isinstance(each, JoinField)}
+
+
+USERS = table("users", "id:int8! email:text! name:text", unique="email")
+ORDERS = table("orders", "id:int8! user_id:int8! total:numeric", user_id="users")
+
+
+@pytest.mark.parametrize(
+    ("column", "is_marker"),
+    [
+        ("deleted_at:timestamptz", True),
+        ("is_deleted:bool!", True),
+        ("deletedAt:timestamptz", True),
+        ("removed_on:timestamptz", True),
+        ("deleted_at:timestamptz!", False),
+        ("deleted_by:text", False),
+        ("deleted_count:int8", False),
+    ],
+)
+def test_rows_that_are_marked_as_deleted_are_no_documents(column: str, is_marker: bool) -> None:
+    _, spec = suggested("users", table("users", f"id:int8! {column}"))
+    marker = column.partition(":")[0]
+    assert (spec.soft_delete.column if spec.soft_delete else None) == (marker if is_marker else None)
+    assert [each.key for each in spec.fields] == ["id"] + [marker] * (not is_marker)
+
+
+@pytest.mark.parametrize(
+    ("column", "op"),
+    [("deleted_at:timestamptz", "is_null"), ("deleted:bool!", "eq"), ("isDeleted:bool", "raw")],
+)
+def test_deleted_rows_of_other_tables_are_left_out(column: str, op: str) -> None:
+    orders = table("orders", f"id:int8! user_id:int8! {column}", user_id="users")
+    _, spec = suggested("users", USERS, orders)
+    assert [condition.op for condition in joins(spec.fields)["orders"].filters] == [op]
+
+
+def test_enums_have_their_labels_in_order_and_checked_lists_are_enums() -> None:
+    users = table("users", "id:int8! mood:public.mood state:text note:text")
+    hints = Hints(labels={"public.mood": ("low", "yes", "2")}, listed=frozenset({(name("users"), "note")}))
+    text, spec = suggested("users", users, hints=hints)
+    found = {each.key: each for each in spec.fields if isinstance(each, ColumnField)}
+    assert found["mood"].variants == ("low", "yes", "2")
+    assert 'variants: [low, yes, "2"]' in text
+    assert (found["note"].tag, found["note"].variants, found["state"].tag) == ("enum", (), "keyword")
+
+
+def test_comments_of_the_database_are_descriptions() -> None:
+    comments = {
+        (name("users"), ""): "People: all of them",
+        (name("users"), "name"): "What people\n call them",
+        (name("users"), "email"): "x" * 400,
+        (name("orders"), ""): "# 'not' a comment",
+    }
+    _, spec = suggested("users", USERS, ORDERS, hints=Hints(comments=comments))
+    found = {each.key: each.description for each in spec.fields}
+    assert spec.description == "People: all of them"
+    assert found["name"] == "What people call them"
+    assert found["orders"] == "# 'not' a comment"
+    assert found["email"].endswith("x…")
+
+
+def test_secrets_and_what_may_not_be_read_stay_out() -> None:
+    users = table("users", "id:int8! password_hash:text apiKey:text token_count:int8 salary:int8")
+    hints = Hints(hidden={name("users"): frozenset({"salary"}), name("orders"): frozenset({"user_id"})})
+    text, spec = suggested("users", users, ORDERS, hints=hints)
+    assert [each.key for each in spec.fields] == ["id", "token_count"]
+    assert "# password_hash: looks like a secret" in text
+    assert "# salary (int8): this role may not read it" in text
+    assert "# orders: this role may not read it" in text
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [("", "many_to_many"), ("created_at:timestamptz", "many_to_many"), ("since:timestamptz", "has_many")],
+)
+def test_a_junction_only_links(more: str, kind: str) -> None:
+    tags = table("tags", "id:int8! name:text")
+    links = table(
+        "user_tags",
+        f"user_id:int8! tag_id:int8! {more}",
+        key="user_id tag_id",
+        user_id="users",
+        tag_id="tags",
+    )
+    catalog = Catalog({each.name: each for each in (USERS, tags, links)})
+    [relation] = find_relations(catalog, USERS)
+    assert relation.kind == kind
+
+
+def test_two_steps_away_are_the_names_of_rows_and_their_parts() -> None:
+    countries = table("countries", "id:int8! code:text area:numeric")
+    regions = table("regions", "id:int8! title:text country_id:int8", country_id="countries")
+    orders = table("orders", "id:int8! user_id:int8! region_id:int8", user_id="users", region_id="regions")
+    lines = table("lines", "order_id:int8! number:int8! note:text", key="order_id number", order_id="orders")
+    notes = table("notes", "id:int8! order_id:int8! text:text", order_id="orders")
+    _, spec = suggested("users", USERS, orders, regions, countries, lines, notes)
+    below = joins(joins(spec.fields)["orders"].fields)
+    assert {key: [each.key for each in join.fields] for key, join in below.items()} == {
+        "region": ["title"],
+        "lines": ["number", "note"],
+    }
+    _, spec = suggested("orders", USERS, orders, regions, countries, lines, notes)
+    region = joins(spec.fields)["region"]
+    assert [each.key for each in joins(region.fields)["country"].fields] == ["code"]
+
+
+@pytest.mark.parametrize(("most", "kind"), [(1000, JoinField), (1001, AggregateField)])
+def test_very_many_rows_are_counted(most: int, kind: type) -> None:
+    hints = Hints(fanouts={(name("orders"), "user_id"): Fanout(3, most)})
+    text, spec = suggested("users", USERS, ORDERS, hints=hints)
+    assert isinstance(spec.fields[-1], kind)
+    assert ("about 1,001 rows of orders may belong to one" in text) == (kind is AggregateField)
+
+
+@pytest.mark.parametrize(
+    ("columns", "label"),
+    [
+        ("id:int8! note:text name:text", "name"),
+        ("id:int8! note:text last_name:text", "last_name"),
+        ("id:int8! note:text", "note"),
+        ("id:int8! size:int8", None),
+    ],
+)
+def test_a_row_is_known_by_its_name(columns: str, label: str | None) -> None:
+    things = table("things", columns)
+    found = Suggester(Catalog({things.name: things})).label(things)
+    assert (found.name if found else None) == label
+
+
+@pytest.mark.parametrize(
+    ("title", "file"),
+    [("users", "users"), ("Users", "Users"), ("../etc/x", "etc_x"), ("a\nb", "a_b"), ("日本", "documents")],
+)
+def test_a_schema_file_is_one_of_its_folder(title: str, file: str) -> None:
+    assert suggest_file(name(title)) == f"{file}.schema.yml"
