@@ -9,7 +9,7 @@ CREATE TABLE shop.product_tags (product_id int NOT NULL REFERENCES shop.products
 CREATE INDEX ON shop.product_tags (tag_id);
 ALTER TABLE shop.reviews REPLICA IDENTITY FULL;
 INSERT INTO shop.brands VALUES (1, 'Mill', 'NO');
-INSERT INTO shop.products VALUES (1, ' AB-1 ', 'Wheel', 'active', 12.50, '{"en": "Wheel"}', 59.9, 10.7, 1), (2, 'AB-2', 'Axle', 'draft', 3, NULL, NULL, NULL, NULL), (3, 'AB-3', 'Old', 'retired', 3, NULL, NULL, NULL, NULL, true);
-INSERT INTO shop.reviews VALUES (1, 1, 5), (2, 1, 3), (3, 1, 1, true);
+INSERT INTO shop.products VALUES (1, ' AB-1 ', 'Wheel', 'active', 12.50, '{"en": "Wheel"}', 59.9, 10.7, 1, false), (2, 'AB-2', 'Axle', 'draft', 3, NULL, NULL, NULL, NULL, false), (3, 'AB-3', 'Old', 'retired', 3, NULL, NULL, NULL, NULL, true);
+INSERT INTO shop.reviews VALUES (1, 1, 5, false), (2, 1, 3, false), (3, 1, 1, true);
 INSERT INTO shop.tags VALUES (1, 'oak'), (2, 'iron');
-INSERT INTO shop.product_tags VALUES (1, 1), (1, 2, '2024-01-01');
+INSERT INTO shop.product_tags VALUES (1, 1, NULL), (1, 2, '2024-01-01');

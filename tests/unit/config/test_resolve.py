@@ -38,10 +38,9 @@ def resolved(folder: Path, text: str, environ: dict[str, str] | None = None) -> 
             "postgresql://postgres:q@127.0.0.1:5432/d",
         ),
         (
-            'connection_url = "postgres://a/b?sslmode=prefer"\nssl_mode = "verify-full"\n'
-            'ssl_root_cert = "/etc/a b.pem"',
+            'connection_url = "postgres://a/b?x=1"\nssl_mode = "require"\nssl_root_cert = "/a b.pem"',
             {},
-            "postgres://a/b?sslmode=prefer&sslmode=verify-full&sslrootcert=%2Fetc%2Fa%20b.pem",
+            "postgres://a/b?x=1&sslmode=require&sslrootcert=%2Fa%20b.pem",
         ),
         (
             'connection_url = "host=a"\nssl_cert = "/it\'s.pem"\nssl_key = "k"',
