@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -93,7 +94,7 @@ def test_readers_move_from_flussos_index_and_back(
     _, _, setup, run, verify, adopt = begin("0.16", monkeypatch)
     assert typed(f"{setup} --yes")[0] == 0
     assert run == "headrace run"
-    pipeline = headrace.Pipeline.from_file("headrace.toml")
+    pipeline = headrace.Pipeline.from_file(slot=os.environ["HEADRACE_SLOT"], publication="headrace")
     with pipeline.start() as running:
         running.wait_ready(timeout=180)
         assert typed(verify)[0] == 0

@@ -102,8 +102,6 @@ def test_the_cluster_takes_every_index_of_pgsyncs_examples(
     assert left == [
         "plugins are Python of your own",
         "plugins are Python of your own",
-        "album_view is a view",
-        "label_view is a view",
         "several foreign keys lead from area_above to area",
     ], said
     monkeypatch.chdir("moved")
