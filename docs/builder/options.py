@@ -52,6 +52,8 @@ TABLES: dict[str, tuple[type[BaseModel], str]] = {
         "What filling an index may take, see [generations.md](../generations.md).",
     ),
     "[generations]": (deployment.GenerationsPolicy, ""),
+    "[stream]": (deployment.StreamConfig, "Read for the sake of [flusso's files](../moving.md#from-flusso)."),
+    "[batch]": (deployment.BatchConfig, "Read for the sake of [flusso's files](../moving.md#from-flusso)."),
 }
 """The tables of a file: the model of each, and what is said above its keys."""
 
@@ -146,6 +148,8 @@ def _is_table(field: FieldInfo) -> bool:
         Control,
         deployment.BackfillConfig,
         deployment.GenerationsPolicy,
+        deployment.StreamConfig,
+        deployment.BatchConfig,
         tuple[ControlToken, ...],
         dict[str, deployment.Sink],
     }

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +12,14 @@ from urllib.parse import urlsplit
 import pytest
 
 import headrace
-from headrace.cli import main
+from e2e.walkthrough import blocks, commands, shell, typed
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
 
 DATA = Path(__file__).parents[1] / "data" / "pgsync"
-PAGE = (Path(__file__).parents[2] / "docs" / "moving.md").read_text().partition("## From PGSync")[2]
-CONVERT, FOLLOW, BACK = re.findall(r"^```sh\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)[:3]
+CONVERT, FOLLOW, BACK = blocks("From PGSync", "sh")
 
 
 @dataclass
@@ -70,23 +66,6 @@ def mover(
     postgres.drop_database("town")
 
 
-def typed(line: str) -> tuple[int, str, str]:
-    """Exit code, output and messages of a line that begins with `headrace`."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main(line.split()[1:])
-        except SystemExit as ended:
-            return int(ended.code or 0), out.getvalue(), err.getvalue()
-    return 0, out.getvalue(), err.getvalue()
-
-
-def commands(block: str) -> list[str]:
-    """The lines of a block, without comments and with the ends of long ones."""
-    joined = block.replace("\\\n", " ")
-    return [line.partition("  #")[0].strip() for line in joined.splitlines()]
-
-
 def test_the_files_of_pgsync_are_converted_checked_and_shown(
     mover: Mover, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,8 +102,6 @@ def test_the_cluster_takes_every_index_of_pgsyncs_examples(
     assert left == [
         "plugins are Python of your own",
         "plugins are Python of your own",
-        "album_view is a view",
-        "label_view is a view",
         "several foreign keys lead from area_above to area",
     ], said
     monkeypatch.chdir("moved")
@@ -161,9 +138,3 @@ def test_readers_move_from_pgsyncs_index_and_back(mover: Mover, monkeypatch: pyt
         assert client.read("/groups/_doc/1").json()["_source"]["name"] == "as PGSync wrote it"
     pipeline.teardown(indexes=True)
     client.call("DELETE", "/groups,groups_before")
-
-
-def shell(line: str) -> None:
-    subprocess.run(
-        ["bash", "-ec", line.replace("curl", "curl -fsS")], check=True, timeout=60, capture_output=True
-    )

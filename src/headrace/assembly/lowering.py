@@ -209,7 +209,8 @@ class _Lowering:
             )
         junction_table = self._table(through.table, field.place)
         left, right = self._columns(junction_table, (through.left_key, through.right_key), field.place)
-        return Junction(junction_table, left, ends[0][0], right, ends[1][0])
+        conditions = self._conditions(junction_table, through.filters)
+        return Junction(junction_table, left, ends[0][0], right, ends[1][0], conditions)
 
     def _conditions(self, table: Table, filters: Iterable[Filter]) -> tuple[RowCondition, ...]:
         conditions = []

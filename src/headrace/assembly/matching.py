@@ -42,7 +42,6 @@ from headrace.assembly.render import (
 from headrace.catalog.comparison import as_stored, equal
 from headrace.catalog.table import Column, Table
 from headrace.postgres.quoting import identifier
-from headrace.postgres.quoting import table as table_sql
 
 _BARRIER = "OFFSET 0"
 """An optimization fence: conditions outside of a subquery would change how it is joined."""
@@ -148,9 +147,8 @@ def _through(value: Joined, junction_plan: Junction, alias: Alias, links: Links,
     A junction may name a row twice, also in two spellings.
     """
     left, right = column_sql("j", junction_plan.left), column_sql("j", junction_plan.right)
-    junction = _Table(
-        "j", f"{table_sql(junction_plan.table.name)} AS j", (), f"{left} AS m, {right} AS r", "m"
-    )
+    source, conditions = table_source(junction_plan, "j")
+    junction = _Table("j", source, tuple(conditions), f"{left} AS m, {right} AS r", "m")
     leads = [equal(left, junction_plan.left, f"k.{links.names[0]}", junction_plan.parent)]
     find = _by_lookup if leads_into(junction_plan) else _by_full_join
     named = f"SELECT DISTINCT {links.of('j')}, j.r FROM ({find(parents_links, links, junction, leads)}) AS j"

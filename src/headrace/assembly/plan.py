@@ -62,13 +62,18 @@ class ObjectValue:
 
 @dataclass(frozen=True, slots=True)
 class Junction:
-    """The table between a parent and its related rows: `left` equals `parent`, `right` equals `related`."""
+    """The table between a parent and its related rows: `left` equals `parent`, `right` equals `related`.
+
+    Attributes:
+        conditions: on the junction's own rows.
+    """
 
     table: Table
     left: Column
     parent: Column
     right: Column
     related: Column
+    conditions: tuple[RowCondition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ from headrace.assembly.plan import (
     ColumnValue,
     ConstantValue,
     Joined,
+    Junction,
     LocationValue,
     Member,
     ObjectValue,
@@ -215,8 +216,9 @@ def _rows(relation: RelationPlan, parent: Alias) -> tuple[str, list[str]]:
             column_sql(str(alias), junction.related),
             junction.related,
         )
-        rows = f"SELECT FROM {table_sql(junction.table.name)} AS {name} WHERE {linked} AND {meets}"
-        links = [f"EXISTS ({rows})"]
+        links = [
+            f"EXISTS ({_junction_row(junction, name, [linked, meets], linked_first=relation.linked_first)})"
+        ]
     raw = raw_conditions(relation.conditions)
     if raw and relation.linked_first:
         linked = where_clause(links + plain_conditions(relation.conditions, str(alias)))
@@ -227,13 +229,25 @@ def _rows(relation: RelationPlan, parent: Alias) -> tuple[str, list[str]]:
     return source, links + conditions
 
 
-def table_source(relation: RelationPlan, alias: Alias) -> tuple[str, list[str]]:
-    """Render the FROM item of a relation's table, and those of its conditions that belong into WHERE."""
-    source = f"{table_sql(relation.table.name)} AS {alias}"
-    raw = raw_conditions(relation.conditions)
+def _junction_row(junction: Junction, name: str, links: list[str], *, linked_first: bool) -> str:
+    """Render a query of the junction's rows, called `name`, that meet `links` and its conditions."""
+    raw = raw_conditions(junction.conditions)
+    if raw and linked_first:
+        linked = where_clause(links + plain_conditions(junction.conditions, name))
+        rows = f"SELECT {name}.* FROM {table_sql(junction.table.name)} AS {name}{linked} OFFSET 0"
+        scope = identifier(junction.table.name.name)
+        return f"SELECT FROM ({rows}) AS {scope} WHERE {' AND '.join(raw)}"
+    source, conditions = table_source(junction, name)
+    return f"SELECT FROM {source}{where_clause(links + conditions)}"
+
+
+def table_source(rows: RelationPlan | Junction, alias: Alias | str) -> tuple[str, list[str]]:
+    """Render the FROM item of a table, and those of its conditions that belong into WHERE."""
+    source = f"{table_sql(rows.table.name)} AS {alias}"
+    raw = raw_conditions(rows.conditions)
     if raw:
-        source = f"(SELECT * FROM {table_sql(relation.table.name)} WHERE {' AND '.join(raw)}) AS {alias}"
-    return source, plain_conditions(relation.conditions, str(alias))
+        source = f"(SELECT * FROM {table_sql(rows.table.name)} WHERE {' AND '.join(raw)}) AS {alias}"
+    return source, plain_conditions(rows.conditions, str(alias))
 
 
 def where_clause(conditions: list[str]) -> str:

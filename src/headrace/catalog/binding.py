@@ -254,6 +254,7 @@ class _Binder:
         junction = self._table(through.table, field.place)
         if junction is None:
             return
+        self._filters(junction, through.filters)
         ends = through.left_references, through.right_references
         left, right = (
             (table, (end,) if end else key) for (table, key), end in zip((left, right), ends, strict=True)

@@ -95,8 +95,10 @@ def _relations(fields: Iterable[Field]) -> Iterator[JoinField | AggregateField]:
 def _relation_columns(field: JoinField | AggregateField, words: set[str]) -> Iterator[_UsedColumns]:
     yield field.table, (*field.primary_key, *field.foreign_key, *_filter_columns(field.filters, words))
     if field.through is not None:
-        yield field.through.table, (field.through.left_key, field.through.right_key)
-        yield field.table, filter(None, (field.through.right_references,))
+        through = field.through
+        names = _filter_columns(through.filters, words)
+        yield through.table, (through.left_key, through.right_key, *names)
+        yield field.table, filter(None, (through.right_references,))
 
 
 def _filter_columns(filters: Iterable[Filter], words: set[str]) -> list[str]:

@@ -150,6 +150,19 @@ class SourceConfig(FileModel):
     docs/monitoring.md#a-stream-that-stands-still. An idle slot moves every ten."""
     publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace"
     """The publication."""
+    ssl_mode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] | None = None
+    """As `sslmode` in the address, over which it wins; flusso 0.16 writes it so, and the next three."""
+    ssl_root_cert: Annotated[str, Field(min_length=1)] | None = None
+    """As `sslrootcert`."""
+    ssl_cert: Annotated[str, Field(min_length=1)] | None = None
+    """As `sslcert`."""
+    ssl_key: Annotated[str, Field(min_length=1)] | None = None
+    """As `sslkey`."""
+
+    def tls_parameters(self) -> dict[str, str]:
+        """Return libpq's parameters for what the file says of TLS beside the address."""
+        keys = ("ssl_mode", "ssl_root_cert", "ssl_cert", "ssl_key")
+        return {key.replace("_", ""): str(value) for key in keys if (value := getattr(self, key)) is not None}
 
     @field_validator("connection_url")
     @classmethod
@@ -372,6 +385,24 @@ class BackfillConfig(FileModel):
     database; 0 never uses it."""
 
 
+class StreamConfig(FileModel):
+    """What flusso 0.16 says of its queue; without effect, Headrace's is bounded by bytes."""
+
+    type: Literal["channel"]
+    """The only kind."""
+    capacity: Annotated[int, Field(ge=0)] = 1024
+    """Without effect."""
+
+
+class BatchConfig(FileModel):
+    """What flusso 0.16 says of its batches; without effect, Spark cuts Headrace's."""
+
+    max_changes: Annotated[int, Field(ge=1)] | None = None
+    """Without effect."""
+    max_delay_ms: Annotated[int, Field(ge=0)] | None = None
+    """Without effect."""
+
+
 class GenerationsPolicy(FileModel):
     """What happens with an index that a newer one has replaced."""
 
@@ -406,6 +437,8 @@ class Deployment(FileModel):
     control: Control = Control()
     backfill: BackfillConfig = BackfillConfig()
     generations: GenerationsPolicy = GenerationsPolicy()
+    stream: StreamConfig = StreamConfig(type="channel")
+    batch: BatchConfig = BatchConfig()
 
     @field_validator("prefix")
     @classmethod
@@ -442,7 +475,7 @@ class Deployment(FileModel):
 
     def variables(self) -> frozenset[str]:
         """Return the names of all environment variables that can give this deployment a value."""
-        names = {"DATABASE_URL"}
+        names = {*DATABASE_VARIABLES, PASSWORD_VARIABLE}
         values: list[object] = [self.source.connection_url]
         if isinstance(self.source.connection_url, ConnectionParts):
             values.append(self.source.connection_url.password)
@@ -469,6 +502,12 @@ def _prefix(value: str) -> str:
         raise ValueError("must begin with a lower-case letter or a digit, and have only those and . _ + -")
     return value
 
+
+DATABASE_VARIABLES = ("DATABASE_URL", "SOURCE_POSTGRES_CONNECTION_URL")
+"""The variables that take the place of a literal `connection_url`: flusso 0.15's and 0.16's name."""
+
+PASSWORD_VARIABLE = "SOURCE_POSTGRES_CONNECTION_URL_PASSWORD"  # noqa: S105 -- the name of a variable
+"""The variable that takes the place of a literal password of its parts; flusso 0.16's name."""
 
 RESERVED = ("url", "username", "password", "api_key", "ca_file", "gzip")
 """The keys of a cluster that environment variables override."""

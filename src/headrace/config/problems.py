@@ -29,6 +29,15 @@ _HEADER = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?")
 _KEY = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'|\s*\.\s*)+?)\s*=(.*)""")
 _PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
 _ELEMENTS: Mapping[KeyPath, type[BaseModel]] = {("index",): IndexEntry, ("control", "tokens"): ControlToken}
+_FLUSSO: Mapping[KeyPath, str] = {
+    (
+        "source",
+        "ssl_sni_hostname",
+    ): "Write that name as `host` in the address, and where it is as `hostaddr`.",
+    ("source", "manage_replica_identity"): 'Write `replica_identity = "auto"` for true, "check" for false.',
+    ("sinks", "backfill"): "Remove it: a sink is filled once, not at each start.",
+}
+"""Keys of flusso's files that mean something else here, each with its remedy."""
 _TRIPLE = re.compile(r"\"{3}|'{3}")
 
 
@@ -63,7 +72,8 @@ class Locator:
         shown, context = _render_path(path), detail.get("ctx", {})
         match detail["type"]:
             case "extra_forbidden":
-                sentence = f"unknown key {shown}", meant(str(path[-1]), self._known(path[:-1]))
+                remedy = _FLUSSO.get((path[0], path[-1])) or meant(str(path[-1]), self._known(path[:-1]))
+                sentence = f"unknown key {shown}", remedy
             case "missing":
                 sentence = f"{shown} is missing", f"Add `{path[-1]} = …`."
             case "literal_error":

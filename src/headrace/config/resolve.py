@@ -13,6 +13,8 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from headrace.config.deployment import (
+    DATABASE_VARIABLES,
+    PASSWORD_VARIABLE,
     ConnectionParts,
     Deployment,
     EnvReference,
@@ -23,7 +25,6 @@ from headrace.config.deployment import (
 from headrace.config.secret import Secret
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 
-_DATABASE_URL = "DATABASE_URL"
 _NEXT_URL = re.compile(r"\s*,\s*(?=https?://)")
 _YES_OR_NO = {"true": True, "1": True, "false": False, "0": False}
 
@@ -99,14 +100,18 @@ class _Resolution:
         self.overridden: list[str] = []
 
     def database(self) -> Secret:
+        url, parameters = self._address(), self._deployment.source.tls_parameters()
+        return Secret(_with_parameters(url.reveal(), parameters)) if url and parameters else url
+
+    def _address(self) -> Secret:
         given = self._deployment.source.connection_url
         if isinstance(given, ConnectionParts):
-            if _DATABASE_URL not in self._environment:
+            if not any(name in self._environment for name in DATABASE_VARIABLES):
                 return Secret(self._url_of(given))
             given = Secret("postgresql://")
-        value = self._value("source.connection_url", given, _DATABASE_URL)
+        value = self._value("source.connection_url", given, *DATABASE_VARIABLES)
         if value is None:
-            self._missing("source.connection_url", _DATABASE_URL)
+            self._missing("source.connection_url", DATABASE_VARIABLES[0])
             return Secret("")
         if value and not is_connection_string(value.reveal()):
             self._note(
@@ -117,7 +122,7 @@ class _Resolution:
 
     def _url_of(self, parts: ConnectionParts) -> str:
         """Return the URL of `parts`, each percent-encoded; a host may be a folder or an IPv6 address."""
-        password = self._value("source.connection_url.password", parts.password)
+        password = self._value("source.connection_url.password", parts.password, PASSWORD_VARIABLE)
         user = quote(parts.user, safe="") + (f":{quote(password.reveal(), safe='')}" if password else "")
         host = (
             f"[{parts.host}]" if ":" in parts.host and "/" not in parts.host else quote(parts.host, safe=",")
@@ -207,3 +212,13 @@ class _Resolution:
 
     def _note(self, problem: str, remedy: str) -> None:
         self.errors.append(HeadraceError(Kind.CONFIG, f"{self._deployment.file}: {problem}", remedy))
+
+
+def _with_parameters(url: str, parameters: Mapping[str, str]) -> str:
+    """Return a connection string with further parameters at its end, where they win over earlier ones."""
+    if "://" not in url.partition("=")[0] and not url.startswith("jdbc:"):
+        values = (value.replace("\\", "\\\\").replace("'", "\\'") for value in parameters.values())
+        words = (f"{name}='{value}'" for name, value in zip(parameters, values, strict=True))
+        return " ".join([url, *words])
+    pairs = "&".join(f"{name}={quote(value, safe='')}" for name, value in parameters.items())
+    return f"{url}{'&' if '?' in url else '?'}{pairs}"

@@ -13,6 +13,7 @@ from headrace.catalog.table import Catalog, Table
 from headrace.convert.notes import Notes
 from headrace.convert.pgsync_file import Node, Relationship
 from headrace.model.names import TableName
+from headrace.model.suggestion import meant
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +87,8 @@ def find_between(parent: Side, child: Side, node: Node, catalog: Catalog | None,
     relationship = _of(node)
     assert relationship.through is not None
     middle = side_of(relationship.through, catalog, ())
+    if catalog is not None and middle.table is None:
+        tell_missing(relationship.through, relationship.line, catalog, notes)
     sides: list[Link] = []
     for other, name in ((parent, "above"), (child, "below")):
         links = [] if middle.table is None or other.table is None else list(_links(middle.table, other.table))
@@ -116,6 +119,12 @@ def side_of(name: TableName, catalog: Catalog | None, declared: tuple[str, ...])
         unique = (known.columns for known in table.unique_keys if known.not_null and known.immediate)
         key = table.primary_key or key or next(unique, ())
     return Side(name, table, key or ("id",))
+
+
+def tell_missing(name: TableName, line: int, catalog: Catalog, notes: Notes) -> None:
+    """Note that the database has no such table, and which one may be meant."""
+    known = [str(other) for other in (*catalog.existing, *catalog.tables)]
+    notes.left(line, f"the database has no table {name}", meant(str(name), known))
 
 
 def _of(node: Node) -> Relationship:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.catalog import Catalog, read_catalog
+from headrace.catalog.remedies import KINDS
 from headrace.config.load import deployment_of
 from headrace.config.resolve import resolve_database
 from headrace.config.suggestion import holds_password, suggest_slot
@@ -19,7 +20,9 @@ from headrace.convert.pgsync_file import PgsyncIndex, read_pgsync
 from headrace.convert.pgsync_schema import ConvertedIndex, convert_index
 from headrace.convert.schema_text import schema_text
 from headrace.convert.transform_file import function_name, module_name, module_text
+from headrace.convert.views import TableView, read_views
 from headrace.errors import HeadraceError
+from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 from headrace.schema.json_schema import EDITOR_FILE
 from headrace.schema.json_schema import schema_text as editor_schema
@@ -84,14 +87,15 @@ def convert_pgsync(
             )
         source = _source(None if env is None else settings, name, database, env_notes)
         address = database or address_of(settings, name)
-        catalog = None
+        catalog: Catalog | None = None
+        views: dict[TableName, TableView] = {}
         if env is not None or address:
-            catalog = _catalog(own, source, address, variables, None if database else env_notes)
+            catalog, views = _catalog(own, source, address, variables, None if database else env_notes)
         config = "headrace.toml" if len(own) == len(indexes) else f"headrace.{_file_name(name)}.toml"
         deployments.append(config)
         files[config] = _deployment_text(schema.name, source, sink)
         for index in own:
-            converted = convert_index(index, catalog, notes)
+            converted = convert_index(index, catalog, views, notes)
             written = _index_files(schema.name, index, converted, notes)
             files |= written
             files[config] += _index_text(index, converted, written)
@@ -150,8 +154,8 @@ def _catalog(
     address: str,
     environ: Mapping[str, str],
     notes: Notes | None,
-) -> Catalog | None:
-    """Read the catalog of every table that the indexes name.
+) -> tuple[Catalog | None, dict[TableName, TableView]]:
+    """Read the catalog of every table that the indexes name, and their views.
 
     Args:
         indexes: of one database.
@@ -166,12 +170,19 @@ def _catalog(
         with ReadSession(url) as session:
             catalog = read_catalog(session, wanted)
             behind = {base for table in catalog.tables.values() for base in table.reads}
-            return read_catalog(session, wanted | behind) if behind - wanted else catalog
+            whole = read_catalog(session, wanted | behind) if behind - wanted else catalog
+            tables = {name for name, table in whole.tables.items() if table.kind not in KINDS}
+            views = {
+                table.name: tables.intersection(table.reads)
+                for table in catalog.tables.values()
+                if table.kind == "v"
+            }
+            return whole, read_views(session, views) if views else {}
     except HeadraceError as error:
         if notes is None:
             raise
         notes.left(1, f"the database cannot be read: {error.cause}", "Correct the .env, or name --database.")
-        return None
+        return None, {}
 
 
 def _index_files(source: str, index: PgsyncIndex, converted: ConvertedIndex, notes: Notes) -> dict[str, str]:

@@ -10,11 +10,13 @@ from typing import Any
 from headrace.catalog.remedies import KINDS, key_advice
 from headrace.catalog.table import Catalog, Table
 from headrace.convert.column_types import added_mapping, column_field, is_unsearched, plain_mapping
-from headrace.convert.links import Between, Link, Side, find_between, find_link, side_of
+from headrace.convert.links import Between, Link, Side, find_between, find_link, side_of, tell_missing
 from headrace.convert.notes import Notes
 from headrace.convert.pgsync_file import ColumnEntry, Node, PgsyncIndex
 from headrace.convert.schema_text import FieldEntry, name_text, names_value
 from headrace.convert.transform_file import DocumentStep
+from headrace.convert.views import TableView
+from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
@@ -37,15 +39,18 @@ class ConvertedIndex:
     mappings: dict[str, Any] = field(default_factory=dict)
 
 
-def convert_index(index: PgsyncIndex, catalog: Catalog | None, notes: Notes) -> ConvertedIndex:
+def convert_index(
+    index: PgsyncIndex, catalog: Catalog | None, views: Mapping[TableName, TableView], notes: Notes
+) -> ConvertedIndex:
     """Convert one index.
 
     Args:
         index: as PGSync has it.
         catalog: of every table that it names; None where the database is not known.
+        views: what is known of those that it names.
         notes: where goes what is not the same.
     """
-    return _Converter(index, catalog, notes).convert()
+    return _Converter(index, catalog, views, notes).convert()
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +74,17 @@ class _At:
 
 
 class _Converter:
-    def __init__(self, index: PgsyncIndex, catalog: Catalog | None, notes: Notes) -> None:
+    def __init__(
+        self,
+        index: PgsyncIndex,
+        catalog: Catalog | None,
+        views: Mapping[TableName, TableView],
+        notes: Notes,
+    ) -> None:
         self._index = index
         self._catalog = catalog
+        self._views = {name: view for name, view in views.items() if not view.problem}
+        self._problems = {name: view.problem for name, view in views.items() if view.problem}
         self._notes = notes
         self._result = ConvertedIndex()
         self._last: list[DocumentStep] = []
@@ -79,7 +92,7 @@ class _Converter:
 
     def convert(self) -> ConvertedIndex:
         """Convert the whole tree."""
-        index, root = self._index, self._index.root
+        index, root = self._index, self._shown(self._index.root)
         side = self._root_side(root)
         at = _At(root, side, (), {**root.transforms.mapping, **index.mapping})
         fields = self._object_fields(at)
@@ -88,6 +101,7 @@ class _Converter:
             **_table(side.name.schema, side.name.name, "public"),
             "primary_key": names_value(side.key),
             **self._routing(at, fields),
+            **self._filters(root),
             "fields": fields,
         }
         self._result.steps += self._last
@@ -117,10 +131,7 @@ class _Converter:
         """Return a node's table; for a view the one table that it reads, if there is one."""
         side = side_of(node.table, self._catalog, node.primary_key)
         if self._catalog is not None and side.table is None:
-            known = [str(name) for name in (*self._catalog.existing, *self._catalog.tables)]
-            self._notes.left(
-                node.line, f"the database has no table {node.table}", meant(str(node.table), known)
-            )
+            tell_missing(node.table, node.line, self._catalog, self._notes)
         is_view = bool(node.base_tables) if side.table is None else side.table.kind in KINDS
         if not is_view:
             return side
@@ -134,17 +145,47 @@ class _Converter:
             )
             return side
         [base] = reads
-        self._notes.left(
-            node.line,
-            f"{node.table} is a view: its table {base} is read instead, so rows that the view leaves out are "
-            "there",
-            "Compare with the view's definition; write its conditions as `filters:`, its expressions as "
-            "generated columns.",
-        )
+        if view := self._views.get(node.table):
+            self._notes.differs(
+                node.line,
+                f"{node.table} is a view: its table {base} is read instead"
+                + (f", where {view.condition}" if view.condition else ""),
+                "Convert again when the view changes: the documents do not follow its definition.",
+            )
+        else:
+            why = self._problems.get(node.table)
+            self._notes.left(
+                node.line,
+                f"{node.table} is a view: its table {base} is read instead, so rows that the view leaves out "
+                "are there" + (f"; {why}" if why else ""),
+                "Compare with the view's definition; write its conditions as `filters:`, its expressions as "
+                "generated columns.",
+            )
         found = side_of(base, self._catalog, node.primary_key)
         if found.table is not None and node.primary_key and key_advice(found.table, node.primary_key) is None:
             return replace(found, key=node.primary_key)
         return found
+
+    def _shown(self, node: Node) -> Node:
+        """Return a node of a view that is read as its table, with no more columns than the view's."""
+        view = self._views.get(node.table)
+        if view is None:
+            return node
+        for entry in node.columns:
+            if _OPERATOR.split(entry.text)[0] not in view.columns:
+                self._notes.left(
+                    entry.line,
+                    f"{node.table} has no column {entry.text!r}: it is left out",
+                    meant(entry.text, view.columns),
+                )
+        entries = node.columns or tuple(ColumnEntry(name, node.line) for name in view.columns)
+        kept = tuple(entry for entry in entries if _OPERATOR.split(entry.text)[0] in view.columns)
+        return replace(node, columns=kept)
+
+    def _filters(self, node: Node) -> FieldEntry:
+        """Return the condition of a view that is read as its table."""
+        view = self._views.get(node.table)
+        return {"filters": [{"raw": view.condition}]} if view is not None and view.condition else {}
 
     # one row
 
@@ -304,6 +345,7 @@ class _Converter:
 
     def _child(self, above: _At, child: Node, taken: set[str]) -> Iterator[FieldEntry]:
         """Convert a child: a join, for a junction between keys of several columns two of them."""
+        child = self._shown(child)
         relationship = child.relationship
         assert relationship is not None
         key = above.final(child.label)
@@ -326,7 +368,7 @@ class _Converter:
                 return
             own = self._own_key(above, key, taken)
             joined = self._junction(above, at, between, own)
-        found = {**joined, **self._content(at)}
+        found = {**joined, **self._filters(child), **self._content(at)}
         if own != key:
             self._map(above.path, key, plain_mapping(found))
         elif options := self._options(found, mapping):
@@ -417,7 +459,7 @@ class _Converter:
         assert at.node.relationship is not None
         node = replace(at.node, relationship=replace(at.node.relationship, to_many=lists))
         related = self._joined(middle, replace(at, node=node), between.right, inner)
-        related |= self._content(at)
+        related |= {**self._filters(at.node), **self._content(at)}
         left = between.left.ordered_by(above.side.key)
         self._map(above.path, key, plain_mapping(related))
         return {

@@ -127,7 +127,7 @@ def _related_paths(
         return
     through = field.through
     left, right = _junction_columns(catalog, through, field.place)
-    reads = frozenset({through.left_key, through.right_key})
+    reads = _reads(through.filters, (through.left_key, through.right_key))
     referred = _columns(catalog, parent.table, filter(None, [through.left_references]), field.place)
     junction = _child_path(parent, field, (left,), referred or parent_key, table=through.table, reads=reads)
     yield junction

@@ -103,12 +103,12 @@ def read_through(record: MappingReader, schema: str) -> tuple[Through, Place] | 
     if node is None or not is_mapping(node, record.mistakes, "through"):
         return None
     junction = MappingReader(record.mistakes, node, language.THROUGH, "through")
-    table = TableName(junction.identifier("schema", schema), junction.identifier("table"))
-    return (
-        Through(
-            table,
-            *(junction.identifier(key) for key in ("left_key", "right_key")),
-            *(junction.identifier(key, "") for key in ("left_references", "right_references")),
-        ),
-        junction.place,
+    through = Through(
+        TableName(junction.identifier("schema", schema), junction.identifier("table")),
+        left_key=junction.identifier("left_key"),
+        right_key=junction.identifier("right_key"),
+        left_references=junction.identifier("left_references", ""),
+        right_references=junction.identifier("right_references", ""),
+        filters=read_filters(junction),
     )
+    return through, junction.place

@@ -275,7 +275,11 @@ def _check_same_count(
 
 
 def _aggregate(record: MappingReader, op: str, key: str, parent: Parent) -> AggregateField:
-    """Read an aggregate; `count` and `avg` may have an unused type, as older files do."""
+    """Read an aggregate; `count` and `avg` may have an unused type, as older files do.
+
+    `distinct` is read for the sake of flusso's files: behind a junction each related row counts once.
+    """
+    record.boolean("distinct", default=False)
     table = TableName(record.identifier("schema", parent.schema), record.identifier("table"))
     primary_key = record.identifiers("primary_key", required=False)
     both = record.has("foreign_key") and record.has("through")

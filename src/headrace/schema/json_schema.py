@@ -43,6 +43,7 @@ _TEXTS: dict[str, str] = {
     "foreign_key": "The related table's column that points at this row; a list for a key of several.",
     "references": "This row's column that foreign_key equals; left out, its key.",
     "scalar": "The value of the only field stands in place of an object.",
+    "distinct": "Without effect: behind a junction each related row counts once.",
     "through": "The junction table and its two keys.",
     "order_by": "The order of the list; the key decides between equals.",
     "limit": "At most so many, from the first on.",
@@ -174,6 +175,7 @@ _VALUES: dict[str, Json] = {
     "required": {"type": "boolean"},
     "dynamic": {"type": "boolean"},
     "scalar": {"type": "boolean"},
+    "distinct": {"type": "boolean"},
     "limit": {"type": "integer", "minimum": 1, "maximum": 2**63 - 1},
     "transforms": {"type": "array", "items": {"enum": ["lowercase", "trim"]}},
     "default": {"$ref": "#/$defs/scalar"},
@@ -272,6 +274,7 @@ def _through() -> Json:
             "right_references": _or_null(
                 {**_NAME, "description": "The related row's column; left out, its key."}
             ),
+            "filters": _or_null({"$ref": "#/$defs/filters", "description": "On the junction's own rows."}),
         },
     }
 

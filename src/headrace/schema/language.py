@@ -72,7 +72,7 @@ TOP = (
 )
 FILTER = ("raw", "unsafe", "column", "op", "value")
 ORDER = ("column", "direction")
-THROUGH = ("table", "schema", "left_key", "right_key", "left_references", "right_references")
+THROUGH = ("table", "schema", "left_key", "right_key", "left_references", "right_references", "filters")
 SOFT_DELETE = ("column", "field", "when")
 
 _SCALAR = ("required", "column", "options", "transforms", "default")
@@ -88,7 +88,7 @@ _OWN: dict[str, tuple[str, ...]] = {
     "object": ("fields", "options"),
     "constant": ("value",),
     **dict.fromkeys(JOINS, (*_RELATED, *_KEYS, "order_by", "limit", "required", "scalar", "fields")),
-    **dict.fromkeys(AGGREGATES, (*_RELATED, *_KEYS, "value_type", "element_type")),
+    **dict.fromkeys(AGGREGATES, (*_RELATED, *_KEYS, "value_type", "element_type", "distinct")),
 }
 SIBLINGS: dict[str, tuple[str, ...]] = {tag: (*words, "description") for tag, words in _OWN.items()}
 """The keys that each type key allows beside itself; those of `REFUSED` are known only to be refused."""

@@ -64,6 +64,7 @@ class Through:
     Attributes:
         left_references: the parent's column that `left_key` equals; empty: its key.
         right_references: the related row's column that `right_key` equals; empty: its key.
+        filters: conditions on the junction's own rows.
     """
 
     table: TableName
@@ -71,6 +72,7 @@ class Through:
     right_key: str
     left_references: str = ""
     right_references: str = ""
+    filters: tuple[Filter, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,5 +274,7 @@ def _conditions(fields: tuple[Field, ...]) -> Iterator[tuple[TableName, Filter]]
     for node in fields:
         if isinstance(node, JoinField | AggregateField):
             yield from ((node.table, condition) for condition in node.filters)
+            if node.through is not None:
+                yield from ((node.through.table, condition) for condition in node.through.filters)
         if isinstance(node, JoinField | ObjectField):
             yield from _conditions(node.fields)

@@ -61,17 +61,21 @@ def test_an_index_of_that_name_goes_only_where_that_is_said(
 
 
 def test_a_name_that_is_free_is_taken(client: Client, name: str, ours: Generation) -> None:
-    assert adopt(client, name, ours.index) == [{"remove": {"index": ours.index, "alias": name}}]
+    assert adopt(client, name, ours.index) == [{"remove": {"index": f"new_{name}_users_*", "alias": name}}]
     assert holders(client, name) == [AliasHolder(ours.index)]
 
 
 def test_an_adopted_name_goes_along_to_the_next_generation(
     client: Client, name: str, ours: Generation
 ) -> None:
-    adopt(client, name, ours.index)
+    old = f"{name}_flusso_1"
+    client.call("PUT", f"/{old}", {"aliases": {name: {}}, "mappings": BODY["mappings"]})
+    back = adopt(client, name, ours.index)
     generations = Generations(client, f"new_{name}_")
     later = generations.create("users", "cd", BODY)
     generations.publish(later)
     assert holders(client, name) == [AliasHolder(later.index)]
     assert generations.published("users") == later
     assert client.read(f"/{later.index}/_alias/*.write").ok
+    client.call("POST", "/_aliases", {"actions": back})
+    assert holders(client, name) == [AliasHolder(old)], "the way back holds for every generation"

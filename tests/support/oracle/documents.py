@@ -122,7 +122,9 @@ def _related(one: JoinField | AggregateField, ranks: Sequence[Any], tables: Tabl
     rows: Iterable[Row]
     if one.through is not None:
         junction = tables[one.through.table]
-        links = junction.where((one.through.left_key,), tuple(ranks))
+        filters = one.through.filters
+        rows = junction.where((one.through.left_key,), tuple(ranks))
+        links = [row for row in rows if passes(row, junction, filters)]
         ends = {junction.ranks(link, (one.through.right_key,)) for link in links}
         met = (one.through.right_references,) if one.through.right_references else key
         rows = [row for end in ends for row in table.where(met, end)]

@@ -197,6 +197,8 @@ class _Declaration:
             alike = _alike(junction.column(key), table)
             if alike and self._chance(0.15):
                 through[word] = written(self._random.choice(alike).name)
+        if self._chance(0.2):
+            through["filters"] = self._filters(junction)
         return through
 
     def _join(

@@ -31,6 +31,22 @@ def resolved(folder: Path, text: str, environ: dict[str, str] | None = None) -> 
         ('connection_url = "postgres://a/b"', {"DATABASE_URL": "postgres://c/d"}, "postgres://c/d"),
         ('connection_url = "postgres://a/b"', {"DATABASE_URL": ""}, "postgres://a/b"),
         ("", {"DATABASE_URL": "postgres://c/d"}, "postgres://c/d"),
+        ("", {"SOURCE_POSTGRES_CONNECTION_URL": "postgres://c/d"}, "postgres://c/d"),
+        (
+            'connection_url = { database = "d", password = "p" }',
+            {"SOURCE_POSTGRES_CONNECTION_URL_PASSWORD": "q"},
+            "postgresql://postgres:q@127.0.0.1:5432/d",
+        ),
+        (
+            'connection_url = "postgres://a/b?x=1"\nssl_mode = "require"\nssl_root_cert = "/a b.pem"',
+            {},
+            "postgres://a/b?x=1&sslmode=require&sslrootcert=%2Fa%20b.pem",
+        ),
+        (
+            'connection_url = "host=a"\nssl_cert = "/it\'s.pem"\nssl_key = "k"',
+            {},
+            "host=a sslcert='/it\\'s.pem' sslkey='k'",
+        ),
         (
             'connection_url = { env = "X" }',
             {"X": "postgres://x", "DATABASE_URL": "postgres://c"},

@@ -53,10 +53,13 @@ VALUES: dict[str, list[Any]] = {
     "foreign_key": ["f", ["f"], None, ["f", "f"], True],
     "references": ["r", ["r"], None, ["r", "r"], True],
     "scalar": [True, False, "yes", None],
+    "distinct": [True, False, "yes", None],
     "through": [
         {"table": "j", "left_key": "l", "right_key": "r", "schema": "s"},
         {"table": "j", "left_key": "l", "right_key": "r", "left_references": "a", "right_references": "b"},
         {"table": "j", "left_key": "l", "right_key": "r", "left_references": 1},
+        {"table": "j", "left_key": "l", "right_key": "r", "filters": [{"column": "a", "op": "is_null"}]},
+        {"table": "j", "left_key": "l", "right_key": "r", "filters": [{"column": "a"}]},
         {"table": "j", "left_key": "l"},
         {"table": "j", "left_key": "l", "right_key": "r", "more": 1},
         None,

@@ -36,6 +36,7 @@ LEFT_OUT = {
     ("avg", "value_type"): "read, and without effect",
     ("count", "value_type"): "read, and without effect",
     ("soft_delete", "field"): "another word for column",
+    **{(op, "distinct"): "read, and without effect" for op in AGGREGATES},
     **{(construct, "description"): "determines no document" for construct in ("top", *SIBLINGS)},
 }
 INNER = [{"keyword": "a"}]
@@ -180,7 +181,7 @@ def whole() -> dict[tuple[str, str], tuple[Node, Node]]:
     inside("order", "column", {"column": "a"}, {"column": "b"}, ordered)
     inside("order", "direction", {"column": "a"}, {"column": "a", "direction": "desc"}, ordered)
     both = {"many_to_many": "f", "table": "rows", "primary_key": "id", "fields": INNER}
-    changed = {word: f"{word}_2" for word in THROUGH}
+    changed: dict[str, Any] = {word: f"{word}_2" for word in THROUGH} | {"filters": [eq]}
     for key, other in changed.items():
         inside(
             "through",

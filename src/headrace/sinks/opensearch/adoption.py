@@ -42,6 +42,7 @@ def adopt(client: Client, name: str, index: str, *, delete_index: bool = False) 
     deleted with its documents in the same step, which cannot be undone.
 
     Args:
+        index: the served generation.
         delete_index: whether such an index may be deleted.
 
     Raises:
@@ -63,7 +64,8 @@ def adopt(client: Client, name: str, index: str, *, delete_index: bool = False) 
     actions.append({"add": {"index": index, "alias": name}})
     client.call("POST", path("_aliases"), {"actions": actions})
     restoring = [_restore_action(holder, name) for holder in current if holder.alias is not None]
-    return [{"remove": {"index": index, "alias": name}}, *restoring]
+    generations = f"{index.rsplit('_', 2)[0]}_*"  # a later one may have the name by then
+    return [{"remove": {"index": generations, "alias": name}}, *restoring]
 
 
 def _restore_action(holder: AliasHolder, name: str) -> dict[str, Any]:

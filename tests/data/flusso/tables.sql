@@ -1,0 +1,15 @@
+CREATE SCHEMA shop;
+CREATE TABLE shop.brands (id int PRIMARY KEY, name text NOT NULL, country text);
+CREATE TABLE shop.products (id int PRIMARY KEY, sku text NOT NULL, name text NOT NULL, status text NOT NULL, price numeric NOT NULL, titles jsonb, lat float8, lon float8, brand_id int REFERENCES shop.brands, retired boolean NOT NULL DEFAULT false, visible boolean NOT NULL DEFAULT true);
+CREATE INDEX ON shop.products (brand_id);
+CREATE TABLE shop.reviews (id int PRIMARY KEY, product_id int NOT NULL REFERENCES shop.products, stars smallint NOT NULL, spam boolean NOT NULL DEFAULT false);
+CREATE INDEX ON shop.reviews (product_id);
+CREATE TABLE shop.tags (id int PRIMARY KEY, label text NOT NULL);
+CREATE TABLE shop.product_tags (product_id int NOT NULL REFERENCES shop.products, tag_id int NOT NULL REFERENCES shop.tags, removed_at timestamptz, PRIMARY KEY (product_id, tag_id));
+CREATE INDEX ON shop.product_tags (tag_id);
+ALTER TABLE shop.reviews REPLICA IDENTITY FULL;
+INSERT INTO shop.brands VALUES (1, 'Mill', 'NO');
+INSERT INTO shop.products VALUES (1, ' AB-1 ', 'Wheel', 'active', 12.50, '{"en": "Wheel"}', 59.9, 10.7, 1, false), (2, 'AB-2', 'Axle', 'draft', 3, NULL, NULL, NULL, NULL, false), (3, 'AB-3', 'Old', 'retired', 3, NULL, NULL, NULL, NULL, true);
+INSERT INTO shop.reviews VALUES (1, 1, 5, false), (2, 1, 3, false), (3, 1, 1, true);
+INSERT INTO shop.tags VALUES (1, 'oak'), (2, 'iron');
+INSERT INTO shop.product_tags VALUES (1, 1, NULL), (1, 2, '2024-01-01');
