@@ -36,12 +36,23 @@ def test_the_wait_for_changes_is_no_part_of_a_batch(offsets: tuple[Any, Any]) ->
         "durationMs": durations,
         "sources": [{"startOffset": offsets[0], "endOffset": offsets[1]}],
     }
-    done = {"changes": 5, "upserts": 4, "deletes": None, "rejected": 0, "trace": TASK.to_text()}
+    done = {"changes": 5, "upserts": 4, "deletes": None, "rejected": 0, "early": 0, "trace": TASK.to_text()}
     batch = traced_batch(report, done, (7, 8), SERVERS)
     assert batch.captured == (ASKED + 270 * MS, ASKED + 301 * MS)
     assert (batch.number, batch.start, batch.end, batch.confirmed) == (3, "0/100", "0/200", (7, 8))
     assert batch.counts == {"changes": 5, "upserts": 4, "deletes": 0, "rejected": 0}
     assert batch.task == TASK
+
+
+def test_what_was_written_early_was_captured_when_its_first_stage_began() -> None:
+    report = {
+        "batchId": 3,
+        "timestamp": "2026-11-23T00:00:00.123Z",
+        "durationMs": {"latestOffset": 300, "queryPlanning": 30},
+        "sources": [{"startOffset": OFFSETS[0], "endOffset": OFFSETS[1]}],
+    }
+    done = {"changes": 1, "upserts": 1, "deletes": 0, "rejected": 0, "early": 2, "trace": TASK.to_text()}
+    assert traced_batch(report, done, (7, 8), SERVERS).captured == (1, 1)
 
 
 def test_the_first_batch_of_a_query_begins_nowhere() -> None:
@@ -51,7 +62,7 @@ def test_the_first_batch_of_a_query_begins_nowhere() -> None:
         "durationMs": {},
         "sources": [{"startOffset": None, "endOffset": OFFSETS[1]}],
     }
-    done = {"changes": 1, "upserts": 0, "deletes": 0, "rejected": 0, "trace": None}
+    done = {"changes": 1, "upserts": 0, "deletes": 0, "rejected": 0, "early": 0, "trace": None}
     batch = traced_batch(report, done, (7, 8), SERVERS)
     assert (batch.start, batch.end, batch.task) == ("", "0/200", TaskTrace())
 
