@@ -95,7 +95,7 @@ KINDS = {
     "index": Ddl("CREATE INDEX person_city ON person (city)", "DROP INDEX person_city", concerns=False),
     "again": Ddl(f"DROP TABLE visit; {VISITS}", "SELECT 1"),
 }
-NARROW = {("rename", "ddl first"), ("add", "file first")}
+NARROW = {("add", "file first")}
 CASES = [
     pytest.param(kind, way, marks=[] if (kind, way) in NARROW else [pytest.mark.long], id=f"{kind}, {way}")
     for way in ("ddl first", "file first")

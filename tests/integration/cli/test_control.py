@@ -55,6 +55,7 @@ def test_a_run_says_in_one_line_why_it_cannot_serve_it(people: Deployment) -> No
     assert f"the private address {address} is taken by another process" in text
 
 
+@pytest.mark.long
 def test_a_file_with_an_address_and_no_token_is_a_deployment_as_before(people: Deployment) -> None:
     """Files of other tools name an address."""
     people.more = '[server]\nprivate_address = "127.0.0.1:9465"'
