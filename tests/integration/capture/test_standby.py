@@ -19,7 +19,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import decode_changes
 from headrace.model.lsn import parse_lsn
 from headrace.model.names import TableName
-from headrace.postgres.adbc import RowSession
+from headrace.postgres.copying import RowSession
 from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection

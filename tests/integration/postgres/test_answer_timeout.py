@@ -10,7 +10,7 @@ import pytest
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres import adbc, answer_timeout
-from headrace.postgres.adbc import RowSession
+from headrace.postgres.copying import RowSession
 from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.locks import SlotLock
