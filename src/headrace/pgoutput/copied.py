@@ -1,7 +1,7 @@
 """Decode rows of a binary COPY to Arrow columns, without a Python object for a row or a value.
 
-A row is the number of its fields, and for each its length (-1: NULL) and its bytes. As in `columnar`, all rows
-are walked together, field by field, and positions are checked once at the end.
+A row is the number of its fields, and for each its length (-1: NULL) and its bytes. As in `columnar`, all
+rows are walked together, field by field, and positions are checked once at the end.
 
 Source: PostgreSQL documentation, "COPY", binary format; the send functions of its types.
 """
@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
+from headrace.model.value_type import ValueType
 from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -26,7 +27,8 @@ DAYS, MICROSECONDS = 10_957, 946_684_800_000_000
 NOT_A_NUMBER = np.iinfo(np.int64).min
 """The digits of a NaN in a decimal column; no value of 18 digits has them."""
 
-_OID, _NUMERIC = 26, 1700
+NUMERIC = 1700
+_OID = 26
 _MAX_DIGITS = 18  # of a decimal whose digits fit into 64 bits
 _TYPES: dict[int, tuple[pa.DataType, str]] = {
     16: (pa.bool_(), "u1"),
@@ -52,25 +54,28 @@ class CopiedColumn:
     Attributes:
         name: its name.
         oid: its type, one of `is_decoded`.
-        digits: precision and scale of a numeric.
+        digits: of a numeric, see `decimal_digits`.
     """
 
     name: str
     oid: int
-    digits: tuple[int, int] = (0, 0)
+    digits: tuple[int, int] | None = None
 
     @property
     def arrow(self) -> pa.DataType:
         """Return what its values become."""
-        return pa.decimal128(*self.digits) if self.oid == _NUMERIC else _TYPES[self.oid][0]
+        return _TYPES[self.oid][0] if self.digits is None else pa.decimal128(*self.digits)
+
+
+def decimal_digits(kind: ValueType) -> tuple[int, int] | None:
+    """Return precision and scale of the decimals that a type's values become; None where they are texts."""
+    return (kind.arrow.precision, kind.arrow.scale) if pa.types.is_decimal(kind.arrow) else None
 
 
 def is_decoded(oid: int, digits: tuple[int, int] | None = None) -> bool:
     """Return whether columns of this type can be decoded; of numeric, those that 64 bits hold."""
-    if oid == _NUMERIC:
-        if digits is None or not 0 <= digits[1] <= digits[0]:
-            return False
-        return digits[0] + -digits[1] % _GROUP <= _MAX_DIGITS  # read in whole groups
+    if oid == NUMERIC:
+        return digits is not None and digits[0] + -digits[1] % _GROUP <= _MAX_DIGITS  # read in whole groups
     return oid in _TYPES
 
 
@@ -113,7 +118,7 @@ class _Fields:
     """The fields of one column.
 
     Attributes:
-        begin, size: where each lies (bytes), `(rows,)`; perhaps outside of the buffer, where bytes are broken.
+        begin, size: where each lies (bytes), `(rows,)`; perhaps outside of the buffer, in broken bytes.
         missing: which are NULL; None: none is.
     """
 
@@ -123,8 +128,8 @@ class _Fields:
 
 
 def _decode(data: Bytes, column: CopiedColumn, fields: _Fields) -> pa.Array:
-    if column.oid == _NUMERIC:
-        return _decimals(data, column, fields)
+    if column.digits is not None:
+        return _decimals(data, column, column.digits[1], fields)
     arrow, form = _TYPES[column.oid]
     if not form:
         return _bytes(data, column, fields)
@@ -171,14 +176,13 @@ _GROUP, _HEAD = 4, 8  # decimal digits of a group; bytes before the first one
 _POWERS = (10**_GROUP) ** np.arange(_MAX_DIGITS // _GROUP + 1, dtype=np.int64)
 
 
-def _decimals(data: Bytes, column: CopiedColumn, fields: _Fields) -> pa.Array:
+def _decimals(data: Bytes, column: CopiedColumn, scale: int, fields: _Fields) -> pa.Array:
     """Decode numerics: groups of four decimal digits, the first of which counts 10⁴ to the power `weight`."""
     words = _windows(data, ">u2")
     groups = words[fields.begin].astype(np.int64)
     if fields.missing is not None:
         groups[fields.missing] = 0
     _check(fields, (fields.size == _HEAD + 2 * groups) & (fields.begin + fields.size <= len(data)), column)
-    _, scale = column.digits
     whole_scale = -(-scale // _GROUP)
     place = words[fields.begin + 2].astype(np.int16) + np.int64(whole_scale)  # of the first group
     digits = np.zeros(len(groups), np.int64)

@@ -11,8 +11,9 @@ from psycopg.abc import PQGen
 from psycopg.waiting import Wait
 
 from headrace.errors import HeadraceError, Kind
+from headrace.model.value_type import numeric_type
 from headrace.pgoutput.batch import MessageBatch
-from headrace.pgoutput.copied import HEADER, CopiedColumn, decode_copied, is_decoded
+from headrace.pgoutput.copied import HEADER, NUMERIC, CopiedColumn, decimal_digits, decode_copied, is_decoded
 from headrace.pgoutput.frames import Frames
 from headrace.postgres.answer_timeout import WatchedConnection
 from headrace.postgres.server_errors import database_error
@@ -61,12 +62,16 @@ class RowSession(ReadSession):
             cursor = self._connection.execute(f"{sql} LIMIT 0".encode(), prepare=False)
         except psycopg.Error as error:
             raise database_error(error, self._url) from error
+        result = cursor.pgresult
         columns = []
-        for found in cursor.description or ():
-            digits = (found.precision or 0, found.scale or 0)
+        for index, found in enumerate(cursor.description or ()):
+            digits = None
+            if result is not None and found.type_code == NUMERIC:
+                digits = decimal_digits(numeric_type(result.fmod(index)))
             if not is_decoded(found.type_code, digits):
                 raise HeadraceError(
-                    Kind.INTERNAL, f"the column {found.name} is of a type that is read as text only"
+                    Kind.INTERNAL,
+                    f"the column {found.name} is of a type ({found.type_code}) that is read as text only",
                 )
             columns.append(CopiedColumn(found.name, found.type_code, digits))
         return columns

@@ -18,7 +18,7 @@ from headrace.catalog.types import RowType
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import CtidRange, TableName
 from headrace.model.value_type import ValueType
-from headrace.pgoutput.copied import DAYS, MICROSECONDS, NOT_A_NUMBER, is_decoded
+from headrace.pgoutput.copied import DAYS, MICROSECONDS, NOT_A_NUMBER, NUMERIC, decimal_digits, is_decoded
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
 from headrace.snapshot.ranges import Queries, check_filenode
@@ -115,11 +115,11 @@ def _explain(error: HeadraceError, table: TableName) -> HeadraceError:
     return error
 
 
-_NUMERIC = 1700
 _MOMENTS = frozenset({1082, 1114, 1184})
 """date, timestamp, timestamptz."""
 _CAST_IS_PRINTED = frozenset({790, 1083, 1186, 1266, 1700, 2950, 3802})
 """money, time, interval, timetz, numeric, uuid, jsonb: a cast to text gives what PostgreSQL prints."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
@@ -144,7 +144,7 @@ def transfers(row_type: RowType, names: tuple[str, ...]) -> list[Transfer]:
 
 def _transfer(table: TableName, name: str, oid: int, kind: ValueType) -> Transfer:
     sql, column = identifier(name), f"{table}.{name}"
-    if oid == _NUMERIC and pa.types.is_decimal(kind.arrow) and is_decoded(oid, _digits(kind)):
+    if oid == NUMERIC and is_decoded(oid, decimal_digits(kind)):
         return Transfer(name, sql, lambda values: decimals(kind, values, column))
     if oid in _MOMENTS:
         return Transfer(name, sql, lambda values: moments(kind, values, column))
@@ -158,10 +158,6 @@ def _convert(kind: ValueType, texts: pa.Array, column: str) -> pa.Array:
     from headrace.model.values import convert_all  # noqa: PLC0415 - slow to import, and planning does not need it
 
     return convert_all(kind, texts, column)
-
-
-def _digits(kind: ValueType) -> tuple[int, int]:
-    return kind.arrow.precision, kind.arrow.scale
 
 
 def decimals(kind: ValueType, values: pa.Array, column: str) -> pa.Array:
