@@ -22,6 +22,9 @@ from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers
 
 HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
 """What stands before the first row: the signature, no flags, no extension."""
+TRAILER = b"\xff\xff"
+"""What stands in the place of a row behind the last one."""
+
 DAYS, MICROSECONDS = 10_957, 946_684_800_000_000
 """From 1970, where Arrow counts from, to 2000, where PostgreSQL does."""
 NOT_A_NUMBER = np.iinfo(np.int64).min
@@ -94,22 +97,8 @@ def decode_copied(batch: MessageBatch, columns: Sequence[CopiedColumn]) -> pa.Re
     """
     if (_windows(batch.data, ">u2")[batch.begin] != len(columns)).any():
         raise _broken("a row has another number of fields than columns were asked for")
-    position, last = batch.begin + 2, len(batch.data) - SLACK
-    lengths_at = _windows(batch.data, ">i4")
-    arrays = []
-    for column in columns:
-        if position.max(initial=0) > last:
-            position = np.minimum(position, last)
-        size = lengths_at[position].astype(np.int64)
-        position = position + 4
-        missing = None
-        if size.min(initial=0) < 0:
-            missing = size < 0
-            size[missing] = 0
-        arrays.append(_decode(batch.data, column, _Fields(position, size, missing)))
-        position = position + size
-    if (position != batch.end).any():
-        raise _broken("a row does not end where its message ends")
+    found = _find_fields(batch, len(columns))
+    arrays = [_decode(batch.data, column, fields) for column, fields in zip(columns, found, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in columns])
 
 
@@ -118,7 +107,7 @@ class _Fields:
     """The fields of one column.
 
     Attributes:
-        begin, size: where each lies (bytes), `(rows,)`; perhaps outside of the buffer, in broken bytes.
+        begin, size: where each lies (bytes), `(rows,)`.
         missing: which are NULL; None: none is.
     """
 
@@ -127,9 +116,30 @@ class _Fields:
     missing: npt.NDArray[np.bool_] | None
 
 
+def _find_fields(batch: MessageBatch, columns: int) -> list[_Fields]:
+    """Return where the fields of each column lie, all of them inside of their rows."""
+    position, last = batch.begin + 2, len(batch.data) - SLACK
+    lengths_at = _windows(batch.data, ">i4")
+    found = []
+    for _ in range(columns):
+        if position.max(initial=0) > last:
+            position = np.minimum(position, last)  # it cannot end where its message ends any more
+        size = lengths_at[position].astype(np.int64)
+        position = position + 4
+        missing = None
+        if size.min(initial=0) < 0:
+            missing = size < 0
+            size[missing] = 0
+        found.append(_Fields(position, size, missing))
+        position = position + size
+    if (position != batch.end).any():
+        raise _broken("a row does not end where its message ends")
+    return found
+
+
 def _decode(data: Bytes, column: CopiedColumn, fields: _Fields) -> pa.Array:
     if column.digits is not None:
-        return _decimals(data, column, column.digits[1], fields)
+        return _decimals(data, column, *column.digits, fields)
     arrow, form = _TYPES[column.oid]
     if not form:
         return _bytes(data, column, fields)
@@ -151,12 +161,9 @@ def _bytes(data: Bytes, column: CopiedColumn, fields: _Fields) -> pa.Array:
     are the values, its odd ones the bytes between them.
     """
     rows = len(fields.begin)
-    end = fields.begin + fields.size
-    if (end > len(data)).any():
-        raise _broken("a field ends behind its message")
     offsets = np.empty(2 * rows + 1, np.int32)
     offsets[0:-1:2] = fields.begin
-    offsets[1::2] = end
+    offsets[1::2] = fields.begin + fields.size
     offsets[-1:] = len(data)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
     values = pa.BinaryArray.from_buffers(pa.binary(), 2 * rows, buffers)
@@ -176,13 +183,13 @@ _GROUP, _HEAD = 4, 8  # decimal digits of a group; bytes before the first one
 _POWERS = (10**_GROUP) ** np.arange(_MAX_DIGITS // _GROUP + 1, dtype=np.int64)
 
 
-def _decimals(data: Bytes, column: CopiedColumn, scale: int, fields: _Fields) -> pa.Array:
+def _decimals(data: Bytes, column: CopiedColumn, precision: int, scale: int, fields: _Fields) -> pa.Array:
     """Decode numerics: groups of four decimal digits, the first of which counts 10⁴ to the power `weight`."""
     words = _windows(data, ">u2")
     groups = words[fields.begin].astype(np.int64)
     if fields.missing is not None:
         groups[fields.missing] = 0
-    _check(fields, (fields.size == _HEAD + 2 * groups) & (fields.begin + fields.size <= len(data)), column)
+    _check(fields, fields.size == _HEAD + 2 * groups, column)
     whole_scale = -(-scale // _GROUP)
     place = words[fields.begin + 2].astype(np.int16) + np.int64(whole_scale)  # of the first group
     digits = np.zeros(len(groups), np.int64)
@@ -191,7 +198,11 @@ def _decimals(data: Bytes, column: CopiedColumn, scale: int, fields: _Fields) ->
         value = words[np.where(has, fields.begin + (_HEAD + 2 * group), 0)] * has.astype(np.int64)
         digits += value * _POWERS[np.clip(place - group, 0, len(_POWERS) - 1)]
     digits //= 10 ** (_GROUP * whole_scale - scale)
+    if digits.max(initial=0) >= 10**precision or digits.min(initial=0) < 0:
+        raise _broken(f"a number in the column {column.name} has more digits than its type")
     sign = words[fields.begin + 4]
+    if fields.missing is not None:
+        sign[fields.missing] = 0
     np.negative(digits, out=digits, where=sign == _NEGATIVE)
     digits[~np.isin(sign, _SIGNS)] = NOT_A_NUMBER
     both = np.empty((len(digits), 2), np.int64)

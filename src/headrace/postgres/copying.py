@@ -13,7 +13,15 @@ from psycopg.waiting import Wait
 from headrace.errors import HeadraceError, Kind
 from headrace.model.value_type import numeric_type
 from headrace.pgoutput.batch import MessageBatch
-from headrace.pgoutput.copied import HEADER, NUMERIC, CopiedColumn, decimal_digits, decode_copied, is_decoded
+from headrace.pgoutput.copied import (
+    HEADER,
+    NUMERIC,
+    TRAILER,
+    CopiedColumn,
+    decimal_digits,
+    decode_copied,
+    is_decoded,
+)
 from headrace.pgoutput.frames import Frames
 from headrace.postgres.answer_timeout import WatchedConnection
 from headrace.postgres.server_errors import database_error
@@ -100,7 +108,10 @@ def copy_rows(connection: WatchedConnection, sql: str, size: int) -> Generator[M
             batch = MessageBatch.within(rows.data, rows.ends)
             batch.begin[:1] += skipped
             skipped = 0
-            yield batch if is_copying else batch.slice(0, len(batch) - 1)  # the last message is no row
+            if len(batch) and batch.payload(len(batch) - 1) == TRAILER:
+                batch = batch.slice(0, len(batch) - 1)
+            if len(batch):
+                yield batch
     except psycopg.Error:
         is_copying = False
         raise
