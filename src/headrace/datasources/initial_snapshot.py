@@ -111,7 +111,6 @@ class RowsPart(InputPartition):
 
         wanted = [(table.selection, range_) for table in self.tables for range_ in table.ranges]
         for at in range(0, len(wanted), _MAX_TABLES):
-            # ADBC reads the whole catalog when it connects: seconds, where there are thousands of tables
             with RowSession(url, snapshot=self.snapshot) as session:
                 for selection, range_ in wanted[at : at + _MAX_TABLES]:
                     yield from self._rows(session, selection, range_, shape)
