@@ -130,11 +130,13 @@ def _check_results(connection: WatchedConnection) -> None:
 def _receive(server: pq.abc.PGconn, into: Frames, size: int) -> PQGen[bool]:
     """Append messages until there are `size` bytes; return whether there may be more."""
     data, next_message, end = into.data, server.get_copy_data, into.ends.append
-    while len(data) < size:
+    total = 0
+    while total < size:
         length, message = next_message(1)
         if length > 0:
             data += message
-            end(len(data))
+            total += length
+            end(total)
         elif length < 0:
             return False
         else:
