@@ -106,7 +106,7 @@ class BacklogFeed:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the threads; a session that is closed while a thread reads from it would crash the process."""
+        """Stop the threads; a session is not closed while a thread reads from it."""
         self._closing.set()
         for reader, thread in zip(self._readers, self._threads, strict=True):
             while thread.is_alive():  # cancel again: the thread may have been between two statements
@@ -142,7 +142,7 @@ class BacklogFeed:
                 if self._closing.is_set():
                     return
                 for messages in reader.read(end):
-                    if not self._put(waiting, MessageBatch.of_column(messages)):
+                    if not self._put(waiting, messages):
                         return
                 if not self._put(waiting, end):
                     return

@@ -36,7 +36,7 @@ from headrace.snapshot.ranges import check_filenode
 from headrace.snapshot.reading import RowSelection, read_part, select
 
 if TYPE_CHECKING:
-    from headrace.postgres.adbc import RowSession
+    from headrace.postgres.copying import RowSession
 
 _KEY = "snapshot"
 _MAX_PART_BYTES = 16 << 20
@@ -107,11 +107,10 @@ class RowsPart(InputPartition):
             HeadraceError: CONTINUITY, a table was rewritten meanwhile or the snapshot has gone; VALUE,
                 PRIVILEGE, CONNECTION, DATABASE.
         """
-        from headrace.postgres.adbc import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
+        from headrace.postgres.copying import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
 
         wanted = [(table.selection, range_) for table in self.tables for range_ in table.ranges]
         for at in range(0, len(wanted), _MAX_TABLES):
-            # ADBC reads the whole catalog when it connects: seconds, where there are thousands of tables
             with RowSession(url, snapshot=self.snapshot) as session:
                 for selection, range_ in wanted[at : at + _MAX_TABLES]:
                     yield from self._rows(session, selection, range_, shape)

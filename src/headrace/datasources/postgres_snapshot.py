@@ -149,7 +149,7 @@ class SnapshotReader(DataSourceReader):
         """Read the rows of one part."""
         if not isinstance(partition, TablePart):
             raise HeadraceError(Kind.INTERNAL, f"not a part of {NAME}: {partition!r}")
-        from headrace.postgres.adbc import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
+        from headrace.postgres.copying import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
 
         options = self._options
         with short_traceback(with_values=True):

@@ -147,7 +147,7 @@ def _base(declared: DatabaseType, modifier: int, money_scale: int) -> ValueType:
     if row is None:
         return ValueType(declared.name, ArrowForm.TEXT, Json.STRING, pa.string())
     if row.form is ArrowForm.DECIMAL:
-        return _numeric(modifier)
+        return numeric_type(modifier)
     if row.form is ArrowForm.MONEY:
         return ValueType(declared.name, row.form, row.json, pa.decimal128(MONEY_DIGITS, money_scale))
     if row.form is ArrowForm.VECTOR:
@@ -157,7 +157,7 @@ def _base(declared: DatabaseType, modifier: int, money_scale: int) -> ValueType:
     return ValueType(declared.name, row.form, row.json, row.arrow)
 
 
-def _numeric(modifier: int) -> ValueType:
+def numeric_type(modifier: int) -> ValueType:
     """Resolve `numeric(p,s)`; since PostgreSQL 15 s may be negative or greater than p."""
     if modifier < 0:
         return ValueType("numeric", ArrowForm.TEXT, Json.NUMBER, pa.string())

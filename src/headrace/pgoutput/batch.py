@@ -8,7 +8,6 @@ from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 Bytes = npt.NDArray[np.uint8]
 Numbers = npt.NDArray[np.int64]
@@ -56,14 +55,3 @@ class MessageBatch:
         begin[:1] = 0
         begin[1:] = end[:-1]
         return cls(np.frombuffer(data, np.uint8), begin, end)
-
-    @classmethod
-    def of_column(cls, messages: pa.BinaryArray) -> MessageBatch:
-        """Create a batch from an Arrow column without nulls."""
-        _, offsets, data = messages.buffers()
-        first, behind = messages.offset, messages.offset + len(messages)
-        ends = np.frombuffer(offsets, np.int32)[first : behind + 1].astype(np.int64)
-        joined = np.zeros((int(ends[-1]) if len(ends) else 0) + SLACK, np.uint8)
-        if data is not None and len(messages):
-            joined[:-SLACK] = np.frombuffer(data, np.uint8)[: ends[-1]]
-        return cls(joined, ends[:-1], ends[1:])

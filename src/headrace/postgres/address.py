@@ -160,18 +160,6 @@ def libpq_keywords(address: Address, **parameters: str) -> str:
     return libpq.make_conninfo("", **{**ours, **address.parameters, **_PINNED, **fixed, **parameters})
 
 
-def setting_option(address: Address, setting: str, value: str) -> dict[str, str]:
-    """Return the `options` that set `setting` from the first statement on; {} where that is unsafe.
-
-    A proxy may refuse options. Those of a service file are not known to us, and ours would replace them.
-    """
-    given = {**_environment(), **address.parameters}
-    if address.session_proxy or "service" in given:
-        return {}
-    ours = f"-c {setting}={value.replace(' ', chr(92) + ' ')}"
-    return {"options": f"{given.get('options', '')} {ours}".strip()}
-
-
 def _check_primary_only(attributes: str) -> str:
     if attributes in _ONE_SERVER:
         return attributes

@@ -2,26 +2,28 @@
 
 A stream costs the server three system calls a message; a function's result set costs none. The functions that
 read a slot either move it or begin at its confirmed position every time. So they read a temporary copy of the
-slot: the copy may move ahead of what is applied, the slot itself may not. ADBC returns the result as Arrow
-buffers, without an object for each row.
+slot: the copy may move ahead of what is applied, the slot itself may not. A COPY carries the result.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
-import pyarrow as pa
+import psycopg
 
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn, format_lsn
-from headrace.postgres.adbc import AdbcConnection
-from headrace.postgres.connection import Closeable, place
+from headrace.pgoutput.batch import MessageBatch
+from headrace.postgres.connection import Closeable, execute, open_connection, place
+from headrace.postgres.copying import copy_rows
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.replication import SETTINGS
 from headrace.postgres.server_errors import sqlstate_error
 
 _BATCH_BYTES = 8 << 20
+_FIELD = 6  # bytes before the only field of a row: the number of fields, and its size
 _WORK_MEMORY = "64MB"  # a larger result goes to a temporary file on the server
 
 
@@ -50,26 +52,25 @@ class BacklogReader(Closeable):
         self._options = f"'proto_version', '1', 'publication_names', {literal(names)}"
         if messages:
             self._options += ", 'messages', 'true'"
-
-        def error_of(state: str | None, text: str) -> HeadraceError:
-            return sqlstate_error(state, text, place=place(url), slot=slot)
-
-        settings = {**SETTINGS, "work_mem": _WORK_MEMORY}
-        self._session = AdbcConnection(url, application_name, settings, error_of)
+        self._place, self._slot = place(url), slot
+        self._connection = open_connection(
+            url, application_name, settings={**SETTINGS, "work_mem": _WORK_MEMORY}
+        )
         copy = f"pg_copy_logical_replication_slot({literal(slot)}, {literal(self._copy)}, true)"
         try:
-            self._session.query(f"SELECT 1 FROM {copy}")  # noqa: S608 (quoted)
+            self._query(f"SELECT 1 FROM {copy}")  # noqa: S608 (quoted)
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
         """End the session, which drops the copy; idempotent."""
-        self._session.close()
+        self._connection.close()
 
     def cancel(self) -> None:
         """Cancel the read of another thread, which gets an error."""
-        self._session.cancel()
+        with suppress(psycopg.Error):
+            self._connection.cancel()
 
     def skip(self, upto: Lsn) -> None:
         """Skip what is committed before `upto`; several times as fast as reading it.
@@ -78,13 +79,13 @@ class BacklogReader(Closeable):
             HeadraceError: as `read`.
         """
         copy, position = literal(self._copy), literal(format_lsn(upto))
-        self._session.query(
+        self._query(
             f"SELECT end_lsn::text FROM pg_replication_slots s, "  # noqa: S608 (quoted)
             f"LATERAL pg_replication_slot_advance(s.slot_name, {position}) "
             f"WHERE s.slot_name = {copy} AND s.confirmed_flush_lsn < {position}"
         )
 
-    def read(self, upto: Lsn) -> Iterator[pa.BinaryArray]:
+    def read(self, upto: Lsn) -> Iterator[MessageBatch]:
         """Yield the plugin's messages of all unread transactions committed up to about `upto`.
 
         Transactions are whole. The server collects all of them before it sends the first.
@@ -96,5 +97,18 @@ class BacklogReader(Closeable):
             f"pg_logical_slot_get_binary_changes({literal(self._copy)}, {literal(format_lsn(upto))}, NULL, "
             f"{self._options})"
         )
-        for batch in self._session.read(f"SELECT data FROM {function}", _BATCH_BYTES):  # noqa: S608 (quoted)
-            yield batch.column(0)
+        try:
+            for rows in copy_rows(self._connection, f"SELECT data FROM {function}", _BATCH_BYTES):  # noqa: S608
+                yield MessageBatch(rows.data, rows.begin + _FIELD, rows.end)
+        except psycopg.Error as error:
+            raise self._error(error) from error
+
+    def _query(self, sql: str) -> None:
+        try:
+            execute(self._connection, sql)
+        except psycopg.Error as error:
+            raise self._error(error) from error
+
+    def _error(self, error: psycopg.Error) -> HeadraceError:
+        message = error.diag.message_primary or str(error)
+        return sqlstate_error(error.sqlstate, message, place=self._place, slot=self._slot)

@@ -13,7 +13,7 @@ from typing import Any, Self
 import psycopg
 
 from headrace.errors import HeadraceError
-from headrace.postgres.address import libpq_keywords, parse_address, setting_option
+from headrace.postgres.address import libpq_keywords, parse_address
 from headrace.postgres.answer_timeout import AnswerTimeout, WatchedConnection
 from headrace.postgres.password import run_password_command
 from headrace.postgres.quoting import literal
@@ -194,16 +194,6 @@ def keepalives(url: str) -> dict[str, str]:
     """Return the settings of `KEEPALIVES` that the options in `url` do not set."""
     options = parse_address(url).parameters.get("options", "")
     return {name: value for name, value in KEEPALIVES.items() if name not in options}
-
-
-def conninfo_for_adbc(url: str, application_name: str) -> str:
-    """Return the keyword string for ADBC, which queries the server before any setting can be made.
-
-    Raises:
-        HeadraceError: CONFIG, PASSWORD_COMMAND.
-    """
-    options = setting_option(parse_address(url), ISOLATION, READ_COMMITTED)
-    return conninfo_of(url, application_name, options)
 
 
 def query(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:

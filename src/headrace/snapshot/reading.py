@@ -1,7 +1,7 @@
 """Read the rows of one part of a table, and check that the part is still what was planned.
 
 `docs/types.md` defines each value by the text that PostgreSQL prints. A column is read in the server's binary
-format only where ADBC's value equals that of the text; all other columns are read as text.
+format only where it gives the value that the text stands for; all other columns are read as text.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headrace.catalog.types import RowType
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import CtidRange, TableName
 from headrace.model.value_type import ValueType
+from headrace.pgoutput.copied import DAYS, MICROSECONDS, NOT_A_NUMBER, NUMERIC, decimal_digits, is_decoded
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
 from headrace.snapshot.ranges import Queries, check_filenode
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class RowReader(Queries, Protocol):
-    """A session that reads many rows as columns, as `headrace.postgres.adbc.RowSession` does."""
+    """A session that reads many rows as columns, as `headrace.postgres.copying.RowSession` does."""
 
     def read(self, sql: str, batch_bytes: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a statement in batches of about `batch_bytes`."""
@@ -90,7 +91,7 @@ def read_part(
         HeadraceError: CONTINUITY where the table was rewritten or dropped meanwhile; VALUE where a column
             cannot hold a value; PRIVILEGE, DATABASE, CONNECTION.
     """
-    columns = _session_transfers(session, selection)
+    columns = transfers(selection.row_type, selection.columns)
     try:
         for batch in session.read(
             select(selection, [transfer.sql for transfer in columns], part), batch_bytes
@@ -104,11 +105,6 @@ def read_part(
         raise _explain(error, selection.table) from None
 
 
-def _session_transfers(session: RowReader, selection: RowSelection) -> list[Transfer]:
-    [known] = session.read(INFINITIES, 1 << 20)
-    return transfers(selection.row_type, selection.columns, binary_moments=knows_infinities(known))
-
-
 def _explain(error: HeadraceError, table: TableName) -> HeadraceError:
     if error.kind is Kind.DATABASE and error.cause.endswith(("(SQLSTATE 42P01)", "(SQLSTATE 42703)")):
         return HeadraceError(
@@ -119,18 +115,10 @@ def _explain(error: HeadraceError, table: TableName) -> HeadraceError:
     return error
 
 
-_AS_THEY_ARE = frozenset({16, 17, 19, 20, 21, 23, 25, 114, 700, 701, 1042, 1043})
-"""bool, bytea, name, int8, int2, int4, text, json, float4, float8, bpchar, varchar: oids of pg_type."""
-_OID = 26
 _MOMENTS = frozenset({1082, 1114, 1184})
 """date, timestamp, timestamptz."""
 _CAST_IS_PRINTED = frozenset({790, 1083, 1186, 1266, 1700, 2950, 3802})
 """money, time, interval, timetz, numeric, uuid, jsonb: a cast to text gives what PostgreSQL prints."""
-
-_DAYS, _MICROSECONDS = 10_957, 946_684_800_000_000  # from 1970 to 2000, where PostgreSQL counts from
-
-INFINITIES = "SELECT 'infinity'::date, '-infinity'::date, 'infinity'::timestamp, '-infinity'::timestamp"
-"""The query whose result `knows_infinities` checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,29 +136,20 @@ class Transfer:
     value: Callable[[pa.Array], pa.Array]
 
 
-def transfers(row_type: RowType, names: tuple[str, ...], *, binary_moments: bool = True) -> list[Transfer]:
-    """Return how each of the columns is read, in order.
-
-    Args:
-        row_type: the table's row type.
-        names: the names of the columns.
-        binary_moments: whether dates and timestamps may be read in binary format (see `knows_infinities`).
-    """
+def transfers(row_type: RowType, names: tuple[str, ...]) -> list[Transfer]:
+    """Return how each of the columns is read, in order."""
     types = {attribute.name: attribute.type for attribute in row_type.attributes}
-    return [
-        _transfer(row_type.table, name, types[name], row_type.columns[name], binary_moments=binary_moments)
-        for name in names
-    ]
+    return [_transfer(row_type.table, name, types[name], row_type.columns[name]) for name in names]
 
 
-def _transfer(table: TableName, name: str, oid: int, kind: ValueType, *, binary_moments: bool) -> Transfer:
+def _transfer(table: TableName, name: str, oid: int, kind: ValueType) -> Transfer:
     sql, column = identifier(name), f"{table}.{name}"
-    if oid in _AS_THEY_ARE:
-        return Transfer(name, sql, lambda values: values)
-    if oid == _OID:
-        return Transfer(name, f"{sql}::int8", lambda values: values)
-    if oid in _MOMENTS and binary_moments:
+    if oid == NUMERIC and is_decoded(oid, decimal_digits(kind)):
+        return Transfer(name, sql, lambda values: decimals(kind, values, column))
+    if oid in _MOMENTS:
         return Transfer(name, sql, lambda values: moments(kind, values, column))
+    if is_decoded(oid):
+        return Transfer(name, sql, lambda values: values)
     text = f"{sql}::text" if oid in _CAST_IS_PRINTED else output_text(sql)
     return Transfer(name, text, lambda values: _convert(kind, values, column))
 
@@ -181,19 +160,26 @@ def _convert(kind: ValueType, texts: pa.Array, column: str) -> pa.Array:
     return convert_all(kind, texts, column)
 
 
-def knows_infinities(values: pa.RecordBatch) -> bool:
-    """Return whether ADBC delivers infinite dates and timestamps as PostgreSQL's integers, shifted to 1970.
+def decimals(kind: ValueType, values: pa.Array, column: str) -> pa.Array:
+    """Return decimals as they are, of which none may be NaN.
 
-    The shift is an addition that wraps around. That is not documented, so it is checked on each session.
+    Raises:
+        HeadraceError: VALUE where one is.
     """
-    expected = [*_ends(32, _DAYS), *_ends(64, _MICROSECONDS)]
-    return [int(_integers(column)[0]) for column in values.columns] == expected
+    _, numbers = values.buffers()
+    low = np.frombuffer(numbers, np.int64)[2 * values.offset :: 2][: len(values)]
+    nan = low == NOT_A_NUMBER
+    if nan.any():
+        raise _unfit(kind, int(nan.sum()), len(values), column)
+    return values
 
 
-def _ends(bits: int, offset: int) -> list[int]:
-    """Return the greatest and the least integer of `bits` bits, each plus `offset` with wrap-around."""
-    greatest = 2 ** (bits - 1) - 1
-    return [offset - greatest - 2, offset - greatest - 1]
+def _unfit(kind: ValueType, count: int, total: int, column: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.VALUE,
+        f"{count} of {total} values of {column} ({kind.name}) do not fit into Spark's {kind.spark}",
+        "docs/types.md lists which; read the column as text.",
+    )
 
 
 def _integers(values: pa.Array) -> np.typing.NDArray[np.int32 | np.int64]:
@@ -222,16 +208,11 @@ def moments(kind: ValueType, values: pa.Array, column: str) -> pa.Array:
 
 def _with_ends(kind: ValueType, values: pa.Array, ends: MomentBounds, column: str) -> pa.Array:
     numbers = _integers(values).copy()
-    own = numbers - numbers.dtype.type(_DAYS if pa.types.is_date32(values.type) else _MICROSECONDS)
+    own = numbers - numbers.dtype.type(DAYS if pa.types.is_date32(values.type) else MICROSECONDS)
     limits, known = np.iinfo(numbers.dtype), values.is_valid().to_numpy(zero_copy_only=False)
     positive, negative = own == limits.max, own == limits.min
     unfit = known & ~positive & ~negative & ((numbers >= ends.greatest) | (numbers <= ends.least))
     if unfit.any():
-        raise HeadraceError(
-            Kind.VALUE,
-            f"{int(unfit.sum())} of {len(values)} values of {column} ({kind.name}) "
-            f"do not fit into Spark's {kind.spark}",
-            "docs/types.md lists which; read the column as text.",
-        )
+        raise _unfit(kind, int(unfit.sum()), len(values), column)
     numbers[positive], numbers[negative] = ends.greatest, ends.least
     return pa.array(numbers, mask=~known)

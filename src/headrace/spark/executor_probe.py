@@ -20,7 +20,6 @@ PACKAGES = (
     "pyarrow",
     "numpy",
     "psycopg",
-    "adbc-driver-postgresql",
     "urllib3",
     "tenacity",
 )

@@ -19,9 +19,9 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import decode_changes
 from headrace.model.lsn import parse_lsn
 from headrace.model.names import TableName
-from headrace.postgres.adbc import RowSession
 from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.copying import RowSession
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession, check_same_server
 from headrace.postgres.slot import drop_slot

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pyarrow as pa
-
 from headrace.capture import Offset
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.pgoutput import Commit, MessageBatch, decode_message
@@ -107,10 +105,9 @@ def test_our_backlog_reader_knows_that(source: Source) -> None:
         assert inserted(reader.read(third.end_lsn)) == [("3",)]
 
 
-def inserted(columns: Iterator[pa.BinaryArray]) -> list[object]:
+def inserted(batches: Iterator[MessageBatch]) -> list[object]:
     messages = []
-    for column in columns:
-        batch = MessageBatch.of_column(column)
+    for batch in batches:
         messages += [decode_message(batch.payload(index)) for index in range(len(batch))]
     return [new for *_, new in rows(messages)]
 

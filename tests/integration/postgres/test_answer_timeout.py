@@ -9,10 +9,10 @@ import pytest
 
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres import adbc, answer_timeout
-from headrace.postgres.adbc import RowSession
+from headrace.postgres import answer_timeout
 from headrace.postgres.backlog import BacklogReader
 from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.copying import RowSession
 from headrace.postgres.locks import SlotLock
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
@@ -26,7 +26,6 @@ def proxy(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[TcpProxy]:
     """Before the server; a silence is long after a second."""
     monkeypatch.setattr(answer_timeout, "SILENCE_SECONDS", 1.0)
     monkeypatch.setattr(answer_timeout, "_RECHECK_SECONDS", 0.5)
-    monkeypatch.setattr(adbc, "_WRITE_SECONDS", 0.0)
     with TcpProxy.before(url) as one:
         yield one
 

@@ -4,7 +4,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.address import application_name, for_slot, parse_address, setting_option, stream_name
+from headrace.postgres.address import application_name, for_slot, parse_address, stream_name
 from headrace.postgres.connection import place, with_defaults
 
 
@@ -128,21 +128,3 @@ def test_the_environment_counts_as_in_libpq(monkeypatch: pytest.MonkeyPatch) -> 
     assert found["require_auth"] == "!md5"
     assert "connect_timeout" not in found
     assert "sslmode" not in found
-
-
-@pytest.mark.parametrize(
-    ("url", "around", "options"),
-    [
-        ("postgresql://h/db", "", r"-c isolation=read\ committed"),
-        ("postgresql://h/db?options=-c%20geqo%3Doff", "-c a=b", r"-c geqo=off -c isolation=read\ committed"),
-        ("postgresql://h/db", "-c geqo=off", r"-c geqo=off -c isolation=read\ committed"),
-        ("postgresql://h/db?session_proxy=true", "", None),
-        ("service=x", "", None),
-    ],
-)
-def test_an_option_of_ours_stands_behind_those_that_are_given(
-    monkeypatch: pytest.MonkeyPatch, url: str, around: str, options: str | None
-) -> None:
-    if around:
-        monkeypatch.setenv("PGOPTIONS", around)
-    assert setting_option(parse_address(url), "isolation", "read committed").get("options") == options

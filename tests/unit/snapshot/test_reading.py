@@ -9,7 +9,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.types import ArrowForm, Json
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert_all
-from headrace.snapshot.reading import knows_infinities, moments
+from headrace.snapshot.reading import moments
 
 DAYS, MICROSECONDS = 10_957, 946_684_800_000_000
 DATE = ValueType("date", ArrowForm.DATE, Json.MOMENT, pa.date32())
@@ -50,11 +50,3 @@ def test_what_does_not_fit_is_an_error(kind: ValueType, found: pa.Array) -> None
     with pytest.raises(HeadraceError, match=r"2 of 3 values of t\.c \(\w+\) do not fit") as caught:
         moments(kind, found, "t.c")
     assert caught.value.kind is Kind.VALUE
-
-
-def test_a_driver_that_moves_the_infinities_otherwise_is_noticed() -> None:
-    ends = [days(2**31 - 1), days(-(2**31)), microseconds(2**63 - 1), microseconds(-(2**63))]
-    names = ["a", "b", "c", "d"]
-    assert knows_infinities(pa.RecordBatch.from_arrays(ends, names))
-    ends[2] = microseconds(2**63 - 1 - MICROSECONDS)
-    assert not knows_infinities(pa.RecordBatch.from_arrays(ends, names))
