@@ -242,7 +242,7 @@ def test_what_is_large_is_not_written_early(world: World, early: EarlyWriter) ->
         *_column("op", pa.array([Op.TRUNCATE.value], CHANGES_SCHEMA.field("op").type))
     )
     assert early.write(Task(truncated, end, end)) is None
-    assert not early.is_writing
+    assert until(lambda: not early.is_writing, 20)
     assert world.prompt.apply(Task(truncated, end, end)).result.upserted > MOST_CHANGES
     assert world.held() == world.expected()
 

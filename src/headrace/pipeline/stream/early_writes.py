@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import replace
+from threading import Thread
 
 from tenacity import Retrying, stop_after_attempt
 
@@ -65,7 +66,7 @@ class _TryOnce:
 
 
 class EarlyWriter:
-    """Writes small batches in a thread of its own, one after the other; used from one thread.
+    """Writes small batches in threads, one after the other; used from one thread.
 
     Args:
         options: those of the query's `Work`.
@@ -75,9 +76,8 @@ class EarlyWriter:
         work = Work.from_options(options)
         self._work = replace(work, plan=replace(work.plan, large_change=_MOST_DOCUMENTS))
         self._worker: Worker | None = None
-        self._thread = ThreadPoolExecutor(1, "headrace early")
         [nothing] = plan_tasks([], 0, 0, max_tasks=1)
-        self._running = self._thread.submit(self._apply, nothing)  # opens the connections
+        self._running = self._start(nothing)  # opens the connections
         self._rests_until = 0.0
 
     @property
@@ -91,7 +91,7 @@ class EarlyWriter:
             return None
         if self.is_writing or time.monotonic() < self._rests_until:
             return None
-        self._running = self._thread.submit(self._apply, task)
+        self._running = self._start(task)
         try:
             return self._running.result(_PATIENCE_SECONDS)
         except Exception as error:  # noqa: BLE001 - whatever it is, the task meets it again and reports it
@@ -101,8 +101,20 @@ class EarlyWriter:
 
     def close(self) -> None:
         """Close the connections, once the last batch is written."""
-        self._thread.submit(self._close)
-        self._thread.shutdown(wait=False)
+        self._running.add_done_callback(lambda _: self._close())
+
+    def _start(self, task: Task) -> Future[WrittenBatch]:
+        """Write a batch in a thread that keeps no process from its end, also while the sink hangs."""
+        written: Future[WrittenBatch] = Future()
+
+        def run() -> None:
+            try:
+                written.set_result(self._apply(task))
+            except BaseException as error:  # noqa: BLE001 - `result` raises it
+                written.set_exception(error)
+
+        Thread(target=run, name="headrace early", daemon=True).start()
+        return written
 
     def _apply(self, task: Task) -> WrittenBatch:
         if self._worker is None:
