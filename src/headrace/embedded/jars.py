@@ -124,9 +124,9 @@ def opensearch_jars(
     if opensearch_present(environ, release):
         return folder
     new = _make_room(folder)
+    shutil.rmtree(folder, ignore_errors=True)  # not behind the download: another process may use it by then
     try:
         fetch_into(new, jars, java, environ, progress)
-        shutil.rmtree(folder, ignore_errors=True)
         (new / "lib").rename(folder)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # otherwise another process was faster

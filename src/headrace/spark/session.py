@@ -51,6 +51,7 @@ _REASON = re.compile(r"\S+(?:Exception|Error)\b")
 _END_SECONDS = 20.0
 _NOTICE_SECONDS = 2.0
 _OUT_OF_MEMORY = 3  # the exit code of -XX:+ExitOnOutOfMemoryError
+_NO_HEARTBEAT = 56  # Spark's own
 
 POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
 """The property that names a job's pool, and the pools: the stream's jobs must not wait for a backfill's."""
@@ -372,6 +373,12 @@ def _exit_error(java: subprocess.Popen[bytes]) -> HeadraceError | None:
             Kind.SPARK,
             "Spark's Java process had no memory left and has ended",
             "Start again with more: --conf spark.driver.memory=2g.",
+        )
+    if code == _NO_HEARTBEAT:
+        return HeadraceError(
+            Kind.SPARK,
+            "Spark's Java process has ended: its driver did not hear of the executor (did the machine sleep?)",
+            "Start again.",
         )
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return HeadraceError(

@@ -50,6 +50,9 @@ _EVERYWHERE: Mapping[str, str] = {
 _LOCAL: Mapping[str, str] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
+    # The only executor is the driver itself. After two minutes without its heartbeat (a machine that slept)
+    # Spark would give it up for good, and end ten minutes later (milliseconds: a year).
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "31536000000",
 }
 
 _CLUSTER: Mapping[str, str] = {
