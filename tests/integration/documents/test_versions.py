@@ -4,8 +4,10 @@ A worker that hangs in the network is given up and its batch runs again elsewher
 its way, and arrives behind newer documents.
 """
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,15 +19,16 @@ from headrace.embedded.processes import until
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
+from headrace.pipeline.stream import early_writes
 from headrace.pipeline.stream.early_writes import MOST_CHANGES, EarlyWriter
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker
+from headrace.sinks.activity import ReportTo
 from headrace.sinks.base import WriteResult
-from headrace.sinks.opensearch import (
-    Endpoint,
-)
+from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.sinks.opensearch.documents import documents, refresh
+from headrace.status.sinks import SHOWN_AFTER_SECONDS, ReportsPort, SinkReports, first_error
 from integration.documents.indexed_database import IndexedDatabase
 from support.tcp_proxy import TcpProxy
 
@@ -191,14 +194,26 @@ def test_the_oracle_sees_a_missing_version(world: World, race: tuple[Change, Cha
     assert world.held() != world.expected()
 
 
-@pytest.fixture
-def early(world: World, opensearch: EmbeddedOpenSearch) -> Iterator[EarlyWriter]:
+@contextmanager
+def early_writer(
+    world: World, opensearch: EmbeddedOpenSearch, report: ReportTo | None = None
+) -> Iterator[EarlyWriter]:
     """Writes through the proxy, as the process that reads the log does."""
     through = Endpoints(world.url, Endpoint((world.proxy.url(opensearch.url),)))
-    writer = EarlyWriter(Work(world.plan_of(world.generation), through).to_options())
-    assert until(lambda: not writer.is_writing, 20)
-    yield writer
-    writer.close()
+    plan = world.plan_of(world.generation)
+    plan = replace(plan, writer=replace(plan.writer, report=report))
+    writer = EarlyWriter(Work(plan, through).to_options())
+    try:
+        assert until(lambda: not writer.is_writing, 20)
+        yield writer
+    finally:
+        writer.close()
+
+
+@pytest.fixture
+def early(world: World, opensearch: EmbeddedOpenSearch) -> Iterator[EarlyWriter]:
+    with early_writer(world, opensearch) as writer:
+        yield writer
 
 
 def test_a_small_batch_is_written_early(world: World, early: EarlyWriter) -> None:
@@ -230,6 +245,46 @@ def test_an_early_write_that_is_given_up_replaces_nothing(
     assert world.held() == world.expected()
 
 
+def test_a_request_without_an_answer_ends_soon(
+    world: World, opensearch: EmbeddedOpenSearch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it is under way, no plan is taken. It is no failure of the sink: the batch's task tries again."""
+    monkeypatch.setattr(early_writes, "_REQUEST_SECONDS", 0.5)
+    ahead = 0.0
+    reports = SinkReports(clock=lambda: time.monotonic() + ahead)
+    with ReportsPort(reports) as port, early_writer(world, opensearch, report=port.to("primary")) as early:
+        end = world.run(RENAMED)
+        world.proxy.freeze()
+        try:
+            assert early.write(batch(RENAMED, end, end)) is None
+            assert until(lambda: not early.is_writing, 10)
+        finally:
+            world.proxy.resume()
+    ahead = 2 * SHOWN_AFTER_SECONDS
+    assert first_error(reports.view()) is None
+
+
+@pytest.mark.parametrize(
+    ("transform", "writer"),
+    [("sys:exit", WriterOptions()), (None, WriterOptions(max_document_bytes=1))],
+    ids=["a transform that exits", "a refused document"],
+)
+def test_what_must_be_reported_is_left_to_its_task(
+    world: World, transform: str | None, writer: WriterOptions
+) -> None:
+    plan = world.plan_of(world.generation)
+    specs = {name: replace(spec, transform=transform) for name, spec in plan.specs.items()}
+    plan = replace(plan, specs=specs, writer=writer, skip_rejected=frozenset({"people"}))
+    early = EarlyWriter(Work(plan, world.connections).to_options())
+    try:
+        assert until(lambda: not early.is_writing, 20)
+        end = world.run(RENAMED)
+        assert early.write(batch(RENAMED, end, end)) is None
+        assert until(lambda: not early.is_writing, 20)
+    finally:
+        early.close()
+
+
 def test_what_is_large_is_not_written_early(world: World, early: EarlyWriter) -> None:
     """Neither a batch of many changes, nor one that touches more documents than a task writes at once."""
     end = world.run(RENAMED)
@@ -243,6 +298,7 @@ def test_what_is_large_is_not_written_early(world: World, early: EarlyWriter) ->
     )
     assert early.write(Task(truncated, end, end)) is None
     assert until(lambda: not early.is_writing, 20)
+    assert world.held() != world.expected()
     assert world.prompt.apply(Task(truncated, end, end)).result.upserted > MOST_CHANGES
     assert world.held() == world.expected()
 

@@ -8,11 +8,12 @@ succeed is left to the batch's task, which writes the same documents again (deci
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from threading import Thread
+from queue import SimpleQueue
 
 from tenacity import Retrying, stop_after_attempt
 
@@ -32,9 +33,11 @@ _MOST_DOCUMENTS = 500
 _PATIENCE_SECONDS = 0.3
 _REST_SECONDS = 10.0
 """After a batch that was not written in time, later ones are left to their tasks for so long."""
+_REQUEST_SECONDS = 5.0
+"""A request may take so long: while one is under way no plan is taken, and the process does not end."""
 
 
-class _TooManyDocuments(Exception):  # noqa: N818 - says why a batch is left to its task
+class _LeftToTask(Exception):  # noqa: N818 - its words say why
     pass
 
 
@@ -60,24 +63,27 @@ class _TryOnce:
         """Defer nothing.
 
         Raises:
-            _TooManyDocuments: always.
+            _LeftToTask: always.
         """
-        raise _TooManyDocuments
+        raise _LeftToTask("it touches too many documents")
 
 
 class EarlyWriter:
-    """Writes small batches in threads, one after the other; used from one thread.
+    """Writes small batches in a thread of its own, one after the other; used from one thread.
+
+    The process ends without waiting for the thread: a transform or a server may hold it for ever.
 
     Args:
         options: those of the query's `Work`.
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        work = Work.from_options(options)
-        self._work = replace(work, plan=replace(work.plan, large_change=_MOST_DOCUMENTS))
+        self._work = _in_haste(Work.from_options(options))
         self._worker: Worker | None = None
+        self._tasks: SimpleQueue[tuple[Task, Future[WrittenBatch]] | None] = SimpleQueue()
+        threading.Thread(target=self._run, name="headrace early", daemon=True).start()
         [nothing] = plan_tasks([], 0, 0, max_tasks=1)
-        self._running = self._start(nothing)  # opens the connections
+        self._running = self._submit(nothing)  # opens the connections
         self._rests_until = 0.0
 
     @property
@@ -91,7 +97,7 @@ class EarlyWriter:
             return None
         if self.is_writing or time.monotonic() < self._rests_until:
             return None
-        self._running = self._start(task)
+        self._running = self._submit(task)
         try:
             return self._running.result(_PATIENCE_SECONDS)
         except Exception as error:  # noqa: BLE001 - whatever it is, the task meets it again and reports it
@@ -101,29 +107,43 @@ class EarlyWriter:
 
     def close(self) -> None:
         """Close the connections, once the last batch is written."""
-        self._running.add_done_callback(lambda _: self._close())
+        self._tasks.put(None)
 
-    def _start(self, task: Task) -> Future[WrittenBatch]:
-        """Write a batch in a thread that keeps no process from its end, also while the sink hangs."""
+    def _submit(self, task: Task) -> Future[WrittenBatch]:
         written: Future[WrittenBatch] = Future()
+        self._tasks.put((task, written))
+        return written
 
-        def run() -> None:
+    def _run(self) -> None:
+        while (item := self._tasks.get()) is not None:
+            task, written = item
             try:
                 written.set_result(self._apply(task))
-            except BaseException as error:  # noqa: BLE001 - `result` raises it
-                written.set_exception(error)
-
-        Thread(target=run, name="headrace early", daemon=True).start()
-        return written
+            except BaseException as error:  # noqa: BLE001 - a transform may end its thread, not the process
+                written.set_exception(RuntimeError(repr(error)))
+            del item, task, written
+        if self._worker is not None:
+            self._worker.close()
 
     def _apply(self, task: Task) -> WrittenBatch:
         if self._worker is None:
             self._worker = Worker(self._work, _open_policy)
-        return self._worker.apply(task)
+        written = self._worker.apply(task)
+        if written.result.rejected:
+            raise _LeftToTask("it has refused documents, which its task reports")
+        return written
 
-    def _close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
+
+def _in_haste(work: Work) -> Work:
+    """Return the same work for what is tried once: with short timeouts, nothing large, and no reports.
+
+    A failure that nobody waits for would be shown as the sink's, for as long as no early write succeeds.
+    """
+    sink = work.endpoints.sink.with_timeout(_REQUEST_SECONDS)
+    busy_seconds = min(work.plan.writer.busy_seconds, _PATIENCE_SECONDS)
+    writer = replace(work.plan.writer, busy_seconds=busy_seconds, report=None)
+    plan = replace(work.plan, large_change=_MOST_DOCUMENTS, writer=writer)
+    return replace(work, plan=plan, endpoints=replace(work.endpoints, sink=sink))
 
 
 def _open_policy(_state: Client) -> _TryOnce:
