@@ -377,7 +377,7 @@ def _exit_error(java: subprocess.Popen[bytes]) -> HeadraceError | None:
     if code == _NO_HEARTBEAT:
         return HeadraceError(
             Kind.SPARK,
-            "Spark's Java process has ended: its driver did not hear of the executor (did the machine sleep?)",
+            "Spark's Java process has ended: its driver did not hear of the executor (the machine slept?)",
             "Start again.",
         )
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -93,8 +93,8 @@ class EarlyWriter:
 
     def write(self, task: Task) -> WrittenBatch | None:
         """Write the documents of a batch; None where its task has to do it."""
-        if not 0 < task.rows.num_rows <= MOST_CHANGES:
-            return None
+        if not 0 < task.rows.num_rows <= MOST_CHANGES or self._work.plan.quarantine:
+            return None  # entries of the quarantine have no versions: a late one could replace a newer
         if self.is_writing or time.monotonic() < self._rests_until:
             return None
         self._running = self._submit(task)
