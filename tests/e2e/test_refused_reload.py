@@ -49,7 +49,7 @@ def test_a_busy_cluster_delays_a_reload(servers: tuple[Town, HttpProxy]) -> None
         town.wait_next_generation("people", before)
     assert not left[0]
     town.converges()
-    assert town.said("the files are taken up: rebuilt: people")
+    assert town.said("the files are taken up: being rebuilt: people")
 
 
 def test_what_the_cluster_refuses_is_told_and_the_former_files_stay(servers: tuple[Town, HttpProxy]) -> None:

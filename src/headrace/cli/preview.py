@@ -54,7 +54,8 @@ def preview(
 
 
 def _left_out(spec: IndexSpec) -> str:
-    return "" if spec.transform is None else f", or {spec.transform} leaves it out"
+    filtered = ", or a filter leaves it out" if spec.filters else ""
+    return filtered if spec.transform is None else f"{filtered}, or {spec.transform} leaves it out"
 
 
 def _show(spec: IndexSpec, document: PreviewedDocument, *, timing: bool) -> None:

@@ -56,7 +56,11 @@ class ReloadResult:
     def __str__(self) -> str:
         parts = [
             f"{what}: {', '.join(names)}"
-            for what, names in (("added", self.added), ("removed", self.removed), ("rebuilt", self.rebuilt))
+            for what, names in (
+                ("added", self.added),
+                ("removed", self.removed),
+                ("being rebuilt", self.rebuilt),
+            )
             if names
         ]
         return "; ".join(parts) or "every index is as it was"

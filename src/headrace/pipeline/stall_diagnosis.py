@@ -17,7 +17,7 @@ _ASKED_SECONDS = 5.0
 _SILENT_SECONDS = 5.0
 """The reader reports to the server every second."""
 
-_WAITING = "None, if it passes: the stream goes on by itself. Else"
+_WAITING = "Nothing to do if it passes: the stream goes on by itself. Else"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -236,7 +236,7 @@ def _check_deployment(connection: ReplicationConnection, slot: str, deployment: 
         raise HeadraceError(
             Kind.SLOT_IN_USE,
             f"this run's lock on the slot {slot!r} {who}",
-            "None: it is taken again, or the run ends.",
+            "Nothing to do: it is taken again, or the run ends.",
         )
 
 

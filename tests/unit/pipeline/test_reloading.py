@@ -86,7 +86,7 @@ def test_changed_code_of_a_transform_needs_a_restart(tmp_path: Path, monkeypatch
 def test_the_result_names_what_is_another() -> None:
     result = ReloadResult.between({"a": "1", "b": "1", "c": "1"}, {"b": "2", "c": "1", "d": "1"})
     assert result == ReloadResult(added=("d",), removed=("a",), rebuilt=("b",))
-    assert str(result) == "added: d; removed: a; rebuilt: b"
+    assert str(result) == "added: d; removed: a; being rebuilt: b"
     assert str(ReloadResult()) == "every index is as it was"
 
 

@@ -324,7 +324,7 @@ def find_served_generation(
         raise HeadraceError(
             Kind.SCHEMA_CHANGED,
             f"the documents of {index} were built from other files, or other columns, than there are now",
-            "`headrace run` rebuilds them when it starts.",
+            "`headrace reload` lets a run rebuild them now, `headrace run` does so when it starts.",
         )
     return served
 
