@@ -32,6 +32,7 @@ GUIDES = {
     "preview": "checks.md#what-an-index-pays-for-a-field",
     "setup": "postgres.md",
     "run": "operations.md",
+    "mirror": "mirror.md",
     "status": "monitoring.md",
     "lag": "gaps.md",
     "slots": "gaps.md",

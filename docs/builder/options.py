@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from builder.markdown import cell, table
-from headrace.config import deployment
+from headrace.config import deployment, mirror
 from headrace.config.control import Control, ControlToken
 
 HEAD = """\
@@ -52,6 +52,8 @@ TABLES: dict[str, tuple[type[BaseModel], str]] = {
         "What filling an index may take, see [generations.md](../generations.md).",
     ),
     "[generations]": (deployment.GenerationsPolicy, ""),
+    "[mirror]": (mirror.MirrorConfig, "Tables that are kept [in a lake](../mirror.md)."),
+    "[[mirror.tables]]": (mirror.MirroredTables, "Once or several times."),
     "[stream]": (deployment.StreamConfig, "Read for the sake of [flusso's files](../moving.md#from-flusso)."),
     "[batch]": (deployment.BatchConfig, "Read for the sake of [flusso's files](../moving.md#from-flusso)."),
 }
@@ -152,4 +154,6 @@ def _is_table(field: FieldInfo) -> bool:
         deployment.BatchConfig,
         tuple[ControlToken, ...],
         dict[str, deployment.Sink],
+        mirror.MirrorConfig | None,
+        tuple[mirror.MirroredTables, ...],
     }

@@ -62,18 +62,18 @@ class DrivenRun:
         armed = {"HEADRACE_FAILPOINT": failpoint, "HEADRACE_FAILPOINT_MARK": str(self._mark)}
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "headrace", "run", "--config", str(self._config)),
-                    *("--slot", self._name, "--publication", self._name),
-                    *("--public-address", self._address),
-                    *self.arguments,
-                ],
+                [sys.executable, "-m", "headrace", *self._words(), *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=_environment({**self.variables, **(armed if failpoint else {})}),
                 start_new_session=True,
             )
+
+    def _words(self) -> Sequence[str]:
+        """Return the words of the command."""
+        named = ("--slot", self._name, "--publication", self._name)
+        return ("run", "--config", str(self._config), *named, "--public-address", self._address)
 
     def wait_ready(self) -> None:
         """Return once every index is backfilled and the stream follows."""

@@ -71,6 +71,14 @@ def test_what_a_page_shows_of_a_deployment_file_is_taken(
     assert deployment.sinks
 
 
+def test_the_mirror_of_the_page_is_taken(tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text(blocks("docs/mirror.md", "toml")[0])
+    deployment = load_deployment(file, {})
+    assert deployment.mirror is not None
+    assert deployment.mirror.location == tmp_path / "lake"
+
+
 def test_the_settings_and_mappings_of_the_page_are_json_of_their_kind() -> None:
     settings, mappings = map(json.loads, blocks("docs/configuration.md", "json"))
     assert settings["index"]["analysis"]["analyzer"].keys() == {mappings["properties"]["bio"]["analyzer"]}

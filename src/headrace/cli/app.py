@@ -137,6 +137,29 @@ def run(
     run_deployment(context, public_address=public_address, private_address=private_address, options=options)
 
 
+@command("Keep tables of a lake as the database's are.", "config", "log_format")
+def mirror(
+    context: CommandContext,
+    master: Annotated[
+        str | None, typer.Option(envvar="HEADRACE_MASTER", help="Spark's master (default: local[*])")
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(envvar="HEADRACE_CONF", help="a setting of Spark, KEY=VALUE; may be repeated"),
+    ] = None,
+    once: Annotated[
+        bool, typer.Option("--once", envvar="HEADRACE_ONCE", help="write what was committed, then end")
+    ] = False,
+    reload: Annotated[
+        bool, typer.Option("--reload", envvar="HEADRACE_RELOAD", help="read all tables anew first")
+    ] = False,
+) -> None:
+    """Write the tables of `[mirror]` to a lake, then follow until stopped (Ctrl-C or SIGTERM)."""
+    from headrace.cli.mirror import run_mirror
+
+    run_mirror(context, master, conf or [], once=once, reload=reload)
+
+
 @command("Check files, database and cluster.", "config", "slot", "publication", json_output=True)
 def check(context: CommandContext, offline: Offline = False) -> int:
     """Check the files, and the database and the cluster against them; nothing is changed.

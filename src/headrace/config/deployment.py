@@ -26,6 +26,7 @@ from pydantic import (
 
 from headrace.config.control import Control, command_words
 from headrace.config.file_model import FileModel
+from headrace.config.mirror import MirrorConfig
 from headrace.config.secret import Secret
 
 OnError = Literal["stop", "skip", "quarantine"]
@@ -439,6 +440,7 @@ class Deployment(FileModel):
     generations: GenerationsPolicy = GenerationsPolicy()
     stream: StreamConfig = StreamConfig(type="channel")
     batch: BatchConfig = BatchConfig()
+    mirror: MirrorConfig | None = None
 
     @field_validator("prefix")
     @classmethod

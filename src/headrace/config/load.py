@@ -96,8 +96,11 @@ def _complete(path: Path, deployment: Deployment) -> Deployment:
     for name, sink in sinks.items():
         if isinstance(sink, OpenSearchSink) and sink.ca_file is not None:
             sinks[name] = sink.model_copy(update={"ca_file": folder / sink.ca_file})
-    control = deployment.control.below(folder)
-    return deployment.model_copy(update={"indexes": indexes, "sinks": sinks, "control": control})
+    update = {"indexes": indexes, "sinks": sinks, "control": deployment.control.below(folder)}
+    if deployment.mirror is not None:
+        location = folder / deployment.mirror.location
+        update["mirror"] = deployment.mirror.model_copy(update={"location": location})
+    return deployment.model_copy(update=update)
 
 
 def _duplicates(locator: Locator, deployment: Deployment) -> list[HeadraceError]:

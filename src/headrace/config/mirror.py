@@ -1,0 +1,72 @@
+"""Define `[mirror]` of a deployment file: the tables that are kept in a lake."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator
+
+from headrace.config.file_model import FileModel
+from headrace.model.table_pattern import parse_tables
+
+_INTERVAL = re.compile(r"(\d{1,6})(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class MirroredTables(FileModel):
+    """`[[mirror.tables]]`: some tables."""
+
+    tables: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
+    """Their names, as in `"sales.orders"`; `*` stands for any text."""
+
+    @field_validator("tables")
+    @classmethod
+    def _are_patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            parse_tables(text)
+        return value
+
+
+class MirrorConfig(FileModel):
+    """`[mirror]`: a lake that holds the database's tables."""
+
+    format: Literal["delta"] = "delta"
+    """The tables' format."""
+    location: Annotated[Path, Field(strict=False)]
+    """A folder for the tables; each is in `SCHEMA/TABLE` there."""
+    interval: str = "30s"
+    """How often changes are written; a shorter one makes more and smaller files."""
+    slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")] = "headrace_mirror"
+    """The replication slot; lower-case letters, digits and `_`."""
+    publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace_mirror"
+    """The publication."""
+    tables: Annotated[tuple[MirroredTables, ...], Field(min_length=1, strict=False)]
+    """Which tables, in one or several parts."""
+
+    @field_validator("location")
+    @classmethod
+    def _is_folder(cls, value: Path) -> Path:
+        if re.match(r"[a-z0-9]+:/", str(value)):
+            raise ValueError("must be a folder; object stores are not supported yet")
+        return value
+
+    @field_validator("interval")
+    @classmethod
+    def _is_interval(cls, value: str) -> str:
+        if not _INTERVAL.fullmatch(value):
+            raise ValueError('must be like "500ms", "30s", "5m" or "1h"')
+        return value
+
+    @property
+    def interval_seconds(self) -> float:
+        """The interval in seconds."""
+        match = _INTERVAL.fullmatch(self.interval)
+        assert match is not None
+        return int(match[1]) * _SECONDS[match[2]]
+
+    @property
+    def patterns(self) -> str:
+        """The tables' names and patterns as one text, as `parse_tables` reads it."""
+        return ", ".join(text for part in self.tables for text in part.tables)

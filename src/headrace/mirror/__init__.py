@@ -1,0 +1,1 @@
+"""Keep PostgreSQL's tables as tables of a lake."""

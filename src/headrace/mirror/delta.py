@@ -1,0 +1,223 @@
+"""Write Delta tables in this process, without a JVM.
+
+Every commit of a table holds the position up to which it has the database's changes, so a change that is
+repeated is recognised, whatever became of checkpoints. A commit that finds another writer's fails.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction
+from deltalake.exceptions import CommitFailedError
+from deltalake.transaction import AddAction, create_table_with_add_actions
+
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.files import DataFile
+from headrace.mirror.net_changes import DELETED, Key, Position
+from headrace.model.failpoints import reach
+from headrace.model.names import TableName
+from headrace.postgres.quoting import identifier
+
+_LSN, _SEQUENCE = "headrace.commit_lsn", "headrace.commit_seq"
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+
+
+class DeltaLake:
+    """Delta tables in a folder: each in SCHEMA/TABLE.
+
+    Args:
+        location: the folder.
+    """
+
+    def __init__(self, location: str) -> None:
+        self._location = location.rstrip("/")
+
+    def path(self, table: TableName) -> str:
+        """Return where `table` is."""
+        return f"{self._location}/{folder_name(table.schema)}/{folder_name(table.name)}"
+
+    def open(self, table: TableName) -> DeltaLakeTable | None:
+        """Open the lake's table; None where there is none."""
+        path = self.path(table)
+        return DeltaLakeTable(table, DeltaTable(path)) if DeltaTable.is_deltatable(path) else None
+
+    def replace(
+        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
+    ) -> None:
+        """Make `files`, which lie in the table's folder, all that the table consists of, in one commit.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        columns = Schema.from_arrow(schema)
+        adds = list(map(_add, files))
+        existing = self.open(table)
+        if existing is not None:
+            existing.allow_types(schema)
+        with _committing(table):
+            if existing is None:
+                create_table_with_add_actions(
+                    self.path(table),
+                    columns,
+                    adds,
+                    partition_by=[],
+                    commit_properties=_properties(position),
+                )
+            else:
+                existing.delta.create_write_transaction(
+                    [*adds], "overwrite", columns, partition_by=[], commit_properties=_properties(position)
+                )
+
+
+class DeltaLakeTable:
+    """One Delta table, as it was when it was opened.
+
+    Attributes:
+        delta: the library's table.
+    """
+
+    def __init__(self, table: TableName, delta: DeltaTable) -> None:
+        self._table = table
+        self.delta = delta
+
+    @property
+    def version(self) -> int:
+        """The number of the table's last commit."""
+        return int(self.delta.version())
+
+    @property
+    def position(self) -> Position | None:
+        """The last change that the table has; None where Headrace did not write it."""
+        lsn, sequence = (self.delta.transaction_version(name) for name in (_LSN, _SEQUENCE))
+        return None if lsn is None or sequence is None else (int(lsn), int(sequence))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, with the metadata that they were written with."""
+        fields = self.delta.schema().fields
+        arrow = pa.schema(self.delta.schema().to_arrow())
+        return pa.schema(
+            [
+                arrow.field(field.name).with_metadata({str(k): str(v) for k, v in field.metadata.items()})
+                for field in fields
+            ]
+        )
+
+    def allow_types(self, schema: pa.Schema) -> None:
+        """Declare to readers what columns of `schema` need, where the table does not yet."""
+        feature = "timestampNtz"
+        if _has_local_times(schema) and feature not in (self.delta.protocol().reader_features or ()):
+            self.delta.alter.add_feature(
+                TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True
+            )
+
+    def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
+        """Upsert and delete rows by key, in one commit.
+
+        Args:
+            rows: at most one of each key: the table's columns, then whether it is deleted.
+            key: the key's columns.
+            position: of the last change.
+
+        Raises:
+            HeadraceError: CONFLICT of another writer.
+        """
+        columns = [name for name in rows.column_names if name != DELETED]
+        values = {identifier(name): f"new.{identifier(name)}" for name in columns}
+        is_same = " AND ".join(f"old.{identifier(name)} = new.{identifier(name)}" for name in key)
+        with _committing(self._table):
+            merge = self.delta.merge(
+                rows,
+                is_same,
+                source_alias="new",
+                target_alias="old",
+                commit_properties=_properties(position),
+            )
+            deleted = f"new.{identifier(DELETED)}"
+            (
+                merge.when_matched_delete(deleted)
+                .when_matched_update(values)
+                .when_not_matched_insert(values, predicate=f"NOT {deleted}")
+                .execute()
+            )
+
+    def rows(self) -> Iterable[pa.RecordBatch]:
+        """Yield all rows."""
+        yield from self.delta.to_pyarrow_dataset().to_batches()
+
+    def look(
+        self, key: Sequence[str], keys: Sequence[Key], columns: Sequence[str]
+    ) -> dict[Key, dict[str, Any]]:
+        """Return the values of `columns` in the rows with these keys, by key."""
+        dataset = self.delta.to_pyarrow_dataset()
+        condition = None
+        for at, name in enumerate(key):
+            values = pa.array([values[at] for values in keys], dataset.schema.field(name).type)
+            part = pc.field(name).isin(values)
+            condition = part if condition is None else condition & part
+        wanted = [*key, *(name for name in columns if name not in key)]
+        found = dataset.to_table(columns=wanted, filter=condition).to_pylist()
+        return {tuple(row[name] for name in key): row for row in found}
+
+
+def _has_local_times(columns: Iterable[pa.Field]) -> bool:
+    """Return whether a column, or a part of its values, is a timestamp without time zone."""
+    return any(
+        (pa.types.is_timestamp(field.type) and field.type.tz is None)
+        or _has_local_times(field.type.field(index) for index in range(field.type.num_fields))
+        for field in columns
+    )
+
+
+def _add(file: DataFile) -> AddAction:
+    statistics = {
+        "numRecords": file.rows,
+        "minValues": file.least,
+        "maxValues": file.greatest,
+        "nullCount": file.nulls,
+    }
+    now = int(time.time() * 1000)
+    return AddAction(file.name, file.size, {}, now, True, json.dumps(statistics, default=str))  # noqa: FBT003 - theirs
+
+
+def _properties(position: Position) -> CommitProperties:
+    lsn, sequence = position
+    return CommitProperties(
+        max_commit_retries=0,
+        app_transactions=[Transaction(_LSN, lsn), Transaction(_SEQUENCE, sequence)],
+    )
+
+
+class _committing:  # noqa: N801 - a context manager
+    """Turn the library's errors of a commit into Headrace's."""
+
+    def __init__(self, table: TableName) -> None:
+        self._table = table
+
+    def __enter__(self) -> None:
+        reach("mirror_commit")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, CommitFailedError):
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"another program has written the lake's table {self._table} meanwhile: {error}",
+                "Let one mirror alone write a location; then start it again.",
+            ) from error
+        if error is None:
+            reach("mirror_committed")
+
+
+def folder_name(name: str) -> str:
+    """Return a folder's name for a database name; the bytes of other characters stand as `~HH`.
+
+    No reader of Delta tables decodes it: `%` and blanks are read differently by different ones.
+    """
+    return _OTHER.sub(lambda match: "".join(f"~{byte:02X}" for byte in match[0].encode()), name)

@@ -1,0 +1,110 @@
+"""Write rows to the Parquet files of a lake's table; a commit makes them visible afterwards."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+TARGET_BYTES = 128 << 20
+"""The size of a file, about."""
+_GROUP_BYTES = 32 << 20
+_LONGEST_TEXT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A Parquet file that no commit names yet.
+
+    Attributes:
+        name: its path, from the table's folder.
+        size: its size (bytes).
+        rows: how many rows it has.
+        least, greatest: the least and greatest value of columns where that is known and exact.
+        nulls: how many values of a column are NULL.
+    """
+
+    name: str
+    size: int
+    rows: int
+    least: dict[str, Any]
+    greatest: dict[str, Any]
+    nulls: dict[str, int]
+
+
+def write_files(
+    folder: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], target_bytes: int = TARGET_BYTES
+) -> list[DataFile]:
+    """Write rows to files of about `target_bytes` in `folder`, each named anew; no rows make no file.
+
+    Raises:
+        OSError: the folder cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    groups = _row_groups(schema, batches)
+    files = []
+    group = next(groups, None)
+    while group is not None:
+        name = f"part-{uuid.uuid4().hex}.parquet"
+        path = folder / name
+        with ExitStack() as stack:
+            writer = stack.enter_context(pq.ParquetWriter(path, schema, compression="snappy"))
+            written = 0
+            while group is not None and written < target_bytes:
+                writer.write_table(group)
+                written = path.stat().st_size
+                group = next(groups, None)
+        files.append(_describe(name, path))
+    return files
+
+
+def _row_groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    waiting: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if len(batch):
+            waiting.append(batch)
+            size += batch.nbytes
+        if size >= _GROUP_BYTES:
+            yield pa.Table.from_batches(waiting, schema)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting, schema)
+
+
+def _describe(name: str, path: Path) -> DataFile:
+    metadata = pq.read_metadata(path)
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for number in range(metadata.num_columns):
+        found = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
+        column = metadata.schema.column(number)
+        if column.path != column.name or column.max_repetition_level:
+            continue  # a part of a nested value
+        statistics = [chunk.statistics for chunk in found]
+        if any(one is None or not one.has_null_count for one in statistics):
+            continue
+        nulls[column.name] = sum(one.null_count for one in statistics)
+        valued = [one for one in statistics if one.num_values]
+        if valued and all(one.has_min_max and _is_exact(one.min, one.max) for one in valued):
+            least[column.name] = min(one.min for one in valued)
+            greatest[column.name] = max(one.max for one in valued)
+    return DataFile(name, path.stat().st_size, metadata.num_rows, least, greatest, nulls)
+
+
+def _is_exact(*values: object) -> bool:
+    """Return whether values compare in every reader as they do here."""
+    return all(
+        (isinstance(value, int) and not isinstance(value, bool))
+        or (isinstance(value, dt.date) and not isinstance(value, dt.datetime))
+        or (isinstance(value, str) and value.isascii() and len(value) <= _LONGEST_TEXT)
+        for value in values
+    )

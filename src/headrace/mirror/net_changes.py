@@ -1,0 +1,115 @@
+"""Reduce the changes of one table to what they leave of each row. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.mirror.tables import PREFIX
+
+Position = tuple[int, int]
+"""The commit record's address (bytes) and the change's number in its transaction."""
+
+DELETED = PREFIX + "deleted"
+_TYPE, _LSN, _SEQUENCE, _UNCHANGED = (
+    PREFIX + name for name in ("change_type", "commit_lsn", "commit_seq", "unchanged")
+)
+
+Key = tuple[Any, ...]
+Lookup = Callable[[Sequence[Key], Sequence[str]], dict[Key, dict[str, Any]]]
+"""Returns, of the rows with these keys, the values of these columns as the lake holds them."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetChanges:
+    """What some changes leave.
+
+    Attributes:
+        rows: of each key that was changed one row: the table's columns, then whether it is deleted.
+        emptied: whether the table was truncated: no other row is left.
+        position: of the last change.
+    """
+
+    rows: pa.Table
+    emptied: bool
+    position: Position
+
+
+def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
+    """Reduce `rows`, at least one, to the newest of each key.
+
+    Args:
+        rows: in the schema of a `RowShape` with the prefix `PREFIX`, in any order of positions.
+        key: the key's columns.
+        look: finds values that the log left out because they did not change.
+    """
+    rows = rows.append_column(PREFIX + "order", pa.array(np.arange(len(rows))))
+    rows = rows.sort_by([(name, "ascending") for name in (_LSN, _SEQUENCE, PREFIX + "order")])
+    rows = rows.drop_columns([PREFIX + "order"]).combine_chunks()
+    position = rows.column(_LSN)[-1].as_py(), rows.column(_SEQUENCE)[-1].as_py()
+    truncations = np.flatnonzero(pc.equal(rows.column(_TYPE), "truncate").to_numpy())
+    emptied = len(truncations) > 0
+    if emptied:
+        rows = rows.slice(int(truncations[-1]) + 1)
+    own = [name for name in rows.column_names if not name.startswith(PREFIX)]
+    if rows.column(_UNCHANGED).null_count < len(rows):
+        rows = _completed(rows, key, own, look)
+    rows = rows.take(_newest(rows, key))
+    deleted = pc.equal(rows.column(_TYPE), "delete")
+    return NetChanges(rows.select(own).append_column(DELETED, deleted), emptied, position)
+
+
+def _newest(rows: pa.Table, key: Sequence[str]) -> pa.Array:
+    """Return the index of the last row of each key, ascending."""
+    numbers = pa.array(np.arange(len(rows)))
+    numbered = rows.select(key).append_column(PREFIX + "row", numbers)
+    last = numbered.group_by(list(key), use_threads=False).aggregate([(PREFIX + "row", "max")])
+    return pa.array(np.sort(last.column(PREFIX + "row_max").to_numpy()))
+
+
+def _completed(rows: pa.Table, key: Sequence[str], own: Sequence[str], look: Lookup) -> pa.Table:
+    """Fill the values that the log left out: from the row's earlier changes here, else from the lake.
+
+    A row that moved to another key has them from the row with the key that it had before, whose `delete`
+    stands right before it, at the same position.
+    """
+    keys = list(zip(*(rows.column(name).to_pylist() for name in key), strict=True))
+    sources = list(_sources(rows, keys))
+    wanted = {name for _, name, origin in sources if isinstance(origin, tuple)}
+    missing = {origin for _, _, origin in sources if isinstance(origin, tuple)}
+    found = look(sorted(missing, key=repr), sorted(wanted)) if missing else {}
+    for name in {name for _, name, _ in sources}:
+        column = rows.column(name)
+        values = column.to_pylist()
+        for row, _, origin in (source for source in sources if source[1] == name):
+            values[row] = values[origin] if isinstance(origin, int) else found.get(origin, {}).get(name)
+        at = own.index(name)
+        rows = rows.set_column(at, rows.schema.field(name), pa.array(values, column.type))
+    return rows
+
+
+def _sources(rows: pa.Table, keys: Sequence[Key]) -> Iterator[tuple[int, str, int | Key]]:
+    """Yield each value that is not known: its row, its column, and the row or the lake's key that has it.
+
+    Rows come in order, so that a source row is complete before it is used.
+    """
+    kinds = rows.column(_TYPE).to_pylist()
+    unchanged = rows.column(_UNCHANGED).to_pylist()
+    positions = list(zip(rows.column(_LSN).to_pylist(), rows.column(_SEQUENCE).to_pylist(), strict=True))
+    last: dict[Key, int] = {}
+    origin_of: dict[Key, Key | int] = {}
+    for row, (kind, key) in enumerate(zip(kinds, keys, strict=True)):
+        before: int | Key | None = last.get(key)
+        if kind == "insert" and row and positions[row - 1] == positions[row] and kinds[row - 1] == "delete":
+            before = origin_of.get(keys[row - 1], keys[row - 1])
+        for name in unchanged[row] or ():
+            yield row, name, key if before is None else before
+        if kind == "delete":
+            origin_of[key] = last.pop(key, key)
+        else:
+            last[key] = row

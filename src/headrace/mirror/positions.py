@@ -1,0 +1,125 @@
+"""Keep up to where each mirrored table is complete, in the lake's table `headrace_positions`.
+
+Readers join tables as of one commit with it; a start finds what is loaded, and where the log goes on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model.failpoints import reach
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
+
+NAME = "headrace_positions"
+_SCHEMA = pa.schema(
+    [
+        pa.field("table_schema", pa.string()),
+        pa.field("table_name", pa.string()),
+        pa.field("version", pa.int64()),
+        pa.field("complete_lsn", pa.int64()),
+        pa.field("is_whole", pa.bool_()),
+        pa.field("relation", pa.int64()),
+        pa.field("files", pa.string()),
+        pa.field("slot", pa.string()),
+        pa.field("stream", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TablePosition:
+    """Up to where one table is complete.
+
+    Attributes:
+        version: the number of the lake table's commit that this is said of.
+        complete: every commit whose record lies before this address (bytes) is in the table.
+        relation: the oid of the database's table.
+        files: the filenodes of its files when it was loaded.
+        is_whole: whether the table has no part of a transaction of which other parts are still to come.
+    """
+
+    version: int
+    complete: Lsn
+    relation: int
+    files: str
+    is_whole: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LakePositions:
+    """The positions of all tables, and of the stream.
+
+    Attributes:
+        tables: of each table that is loaded.
+        stream: the offset that the tables have reached, with the log that it is a position of; None before
+            the first load.
+    """
+
+    tables: Mapping[TableName, TablePosition] = field(default_factory=lambda: MappingProxyType({}))
+    stream: Mapping[str, Any] | None = None
+
+
+class PositionsTable:
+    """The table `headrace_positions` of a location.
+
+    Args:
+        location: the lake's folder.
+        slot: the replication slot; a location belongs to one.
+    """
+
+    def __init__(self, location: str, slot: str) -> None:
+        self._location = location
+        self._path = f"{location.rstrip('/')}/{NAME}"
+        self._slot = slot
+
+    def read(self) -> LakePositions:
+        """Read the positions; there are none in a new location.
+
+        Raises:
+            HeadraceError: CONFIG, where the location belongs to another slot.
+        """
+        if not DeltaTable.is_deltatable(self._path):
+            return LakePositions()
+        rows = DeltaTable(self._path).to_pyarrow_table().to_pylist()
+        owners = {row["slot"] for row in rows} - {self._slot}
+        if owners:
+            raise HeadraceError(
+                Kind.CONFIG,
+                f"the lake at {self._location} is the mirror of another slot, {min(owners)}",
+                "Give each mirror a location of its own, or name that slot in [mirror].",
+            )
+        tables = {
+            TableName(row["table_schema"], row["table_name"]): TablePosition(
+                row["version"], row["complete_lsn"], row["relation"], row["files"], is_whole=row["is_whole"]
+            )
+            for row in rows
+        }
+        return LakePositions(tables, json.loads(rows[0]["stream"]) if rows else None)
+
+    def write(self, positions: LakePositions) -> None:
+        """Replace the positions, in one commit."""
+        rows = [
+            {
+                "table_schema": table.schema,
+                "table_name": table.name,
+                "version": position.version,
+                "complete_lsn": position.complete,
+                "is_whole": position.is_whole,
+                "relation": position.relation,
+                "files": position.files,
+                "slot": self._slot,
+                "stream": json.dumps(positions.stream),
+            }
+            for table, position in sorted(positions.tables.items())
+        ]
+        write_deltalake(self._path, pa.Table.from_pylist(rows, _SCHEMA), mode="overwrite")
+        reach("mirror_noted")

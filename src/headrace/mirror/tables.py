@@ -1,0 +1,156 @@
+"""Read what the database says of mirrored tables: columns, key, defaults of added columns, files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.capture.rows import RowShape
+from headrace.catalog.known import read_known
+from headrace.catalog.types import RowType, read_row_types
+from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.model.names import TableName
+from headrace.model.value_type import ValueType
+from headrace.model.values import convert_all
+from headrace.postgres.quoting import table as quoted
+from headrace.postgres.session import ReadSession
+
+PREFIX = "__headrace_"
+"""What the names of the metadata columns begin with while changes are applied."""
+
+COLUMN, TYPE = b"headrace.column", b"headrace.type"
+"""Metadata of a lake column: the number and the type of the database's column. They tell a renamed column
+from a new one, and a column that was dropped and added again from the old one."""
+
+# PostgreSQL keeps the default of an added column beside the table: rows that were there before have it, and
+# the log says nothing of them. A rewrite of the table (another filenode) puts it into the rows.
+_COLUMNS = """
+SELECT n.nspname::text, c.relname::text, c.oid::bigint,
+       array_agg(a.attname::text ORDER BY a.attnum), array_agg(a.attnum::int ORDER BY a.attnum),
+       array_agg((a.attmissingval::text::text[])[1] ORDER BY a.attnum),
+       coalesce((SELECT string_agg(pg_relation_filenode(leaf.relid)::text, ' ' ORDER BY leaf.relid)
+                 FROM pg_partition_tree(c.oid) AS leaf WHERE leaf.isleaf), pg_relation_filenode(c.oid)::text)
+FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
+JOIN pg_namespace n ON n.nspname = wanted.nspname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+GROUP BY c.oid, n.nspname, c.relname
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class MirroredTable:
+    """A table as the database has it now.
+
+    Attributes:
+        relation: its oid; a table that is dropped and created again has another.
+        row_type: its columns; types that no lake has are read as text.
+        key: the columns that identify its rows.
+        columns: the mirrored columns: those that the log carries.
+        numbers: the database's number of each column, which no later column gets.
+        defaults: for a column that was added with a default, the text of the value of older rows.
+        files: the filenodes of its files.
+    """
+
+    relation: int
+    row_type: RowType
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    numbers: Mapping[str, int]
+    defaults: Mapping[str, str]
+    files: str
+
+    @property
+    def name(self) -> TableName:
+        """The table's name."""
+        return self.row_type.table
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The lake table's columns, with the metadata that identifies them."""
+        return pa.schema([self._field(name) for name in self.columns])
+
+    def _field(self, name: str) -> pa.Field:
+        kind = self.row_type.columns[name]
+        known = {COLUMN: str(self.numbers[name]).encode(), TYPE: kind.name.encode()}
+        return pa.field(name, kind.arrow, metadata=known)
+
+    @property
+    def shape(self) -> RowShape:
+        """How changes become rows."""
+        left_out = frozenset(attribute.name for attribute in self.row_type.attributes) - set(self.columns)
+        kinds = {name: self.row_type.columns[name] for name in self.columns}
+        return RowShape(self.name, kinds, self.key, PREFIX, left_out=left_out)
+
+    def default(self, column: str) -> pa.Scalar:
+        """Return the value of `column` in rows that are older than it."""
+        kind = self.row_type.columns[column]
+        texts = pa.array([self.defaults.get(column)], pa.string())
+        return convert_all(kind, texts, f"{self.name}.{column}")[0]
+
+
+def read_mirrored(
+    session: ReadSession, tables: Iterable[TableName], publication: str
+) -> dict[TableName, MirroredTable]:
+    """Read `tables`; one that the database does not have is absent.
+
+    Raises:
+        HeadraceError: REPLICA_IDENTITY, where the log does not carry the key of deleted rows; CONNECTION,
+            DATABASE.
+    """
+    names = sorted(set(tables))
+    known = read_known(session, names, {}, publication)
+    types = read_row_types(session, names)
+    parameters = ([name.schema for name in names], [name.name for name in names])
+    found: dict[TableName, MirroredTable] = {}
+    for schema, name, relation, columns, numbers, defaults, files in session.query(_COLUMNS, parameters):
+        table = TableName(schema, name)
+        if table not in known or table not in types:
+            continue
+        kinds = {column: _lake_type(kind) for column, kind in types[table].columns.items()}
+        found[table] = MirroredTable(
+            relation=relation,
+            row_type=RowType(table, types[table].attributes, kinds),
+            key=known[table].key,
+            columns=tuple(column for column in kinds if column in known[table].columns),
+            numbers=dict(zip(columns, numbers, strict=True)),
+            defaults={
+                column: text for column, text in zip(columns, defaults, strict=True) if text is not None
+            },
+            files=files or "",
+        )
+    return found
+
+
+def check_keys(tables: Iterable[MirroredTable]) -> None:
+    """Refuse tables whose rows nothing identifies.
+
+    Raises:
+        ErrorGroup: REPLICA_IDENTITY, for each of them.
+    """
+    keyless = [table.name for table in tables if not table.key]
+    if keyless:
+        raise ErrorGroup(
+            [
+                HeadraceError(
+                    Kind.REPLICA_IDENTITY,
+                    f"the table {name} has no key: the log does not say which row of it was changed",
+                    f"Run: ALTER TABLE {quoted(name)} ADD PRIMARY KEY (…). Or leave it "
+                    "out of [[mirror.tables]].",
+                )
+                for name in keyless
+            ]
+        )
+
+
+def _lake_type(kind: ValueType) -> ValueType:
+    """Return the type of a lake column; intervals and times of day have none in Delta and are texts."""
+    return kind if _is_in_lakes(kind.arrow) else kind.as_text
+
+
+def _is_in_lakes(arrow: pa.DataType) -> bool:
+    if pa.types.is_nested(arrow):
+        return all(_is_in_lakes(arrow.field(index).type) for index in range(arrow.num_fields))
+    return not (pa.types.is_time(arrow) or pa.types.is_duration(arrow) or pa.types.is_interval(arrow))

@@ -1,0 +1,168 @@
+"""Does a mirror hold what the database holds, whatever is written, altered or killed?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from headrace.model.names import TableName
+from support.lake import Mirrored
+
+ROOT = Path(__file__).parents[2]
+TABLES = (
+    """CREATE TABLE items (
+        id int PRIMARY KEY, name text, large text, price numeric(10,2), precise numeric,
+        made timestamptz DEFAULT now(), opens time, lasts interval, sizes int[], weird float8)""",
+    "ALTER TABLE items ALTER large SET STORAGE EXTERNAL",
+    """CREATE TABLE "We ird" ("K" text, "b.c" int, v jsonb, PRIMARY KEY ("K", "b.c"))""",
+    "CREATE TABLE parted (id int, region text, PRIMARY KEY (id, region)) PARTITION BY LIST (region)",
+    "CREATE TABLE parted_north PARTITION OF parted FOR VALUES IN ('n')",
+    "CREATE TABLE parted_south PARTITION OF parted FOR VALUES IN ('s')",
+    """INSERT INTO items
+       SELECT i, 'n' || i, repeat(md5(i::text), 70), i, i / 3.0, now(), '12:00', '1 day', ARRAY[i], i / 7.0
+       FROM generate_series(1, 300) AS i""",
+    """INSERT INTO "We ird" VALUES ('a', 1, '{"x": 1}'), ('b', 2, NULL)""",
+    "INSERT INTO parted SELECT i, CASE WHEN i % 2 = 0 THEN 'n' ELSE 's' END FROM generate_series(1, 50) i",
+)
+NAMES = ("items", "We ird", "parted")
+
+
+@pytest.fixture
+def mirror(database: str, tmp_path: Path) -> Iterator[Mirrored]:
+    mirrored = Mirrored(tmp_path, database, f"mirror_{database.rpartition('_')[2].partition('?')[0]}")
+    mirrored.run(*TABLES)
+    yield mirrored
+    mirrored.close()
+    mirrored.run(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots "
+        "WHERE database = current_database() AND NOT active"
+    )
+
+
+def test_tables_are_loaded_and_followed_through_changes_and_alterations(mirror: Mirrored) -> None:
+    mirror.start()
+    mirror.converges(*NAMES)
+
+    mirror.run("UPDATE items SET name = 'x' WHERE id < 50", "DELETE FROM items WHERE id BETWEEN 40 AND 60")
+    mirror.run("UPDATE items SET id = id + 10000 WHERE id BETWEEN 100 AND 110")
+    mirror.run(
+        "INSERT INTO items (id, name) VALUES (-2, 'q')",
+        "UPDATE items SET name = 'z' WHERE id = -2",
+        "UPDATE items SET id = -3 WHERE id = -2",
+    )
+    mirror.run("UPDATE parted SET region = 's' WHERE id < 10", "DELETE FROM parted WHERE id = 20")
+    mirror.converges(*NAMES)
+
+    mirror.run("ALTER TABLE items ADD COLUMN extra text DEFAULT 'of old'")
+    mirror.run("UPDATE items SET name = 'y' WHERE id = 5", "INSERT INTO items (id) VALUES (-1)")
+    mirror.converges("items")
+    mirror.run("INSERT INTO items (id) VALUES (-7)", "UPDATE items SET name = 'before' WHERE id = 6")
+    mirror.run("ALTER TABLE items ADD COLUMN later int[] DEFAULT '{1,2}'")
+    mirror.converges("items")
+    mirror.run("ALTER TABLE items ADD COLUMN random float8 DEFAULT random()")
+    mirror.converges("items")
+
+    mirror.run("ALTER TABLE items RENAME COLUMN extra TO other")
+    mirror.run("UPDATE items SET other = 'renamed' WHERE id < 10")
+    mirror.converges("items")
+    mirror.run("ALTER TABLE items ALTER price TYPE text", "UPDATE items SET name = 'retyped' WHERE id < 5")
+    mirror.run("ALTER TABLE items DROP COLUMN sizes")
+    mirror.converges("items")
+    mirror.run("ALTER TABLE items DROP COLUMN other", "ALTER TABLE items ADD COLUMN other text")
+    mirror.converges("items")
+
+    mirror.run("TRUNCATE parted_north", "INSERT INTO parted VALUES (1000, 'n')")
+    mirror.run("TRUNCATE items", "INSERT INTO items (id, large) VALUES (1, repeat('abc', 5000))")
+    mirror.run("UPDATE items SET name = 'u' WHERE id = 1", "UPDATE items SET id = 7")
+    mirror.converges(*NAMES)
+
+    mirror.run("CREATE TABLE young (id int PRIMARY KEY, at timestamp)", "INSERT INTO young VALUES (1, now())")
+    mirror.converges("young")
+    mirror.run("DROP TABLE young", "CREATE TABLE young (id int PRIMARY KEY, at timestamp)")
+    mirror.run("INSERT INTO young VALUES (2, '2020-01-01')")
+    mirror.converges("young")
+    mirror.terminate()
+
+
+def test_values_that_the_log_leaves_out_are_taken_from_the_row_before(mirror: Mirrored) -> None:
+    mirror.start()
+    mirror.converges(*NAMES)
+    mirror.run(
+        "INSERT INTO items (id, large) VALUES (1000, repeat('new', 5000))",
+        "UPDATE items SET name = 'kept', id = 1001 WHERE id = 1000",
+        "UPDATE items SET name = 'kept again' WHERE id = 1001",
+        "UPDATE items SET id = 2001 WHERE id = 1",
+        "UPDATE items SET id = 2002 WHERE id = 2001",
+        "UPDATE items SET name = 'a' WHERE id = 2",
+        "UPDATE items SET large = repeat('other', 5000) WHERE id = 2",
+        "UPDATE items SET name = 'b' WHERE id = 2",
+        "DELETE FROM items WHERE id = 3",
+        "INSERT INTO items (id) VALUES (3)",
+        "UPDATE items SET name = 'c' WHERE id = 3",
+    )
+    mirror.converges("items")
+    mirror.terminate()
+
+
+def test_a_load_that_is_killed_at_each_commit_is_repeated(mirror: Mirrored) -> None:
+    for failpoint in ("mirror_commit:2", "mirror_committed:2", "mirror_noted"):
+        mirror.start(failpoint)
+        mirror.wait_failpoint()
+        mirror.kill()
+        mirror.run("UPDATE items SET name = name || 'x'", "DELETE FROM parted WHERE id % 10 = 5")
+    mirror.start()
+    mirror.converges(*NAMES)
+    mirror.terminate()
+
+
+def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored) -> None:
+    mirror.start()
+    mirror.converges(*NAMES)
+    mirror.terminate()
+    versions = {name: _version(mirror, name) for name in NAMES}
+    mirror.run("UPDATE items SET name = 'x'", "UPDATE parted SET id = id + 100", 'DELETE FROM "We ird"')
+    for failpoint in ("mirror_commit", "mirror_committed", "mirror_committed:2", "mirror_noted"):
+        mirror.start(failpoint)
+        mirror.wait_failpoint()
+        mirror.kill()
+    mirror.start()
+    mirror.converges(*NAMES)
+    mirror.terminate()
+    assert {name: _version(mirror, name) - versions[name] for name in NAMES} == dict.fromkeys(NAMES, 1)
+
+
+def test_positions_name_versions_that_are_the_database_at_one_commit(
+    mirror: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.run("CREATE TABLE orders (id int PRIMARY KEY, total numeric(10,2))")
+    mirror.start()
+    mirror.converges(*NAMES, "orders")
+    mirror.run("UPDATE items SET name = 'x'", "INSERT INTO orders VALUES (1, 9.5)")
+    mirror.converges(*NAMES, "orders")
+    mirror.terminate()
+    positions = pl.read_delta(str(mirror.lake / "headrace_positions"))
+    assert positions["is_whole"].all()
+    assert positions["complete_lsn"].n_unique() == 1
+    versions = dict(positions.select("table_name", "version").iter_rows())
+    for name in NAMES:
+        table = TableName("public", name)
+        assert mirror.actual(table, versions[name]) == mirror.expected(table)
+
+    monkeypatch.chdir(mirror.lake.parent)
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs/mirror.md").read_text(), re.DOTALL)
+    assert len(programs) == 2
+    for program in programs:
+        names: dict[str, Any] = {}
+        exec(program, names)
+        assert names["orders"].rows() == [(1, Decimal("9.50"))]
+
+
+def _version(mirror: Mirrored, name: str) -> int:
+    logs = (mirror.path(TableName("public", name)) / "_delta_log").glob("*.json")
+    return max(int(log.stem) for log in logs)

@@ -1,0 +1,110 @@
+"""A mirror as its own process, and the oracle for its tables: SELECT against another engine's reader."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from headrace.mirror.delta import folder_name
+from headrace.model.names import TableName
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import table as quoted
+from support.driven_run import DrivenRun
+
+CONVERGED_WITHIN = 90.0
+
+# What no lake has a type for, or keeps every digit of, stands there as PostgreSQL's text.
+_COLUMNS = """
+SELECT a.attname::text, t.typname IN ('time', 'timetz', 'interval', 'json', 'jsonb', 'uuid')
+       OR t.typtype = 'e' OR (t.typname = 'numeric' AND a.atttypmod < 0)
+FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
+ORDER BY a.attnum
+"""
+_SETTINGS = "SET TimeZone = 'UTC'; SET IntervalStyle = 'iso_8601'; SET extra_float_digits = 1"
+
+Rows = tuple[list[str], list[tuple[Any, ...]]]
+
+
+class Mirrored(DrivenRun):
+    """A database's mirror: a folder, and the process that writes it while it runs."""
+
+    def __init__(self, folder: Path, url: str, name: str, tables: Sequence[str] = ("*.*",)) -> None:
+        self.url = url
+        self.lake = folder / "lake"
+        config = folder / f"{name}.toml"
+        patterns = ", ".join(f'"{pattern}"' for pattern in tables)
+        config.write_text(
+            f'[source]\ntype = "postgres"\nconnection_url = "{url}"\n\n[mirror]\nlocation = "{self.lake}"\n'
+            f'interval = "200ms"\nslot = "{name}"\npublication = "{name}"\n\n'
+            f"[[mirror.tables]]\ntables = [{patterns}]\n"
+        )
+        super().__init__(config, name, folder)
+
+    def _words(self) -> Sequence[str]:
+        return ("mirror", "--config", str(self._config))
+
+    def run(self, *statements: str) -> None:
+        """Run statements in one transaction."""
+        with connect(self.url, autocommit=False) as connection:
+            for statement in statements:
+                execute(connection, statement)
+
+    def path(self, table: TableName) -> Path:
+        """The folder of a table."""
+        return self.lake / folder_name(table.schema) / folder_name(table.name)
+
+    def expected(self, table: TableName) -> Rows:
+        """The rows of a table, as the database has them."""
+        with connect(self.url) as connection:
+            for setting in _SETTINGS.split("; "):
+                execute(connection, setting)
+            columns = execute(connection, _COLUMNS, (quoted(table),))
+            wanted = [
+                f"{identifier(name)}::text" if is_text else identifier(name) for name, is_text in columns
+            ]
+            rows = execute(connection, f"SELECT {', '.join(wanted)} FROM {quoted(table)}")
+        return [name for name, _ in columns], _comparable(rows)
+
+    def actual(self, table: TableName, version: int | None = None) -> Rows:
+        """The rows of a table, now or in a version, as polars reads them from the lake."""
+        frame = pl.read_delta(str(self.path(table)), version=version)
+        return frame.columns, _comparable(frame.iter_rows())
+
+    def converges(self, *tables: str, seconds: float = CONVERGED_WITHIN) -> None:
+        """Return once the lake's tables are the database's; no one may write meanwhile.
+
+        Raises:
+            AssertionError: they are not within `seconds`, or the process ended.
+        """
+        for name in tables:
+            table = TableName("public", name)
+            expected = self.expected(table)
+            end = time.monotonic() + seconds
+            while not (self.path(table) / "_delta_log").exists() or self.actual(table) != expected:
+                self.assert_running()
+                if time.monotonic() > end:
+                    found = self.actual(table)
+                    only = [row for row in found[1] if row not in expected[1]][:3]
+                    lacks = [row for row in expected[1] if row not in found[1]][:3]
+                    raise AssertionError(
+                        f"{table} after {seconds:.0f} s: columns {found[0]}, {expected[0]} expected; "
+                        f"rows that should not be {only}, rows that lack {lacks}\n{self.last_output()}"
+                    )
+                time.sleep(0.1)
+
+
+def _comparable(rows: Iterable[Iterable[Any]]) -> list[tuple[Any, ...]]:
+    """Return rows in one order, moments in UTC."""
+    return sorted((tuple(map(_in_utc, row)) for row in rows), key=repr)
+
+
+def _in_utc(value: Any) -> Any:
+    is_moment = isinstance(value, dt.datetime) and value.tzinfo is not None
+    return value.astimezone(dt.UTC) if is_moment else value
