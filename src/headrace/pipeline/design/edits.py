@@ -149,7 +149,11 @@ def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> tuple[Tab
     for key in at:
         found = next((each for each in fields if each.key == key), None)
         if not isinstance(found, JoinField | ObjectField):
-            raise HeadraceError(Kind.USAGE, f"the schema has no join {'.'.join(at)}", "DesignReport again.")
+            raise HeadraceError(
+                Kind.USAGE,
+                f"the schema has no join {'.'.join(at)}",
+                "It has changed meanwhile: look again.",
+            )
         name = found.table if isinstance(found, JoinField) else name
         fields = found.fields
     if name not in facts.catalog:
