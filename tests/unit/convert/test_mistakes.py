@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import yaml
 
@@ -189,6 +191,20 @@ def test_names_of_a_foreign_key_need_no_database(tmp_path: Path) -> None:
         converted(tmp_path, entry(f'{{"table": "books", "columns": ["isbn"], "children": [{child}]}}'))
     )
     assert (found["fields"][1]["foreign_key"], found["fields"][1]["references"]) == ("book_isbn", "isbn")
+
+
+@pytest.mark.parametrize("name", ["class", "rows", "rename", "books"])
+def test_a_transform_runs_whatever_its_index_is_called(tmp_path: Path, name: str) -> None:
+    node = '{"table": "books", "columns": ["title"], "transform": {"rename": {"title": "the title"}}}'
+    conversion = converted(tmp_path, entry(node).replace('"books",', f'"{name}",', 1))
+    module, _, function = tomllib.loads(conversion.files["headrace.toml"])["index"][0]["transform"].partition(
+        ":"
+    )
+    names: dict[str, Any] = {}
+    exec(conversion.files[f"{module}.py"], names)
+    key = schema(conversion, name)["fields"][0]["text"]
+    batch = pa.RecordBatch.from_pydict({"id": ["1"], "document": [json.dumps({key: "Emma"})]})
+    assert names[function](batch)["document"].to_pylist() == ['{"the title":"Emma"}']
 
 
 def test_the_mapping_tells_types_without_the_database(tmp_path: Path) -> None:
