@@ -89,6 +89,8 @@ class _Converter:
         self._result = ConvertedIndex()
         self._last: list[DocumentStep] = []
         """Steps that read what the others have made."""
+        self._helpers: dict[tuple[tuple[str, ...], str], str] = {}
+        """The keys of json columns that are only shown for paths into them, by place and column."""
 
     def convert(self) -> ConvertedIndex:
         """Convert the whole tree."""
@@ -292,13 +294,13 @@ class _Converter:
             )
         if not self._exists(at.side, ColumnEntry(name, entry.line)):
             return
-        shown = [other.text for other in entries]
-        helper = at.final(name) if name in shown else self._free_key(f"{name}_of_{at.side.name.name}", taken)
-        done = {step.arguments[0] for step in self._last if step.path == at.path and step.function == "drop"}
-        source = next((key for key in done if key.startswith(f"_{name}_of_")), None)
-        if name not in shown and source is not None:
-            helper = source
-        elif name not in shown:
+        place = (at.path, name)
+        if any(other.text == name for other in entries):
+            helper = at.final(name)
+        elif place in self._helpers:
+            helper = self._helpers[place]
+        else:
+            helper = self._helpers[place] = self._free_key(f"{name}_of_{at.side.name.name}", taken)
             yield {"json": helper, "column": name_text(name), "options": {"enabled": False}}
             self._last.append(DocumentStep(at.path, "drop", (helper,)))
         mapping = _entry(at.mapping, key)

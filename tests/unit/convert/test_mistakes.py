@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,18 @@ def test_names_of_a_foreign_key_need_no_database(tmp_path: Path) -> None:
         converted(tmp_path, entry(f'{{"table": "books", "columns": ["isbn"], "children": [{child}]}}'))
     )
     assert (found["fields"][1]["foreign_key"], found["fields"][1]["references"]) == ("book_isbn", "isbn")
+
+
+def test_paths_into_columns_of_like_names_each_read_their_own(tmp_path: Path) -> None:
+    columns = '["id", "a_of_b->x", "a->y", "a->z"]'
+    conversion = converted(tmp_path, entry(f'{{"table": "books", "columns": {columns}}}'))
+    helpers = {field["json"]: field["column"] for field in schema(conversion)["fields"] if "json" in field}
+    extracted = re.findall(r"extract\(row, '(\w+)', .* '(\w+)'\)", conversion.files["books_transform.py"])
+    assert [(helpers[helper], key) for helper, key in extracted] == [
+        ("a_of_b", "a_of_b_x"),
+        ("a", "a_y"),
+        ("a", "a_z"),
+    ]
 
 
 @pytest.mark.parametrize("name", ["class", "rows", "rename", "books"])
