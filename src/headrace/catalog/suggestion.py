@@ -19,6 +19,7 @@ from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.schema.writing import (
     indented,
+    name_text,
     unused_key,
     write_comment,
     write_name,
@@ -33,39 +34,15 @@ MANY_ROWS = 1000
 _MOST_LABELS = 50
 _LONGEST_DESCRIPTION = 300
 _DELETED = frozenset(
-    {
-        *(
-            "deleted",
-            "isdeleted",
-            "softdeleted",
-            "deletedat",
-            "deletedon",
-            "deletedate",
-            "dateDeleted".lower(),
-        ),
-        *("removed", "isremoved", "removedat", "removedon"),
-    }
+    "deleted isdeleted softdeleted deletedat deletedon deletedate datedeleted "
+    "removed isremoved removedat removedon".split()
 )
 """Names of columns, without underscores, that mark a row as deleted."""
 _SECRET = re.compile(
     r"passwo?r?d|passphrase|secret|api_?key|(access|auth|refresh|reset)_?token|otp_seed", re.IGNORECASE
 )
-_LABELS = (
-    "name",
-    "title",
-    "label",
-    "display_name",
-    "full_name",
-    "username",
-    "email",
-    "code",
-    "sku",
-    "slug",
-    "key",
-)
+_LABELS = tuple("name title label display_name full_name username email code sku slug key".split())
 """Names of columns by which people know a row, the best first."""
-
-
 _CODES = frozenset(
     "email code status state type kind category channel country currency locale language sku slug zip "
     "postcode phone url".split()
@@ -388,9 +365,7 @@ def deletion_filters(table: Table, hints: Hints) -> list[str]:
         return ["filters:", f"  - {{column: {name}, op: is_null}}"]
     if column.not_null:
         return ["filters:", f"  - {{column: {name}, op: eq, value: false}}"]
-    plain = re.fullmatch(r"[a-z_][a-z0-9_]*", column.name)
-    raw = column.name if plain else '"' + column.name.replace('"', '""') + '"'
-    return ["filters:", f"  - {{raw: {write_text(f'{raw} IS NOT TRUE')}}}"]
+    return ["filters:", f"  - {{raw: {write_text(f'{name_text(column.name)} IS NOT TRUE')}}}"]
 
 
 def _said(relation: TableRelation, name: str) -> str:

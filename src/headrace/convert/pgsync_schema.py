@@ -13,11 +13,12 @@ from headrace.convert.column_types import added_mapping, column_field, is_unsear
 from headrace.convert.links import Between, Link, Side, find_between, find_link, side_of, tell_missing
 from headrace.convert.notes import Notes
 from headrace.convert.pgsync_file import ColumnEntry, Node, PgsyncIndex
-from headrace.convert.schema_text import FieldEntry, name_text, names_value
+from headrace.convert.schema_text import FieldEntry, names_value
 from headrace.convert.transform_file import DocumentStep
 from headrace.convert.views import TableView
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
+from headrace.schema.writing import name_text
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _LONGEST = 50
