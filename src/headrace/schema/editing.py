@@ -22,7 +22,8 @@ FieldPath = Sequence[str]
 """The document keys that lead to a field; empty for the file itself."""
 
 _OWN_COMMENT = re.compile(
-    r" *# (the rows? of .* (this one|this one points at|points? here)|takes any JSON .*)"
+    r" *# (the rows? of .* (this one|this one points at|points? here)|takes any JSON .*"
+    r"|about [\d,]+ rows of .* may belong to one: .*)"
 )
 """Comments that `suggestion` writes above a field, which go with it."""
 
