@@ -237,7 +237,7 @@ class _Converter:
             )
 
     def _exists(self, side: Side, entry: ColumnEntry) -> bool:
-        if side.table is None or side.table.column(entry.text) is not None:
+        if side.table is None or side.column(entry.text) is not None:
             return True
         known = [column.name for column in side.table.columns]
         self._notes.left(
@@ -247,8 +247,7 @@ class _Converter:
 
     def _column(self, at: _At, entry: ColumnEntry, key: str, taken: set[str]) -> FieldEntry:
         """Return the field of a column; a key that the schema language does not have is made by a step."""
-        column = None if at.side.table is None else at.side.table.column(entry.text)
-        mapping = _entry(at.mapping, key)
+        column, mapping = at.side.column(entry.text), _entry(at.mapping, key)
         own = self._own_key(at, key, taken)
         found = column_field(own, entry.text, column, mapping)
         if own != key:
@@ -286,7 +285,7 @@ class _Converter:
         """Convert a path into a json column: the column, and a step that follows the path."""
         name, *parts = _OPERATOR.split(entry.text)
         steps = tuple(zip(parts[::2], parts[1::2], strict=True))
-        key = at.final("_".join(re.sub("[{}]", "", part) for part in (name, *parts[1::2])))
+        key = at.final(_shown_name(entry))
         if any(operator.endswith(">>") for operator, _ in steps):
             self._notes.differs(
                 entry.line,
@@ -317,7 +316,7 @@ class _Converter:
     # transforms
 
     def _replacements(self, at: _At) -> None:
-        names = {entry.text for entry in self._columns_named(at)}
+        names = set(self._shown_names(at))
         for name, pairs in at.node.transforms.replace.items():
             if name in names:
                 self._result.steps.append(DocumentStep(at.path, "replace", (at.final(name), dict(pairs))))
@@ -326,13 +325,11 @@ class _Converter:
                     at.node.transforms.line, f"`replace` of {name!r} has no effect: it is not shown"
                 )
 
-    def _columns_named(self, at: _At) -> Iterator[ColumnEntry]:
-        named = at.node.columns or (
-            tuple(ColumnEntry(column.name, 0) for column in at.side.table.columns) if at.side.table else ()
-        )
-        for entry in named:
-            name, *parts = _OPERATOR.split(entry.text)
-            yield replace(entry, text="_".join(re.sub("[{}]", "", part) for part in (name, *parts[1::2])))
+    def _shown_names(self, at: _At) -> list[str]:
+        """Return the names of what a node shows, before `rename`."""
+        if at.node.columns or at.side.table is None:
+            return [_shown_name(entry) for entry in at.node.columns]
+        return [column.name for column in at.side.table.columns]
 
     def _concats(self, at: _At) -> None:
         for concat in at.node.transforms.concat:
@@ -405,9 +402,11 @@ class _Converter:
                 )
                 self._result.steps.append(DocumentStep(at.path[:-1], "replace", (at.path[-1], dict(pairs))))
         key = first.text if _KEY.fullmatch(first.text) else "value"
-        column = None if at.side.table is None else at.side.table.column(first.text)
         mapping = _entry(at.mapping, first.text)
-        return {"scalar": True, "fields": [column_field(key, first.text, column, mapping)]}
+        return {
+            "scalar": True,
+            "fields": [column_field(key, first.text, at.side.column(first.text), mapping)],
+        }
 
     def _joined(self, above: _At, at: _At, link: Link, key: str) -> FieldEntry:
         relationship, table = at.node.relationship, at.side.table
@@ -492,9 +491,9 @@ class _Converter:
         key = self._index.routing
         if not key:
             return {}
-        for name in self._columns_named(at):
-            if at.final(name.text) == key and any(key in field.values() for field in fields):
-                return {"routing": name_text(name.text)}
+        for name in self._shown_names(at):
+            if at.final(name) == key and any(key in field.values() for field in fields):
+                return {"routing": name_text(name)}
         self._notes.left(
             self._index.lines["routing"],
             f"the routing {key!r} is no column of {at.side.name}",
@@ -517,6 +516,12 @@ class _Converter:
             if key not in known and isinstance(mapping, dict):
                 self._map((), key, mapping)
         self._result.mappings |= self._index.more_mapping
+
+
+def _shown_name(entry: ColumnEntry) -> str:
+    """Return the key that PGSync gives a column, or what a path leads to: `doc_a_0` for `doc->a->0`."""
+    name, *parts = _OPERATOR.split(entry.text)
+    return "_".join(re.sub("[{}]", "", part) for part in (name, *parts[1::2]))
 
 
 def _is_unique(table: Table, columns: tuple[str, ...]) -> bool:
