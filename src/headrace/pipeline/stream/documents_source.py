@@ -354,7 +354,8 @@ class DocumentsReader(DataSourceStreamReader):
         self._written = None
         if self._early is None:
             return end
-        done, position, until = list[WrittenBatch](), begin, time.monotonic() + _HOLD_SECONDS
+        done: list[WrittenBatch] = []
+        position, until = begin, time.monotonic() + _HOLD_SECONDS
         while end != position:
             tasks = plan_tasks(
                 self._planner.changes(position, end), end.lsn, end.version, self._settings.max_tasks
@@ -365,7 +366,7 @@ class DocumentsReader(DataSourceStreamReader):
             reach("early")
             done.append(batch)
             position = end
-            if sum(one.changes for one in done) < _MOST_HELD:
+            if sum(part.changes for part in done) < _MOST_HELD:
                 end = self._next_soon(begin, position, until)
         if not done:
             return end

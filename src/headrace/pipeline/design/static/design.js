@@ -23,7 +23,8 @@ let looked = { problems: [] };
 let mistakes = [];
 let body = "";
 let asked = 0; // the newest question; answers to older ones are dropped
-let timers = {};
+let isOpened = false; // a tree was shown since the file was opened
+const timers = {};
 
 // Elements, made of text alone: whatever a name holds stays text.
 
@@ -104,7 +105,6 @@ const take = (found, { isEdit = false } = {}) => {
   show();
   if (found.tree) later("look", 120, () => look());
 };
-let isOpened = false;
 
 const edit = async (change) => {
   const mine = asked += 1;
@@ -292,7 +292,7 @@ const aggregates = (node, relation) => {
 
 const relationLine = (node, relation) => {
   const most = relation.most === null ? "" : `, up to ${relation.most.toLocaleString("en")}`;
-  const line = tick(relation.name, `${KINDS[relation.kind]}${relation.kind === "belongs_to" ? "" : most}`, relation.at,
+  const line = tick(relation.name, `${KINDS[relation.kind]}${most}`, relation.at,
     relation.readable ? null : "this role may not read it",
     { op: "relation", at: node.at, relation: relation.id }, `${relation.table} by ${relation.via}`);
   const figure = aggregates(node, relation);
