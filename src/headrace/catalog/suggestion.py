@@ -276,7 +276,7 @@ class Suggester:
         fields = list(self.columns(target, keys, without=back))
         for below in find_relations(self.catalog, target):
             fields += self._join_below(table, target, relation, below, keys)
-        return [f"# {_said(relation, name)}", *self.join(table, relation, taken, fields)]
+        return [f"# {_describe(relation, name)}", *self.join(table, relation, taken, fields)]
 
     def _join_below(
         self, root: Table, table: Table, above: TableRelation, relation: TableRelation, taken: set[str]
@@ -368,7 +368,8 @@ def deletion_filters(table: Table, hints: Hints) -> list[str]:
     return ["filters:", f"  - {{raw: {write_text(f'{name_text(column.name)} IS NOT TRUE')}}}"]
 
 
-def _said(relation: TableRelation, name: str) -> str:
+def _describe(relation: TableRelation, name: str) -> str:
+    """Say in a comment which rows of a table a join takes; `schema/editing.py` knows such comments again."""
     if relation.through is not None:
         return f"the rows of {name} that {write_comment(str(relation.through.table))} links to this one"
     return {

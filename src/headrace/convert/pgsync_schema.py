@@ -373,7 +373,8 @@ class _Converter:
             self._map(above.path, key, plain_mapping(found))
         elif options := self._options(found, mapping):
             found["options"] = options
-        yield {word: found[word] for word in sorted(found, key="fields".__eq__)}
+        fields = found.pop("fields")
+        yield {**found, "fields": fields}  # the longest is the last
 
     def _options(self, join: FieldEntry, mapping: Mapping[str, Any]) -> dict[str, Any]:
         """Return the mapping of a join; a list is made of plain objects, as clusters map it by themselves."""
