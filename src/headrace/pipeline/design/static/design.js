@@ -106,15 +106,19 @@ const take = (found, { isEdit = false } = {}) => {
   if (found.tree) later("look", 120, () => look());
 };
 
+const showRefusal = (error) => {
+  if (!(error instanceof Refused)) throw error;
+  mistakes = error.problems;
+  show();
+};
+
 const edit = async (change) => {
   const mine = asked += 1;
   try {
     const found = await ask("view", content({ edit: change }));
     if (mine === asked) take(found, { isEdit: true });
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    mistakes = error.problems;
-    show();
+    showRefusal(error);
   }
 };
 
@@ -129,7 +133,7 @@ const typed = () => {
     try {
       const found = await ask("view", content());
       if (mine === asked) take(found);
-    } catch (error) { if (!(error instanceof Refused)) throw error; mistakes = error.problems; show(); }
+    } catch (error) { showRefusal(error); }
   });
 };
 
@@ -181,9 +185,7 @@ const open = async (what, body_) => {
     byId("text").scrollTop = 0;
     byId("band").hidden = true;
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    mistakes = error.problems;
-    show();
+    showRefusal(error);
   }
 };
 
@@ -516,7 +518,12 @@ byId("undo").addEventListener("click", async () => {
   const text = past.pop();
   if (text === undefined) return;
   asked += 1;
-  take(await ask("view", content({ text })));
+  try {
+    take(await ask("view", content({ text })));
+  } catch (error) {
+    past.push(text);
+    showRefusal(error);
+  }
 });
 byId("which").addEventListener("submit", (event) => { event.preventDefault(); look(); });
 byId("another").addEventListener("click", () => look({ another: true, id: null }));
