@@ -180,7 +180,7 @@ def _rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the row of each part of a task; the first has the changes of all by table."""
     tables = sum((Counter(part.times.tables) for part in done), Counter[str]())
-    for part in done:
+    for number, part in enumerate(done):
         result, times = part.result, part.times
         seconds = (times.resolve_seconds, times.assemble_seconds, times.write_seconds)
         counts = (
@@ -189,8 +189,7 @@ def _rows_of(
             *(int(early), round(1e6 * times.total_seconds)),
         )
         trace = "" if contexts is None else TaskTrace(contexts, part.spans).to_text()
-        yield one_row(counts, json.dumps(tables) if tables else "", trace)
-        tables.clear()
+        yield one_row(counts, json.dumps(tables) if tables and number == 0 else "", trace)
 
 
 class DocumentsSource(DataSource):
