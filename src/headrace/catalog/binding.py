@@ -255,14 +255,8 @@ class _Binder:
         if junction is None:
             return
         self._filters(junction, through.filters)
-        ends = through.left_references, through.right_references
-        left, right = (
-            (table, (end,) if end else key) for (table, key), end in zip((left, right), ends, strict=True)
-        )
-        for (table, columns), end, reader in zip(
-            (left, right), ends, (f"each change of {junction.name}", _ASSEMBLING), strict=True
-        ):
-            self._check_referred(table, columns if end else (), field.place, reader)
+        left = self._end(left, through.left_references, field.place, f"each change of {junction.name}")
+        right = self._end(right, through.right_references, field.place, _ASSEMBLING)
         readers = _ASSEMBLING, f"each change of {right[0].name}"
         keys = through.left_key, through.right_key
         for column, (table, key), reader in zip(keys, (left, right), readers, strict=True):
@@ -270,6 +264,14 @@ class _Binder:
             self._check_index(junction, (column,), field.place, reader)
         self._check_conversion((junction, (through.left_key,)), left, field.place)
         self._check_conversion(right, (junction, (through.right_key,)), field.place)
+
+    def _end(self, side: _Side, column: str, place: Place, reader: str) -> _Side:
+        """Return the columns that a junction refers to: those of a side, unless another column is named."""
+        if not column:
+            return side
+        table, _ = side
+        self._check_referred(table, (column,), place, reader)
+        return table, (column,)
 
     def _check_referred(self, table: Table, columns: Sequence[str], place: Place, reader: str) -> None:
         """Check columns, instead of the key, that rows of another table refer to."""

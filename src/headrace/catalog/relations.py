@@ -81,19 +81,15 @@ def find_obstacles(catalog: Catalog, table: Table) -> Iterator[str]:
     for key in table.foreign_keys:
         if _parent(catalog, key) is None:
             columns = write_comment(", ".join(key.columns))
-            yield f"({columns}) points at {_said(key.target)}, but not at its key"
+            yield f"({columns}) points at {write_comment(str(key.target))}, but not at its key"
     for relation, child in _children(catalog, table):
         if relation is None:
-            yield f"{_said(child.name)} points here, and has no primary key to join it by"
+            yield f"{write_comment(str(child.name))} points here, and has no primary key to join it by"
 
 
 def is_part(relation: TableRelation, target: Table) -> bool:
     """Return whether the related rows are parts of this one, like an order's lines: their key has its key."""
     return relation.kind == "has_many" and set(relation.columns) < set(target.primary_key)
-
-
-def _said(name: TableName) -> str:
-    return write_comment(str(name))
 
 
 def _parent(catalog: Catalog, key: ForeignKey) -> TableRelation | None:

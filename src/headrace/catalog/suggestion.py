@@ -19,6 +19,7 @@ from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.schema.writing import (
     indented,
+    name_text,
     unused_key,
     write_comment,
     write_name,
@@ -33,39 +34,15 @@ MANY_ROWS = 1000
 _MOST_LABELS = 50
 _LONGEST_DESCRIPTION = 300
 _DELETED = frozenset(
-    {
-        *(
-            "deleted",
-            "isdeleted",
-            "softdeleted",
-            "deletedat",
-            "deletedon",
-            "deletedate",
-            "dateDeleted".lower(),
-        ),
-        *("removed", "isremoved", "removedat", "removedon"),
-    }
+    "deleted isdeleted softdeleted deletedat deletedon deletedate datedeleted "
+    "removed isremoved removedat removedon".split()
 )
 """Names of columns, without underscores, that mark a row as deleted."""
 _SECRET = re.compile(
     r"passwo?r?d|passphrase|secret|api_?key|(access|auth|refresh|reset)_?token|otp_seed", re.IGNORECASE
 )
-_LABELS = (
-    "name",
-    "title",
-    "label",
-    "display_name",
-    "full_name",
-    "username",
-    "email",
-    "code",
-    "sku",
-    "slug",
-    "key",
-)
+_LABELS = tuple("name title label display_name full_name username email code sku slug key".split())
 """Names of columns by which people know a row, the best first."""
-
-
 _CODES = frozenset(
     "email code status state type kind category channel country currency locale language sku slug zip "
     "postcode phone url".split()
@@ -299,7 +276,7 @@ class Suggester:
         fields = list(self.columns(target, keys, without=back))
         for below in find_relations(self.catalog, target):
             fields += self._join_below(table, target, relation, below, keys)
-        return [f"# {_said(relation, name)}", *self.join(table, relation, taken, fields)]
+        return [f"# {_describe(relation, name)}", *self.join(table, relation, taken, fields)]
 
     def _join_below(
         self, root: Table, table: Table, above: TableRelation, relation: TableRelation, taken: set[str]
@@ -388,12 +365,11 @@ def deletion_filters(table: Table, hints: Hints) -> list[str]:
         return ["filters:", f"  - {{column: {name}, op: is_null}}"]
     if column.not_null:
         return ["filters:", f"  - {{column: {name}, op: eq, value: false}}"]
-    plain = re.fullmatch(r"[a-z_][a-z0-9_]*", column.name)
-    raw = column.name if plain else '"' + column.name.replace('"', '""') + '"'
-    return ["filters:", f"  - {{raw: {write_text(f'{raw} IS NOT TRUE')}}}"]
+    return ["filters:", f"  - {{raw: {write_text(f'{name_text(column.name)} IS NOT TRUE')}}}"]
 
 
-def _said(relation: TableRelation, name: str) -> str:
+def _describe(relation: TableRelation, name: str) -> str:
+    """Say in a comment which rows of a table a join takes; `schema/editing.py` knows such comments again."""
     if relation.through is not None:
         return f"the rows of {name} that {write_comment(str(relation.through.table))} links to this one"
     return {

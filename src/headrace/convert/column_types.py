@@ -7,8 +7,9 @@ from typing import Any
 
 from headrace.catalog.table import Column
 from headrace.catalog.type_check import fitting_tags, holds_texts
-from headrace.convert.schema_text import FieldEntry, name_text
+from headrace.convert.schema_text import FieldEntry
 from headrace.schema.language import SCALARS
+from headrace.schema.writing import name_text
 
 _UNSEARCHED = {"enabled": False}
 _TEXT_MAPPING = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}

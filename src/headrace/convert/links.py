@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from headrace.catalog.table import Catalog, Table
+from headrace.catalog.table import Catalog, Column, Table
 from headrace.convert.notes import Notes
 from headrace.convert.pgsync_file import Node, Relationship
 from headrace.model.names import TableName
@@ -63,6 +63,10 @@ class Side:
     name: TableName
     table: Table | None
     key: tuple[str, ...]
+
+    def column(self, name: str) -> Column | None:
+        """Return a column; None where the database is not known, or does not have it."""
+        return None if self.table is None else self.table.column(name)
 
 
 def find_link(parent: Side, child: Side, node: Node, notes: Notes) -> Link:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ _KNOWN = {
         ).split()
     ),
 }
+_YES, _NO = frozenset({"true", "1", "yes", "on"}), frozenset({"false", "0", "no", "off"})
 _USERNAME, _PASSWORD, _API_KEY = "SEARCH_USERNAME", "SEARCH_PASSWORD", "SEARCH_API_KEY"
 
 
@@ -145,11 +146,11 @@ def sink_of(env: EnvFile, notes: Notes) -> dict[str, Any]:
     except ValueError:
         notes.left(env.line("ELASTICSEARCH_URL"), "ELASTICSEARCH_URL is no URL", "Write https://HOST:PORT.")
         found["url"] = "http://localhost:9200"
-    if env.get("ELASTICSEARCH_VERIFY_CERTS").lower() in ("false", "0", "no", "off"):
+    if env.get("ELASTICSEARCH_VERIFY_CERTS").lower() in _NO:
         found["tls_verify"] = False
     if env.get("ELASTICSEARCH_CA_CERTS"):
         found["ca_file"] = env.get("ELASTICSEARCH_CA_CERTS")
-    if env.get("ELASTICSEARCH_HTTP_COMPRESS").lower() in ("true", "1", "yes", "on"):
+    if env.get("ELASTICSEARCH_HTTP_COMPRESS").lower() in _YES:
         found["gzip"] = True
     for variable, key in _NUMBERS.items():
         number = _number(env, variable, notes)
@@ -186,22 +187,19 @@ def note_rest(env: EnvFile, notes: Notes) -> None:
         notes.left(
             env.line("PG_DRIVER"), "the database is not PostgreSQL", "Headrace reads PostgreSQL alone."
         )
-    for name in _without_counterpart(env):
-        notes.left(
-            env.line(name), f"{name} has no counterpart", "docs/configuration.md lists the keys of a sink."
-        )
-    if env.get("OPENSEARCH").lower() not in ("true", "1", "yes", "on"):
+    for name in env.values:
+        if name.startswith(_PREFIXES) and name not in _KNOWN and env.get(name):
+            notes.left(
+                env.line(name),
+                f"{name} has no counterpart",
+                "docs/configuration.md lists the keys of a sink.",
+            )
+    if env.get("OPENSEARCH").lower() not in _YES:
         notes.differs(
             env.line("ELASTICSEARCH"),
             "PGSync writes to Elasticsearch; Headrace to OpenSearch, and to Elasticsearch 7.10",
             "docs/sinks.md.",
         )
-
-
-def _without_counterpart(env: EnvFile) -> Iterator[str]:
-    return (
-        name for name in env.values if name.startswith(_PREFIXES) and name not in _KNOWN and env.get(name)
-    )
 
 
 def _number(env: EnvFile, name: str, notes: Notes) -> int:

@@ -13,11 +13,12 @@ from headrace.convert.column_types import added_mapping, column_field, is_unsear
 from headrace.convert.links import Between, Link, Side, find_between, find_link, side_of, tell_missing
 from headrace.convert.notes import Notes
 from headrace.convert.pgsync_file import ColumnEntry, Node, PgsyncIndex
-from headrace.convert.schema_text import FieldEntry, name_text, names_value
+from headrace.convert.schema_text import FieldEntry, names_value
 from headrace.convert.transform_file import DocumentStep
 from headrace.convert.views import TableView
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
+from headrace.schema.writing import name_text
 
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _LONGEST = 50
@@ -89,6 +90,8 @@ class _Converter:
         self._result = ConvertedIndex()
         self._last: list[DocumentStep] = []
         """Steps that read what the others have made."""
+        self._helpers: dict[tuple[tuple[str, ...], str], str] = {}
+        """The keys of json columns that are only shown for paths into them, by place and column."""
 
     def convert(self) -> ConvertedIndex:
         """Convert the whole tree."""
@@ -234,7 +237,7 @@ class _Converter:
             )
 
     def _exists(self, side: Side, entry: ColumnEntry) -> bool:
-        if side.table is None or side.table.column(entry.text) is not None:
+        if side.table is None or side.column(entry.text) is not None:
             return True
         known = [column.name for column in side.table.columns]
         self._notes.left(
@@ -244,8 +247,7 @@ class _Converter:
 
     def _column(self, at: _At, entry: ColumnEntry, key: str, taken: set[str]) -> FieldEntry:
         """Return the field of a column; a key that the schema language does not have is made by a step."""
-        column = None if at.side.table is None else at.side.table.column(entry.text)
-        mapping = _entry(at.mapping, key)
+        column, mapping = at.side.column(entry.text), _entry(at.mapping, key)
         own = self._own_key(at, key, taken)
         found = column_field(own, entry.text, column, mapping)
         if own != key:
@@ -283,7 +285,7 @@ class _Converter:
         """Convert a path into a json column: the column, and a step that follows the path."""
         name, *parts = _OPERATOR.split(entry.text)
         steps = tuple(zip(parts[::2], parts[1::2], strict=True))
-        key = at.final("_".join(re.sub("[{}]", "", part) for part in (name, *parts[1::2])))
+        key = at.final(_shown_name(entry))
         if any(operator.endswith(">>") for operator, _ in steps):
             self._notes.differs(
                 entry.line,
@@ -292,13 +294,13 @@ class _Converter:
             )
         if not self._exists(at.side, ColumnEntry(name, entry.line)):
             return
-        shown = [other.text for other in entries]
-        helper = at.final(name) if name in shown else self._free_key(f"{name}_of_{at.side.name.name}", taken)
-        done = {step.arguments[0] for step in self._last if step.path == at.path and step.function == "drop"}
-        source = next((key for key in done if key.startswith(f"_{name}_of_")), None)
-        if name not in shown and source is not None:
-            helper = source
-        elif name not in shown:
+        place = (at.path, name)
+        if any(other.text == name for other in entries):
+            helper = at.final(name)
+        elif place in self._helpers:
+            helper = self._helpers[place]
+        else:
+            helper = self._helpers[place] = self._free_key(f"{name}_of_{at.side.name.name}", taken)
             yield {"json": helper, "column": name_text(name), "options": {"enabled": False}}
             self._last.append(DocumentStep(at.path, "drop", (helper,)))
         mapping = _entry(at.mapping, key)
@@ -314,7 +316,7 @@ class _Converter:
     # transforms
 
     def _replacements(self, at: _At) -> None:
-        names = {entry.text for entry in self._columns_named(at)}
+        names = set(self._shown_names(at))
         for name, pairs in at.node.transforms.replace.items():
             if name in names:
                 self._result.steps.append(DocumentStep(at.path, "replace", (at.final(name), dict(pairs))))
@@ -323,13 +325,11 @@ class _Converter:
                     at.node.transforms.line, f"`replace` of {name!r} has no effect: it is not shown"
                 )
 
-    def _columns_named(self, at: _At) -> Iterator[ColumnEntry]:
-        named = at.node.columns or (
-            tuple(ColumnEntry(column.name, 0) for column in at.side.table.columns) if at.side.table else ()
-        )
-        for entry in named:
-            name, *parts = _OPERATOR.split(entry.text)
-            yield replace(entry, text="_".join(re.sub("[{}]", "", part) for part in (name, *parts[1::2])))
+    def _shown_names(self, at: _At) -> list[str]:
+        """Return the names of what a node shows, before `rename`."""
+        if at.node.columns or at.side.table is None:
+            return [_shown_name(entry) for entry in at.node.columns]
+        return [column.name for column in at.side.table.columns]
 
     def _concats(self, at: _At) -> None:
         for concat in at.node.transforms.concat:
@@ -373,7 +373,8 @@ class _Converter:
             self._map(above.path, key, plain_mapping(found))
         elif options := self._options(found, mapping):
             found["options"] = options
-        yield {word: found[word] for word in sorted(found, key="fields".__eq__)}
+        fields = found.pop("fields")
+        yield {**found, "fields": fields}  # the longest is the last
 
     def _options(self, join: FieldEntry, mapping: Mapping[str, Any]) -> dict[str, Any]:
         """Return the mapping of a join; a list is made of plain objects, as clusters map it by themselves."""
@@ -402,9 +403,11 @@ class _Converter:
                 )
                 self._result.steps.append(DocumentStep(at.path[:-1], "replace", (at.path[-1], dict(pairs))))
         key = first.text if _KEY.fullmatch(first.text) else "value"
-        column = None if at.side.table is None else at.side.table.column(first.text)
         mapping = _entry(at.mapping, first.text)
-        return {"scalar": True, "fields": [column_field(key, first.text, column, mapping)]}
+        return {
+            "scalar": True,
+            "fields": [column_field(key, first.text, at.side.column(first.text), mapping)],
+        }
 
     def _joined(self, above: _At, at: _At, link: Link, key: str) -> FieldEntry:
         relationship, table = at.node.relationship, at.side.table
@@ -489,9 +492,9 @@ class _Converter:
         key = self._index.routing
         if not key:
             return {}
-        for name in self._columns_named(at):
-            if at.final(name.text) == key and any(key in field.values() for field in fields):
-                return {"routing": name_text(name.text)}
+        for name in self._shown_names(at):
+            if at.final(name) == key and any(key in field.values() for field in fields):
+                return {"routing": name_text(name)}
         self._notes.left(
             self._index.lines["routing"],
             f"the routing {key!r} is no column of {at.side.name}",
@@ -514,6 +517,12 @@ class _Converter:
             if key not in known and isinstance(mapping, dict):
                 self._map((), key, mapping)
         self._result.mappings |= self._index.more_mapping
+
+
+def _shown_name(entry: ColumnEntry) -> str:
+    """Return the key that PGSync gives a column, or what a path leads to: `doc_a_0` for `doc->a->0`."""
+    name, *parts = _OPERATOR.split(entry.text)
+    return "_".join(re.sub("[{}]", "", part) for part in (name, *parts[1::2]))
 
 
 def _is_unique(table: Table, columns: tuple[str, ...]) -> bool:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import yaml
 
-from headrace.postgres.quoting import identifier
 from headrace.schema.json_schema import EDITOR_LINE
+from headrace.schema.writing import name_text
 
 FieldEntry = dict[str, Any]
 """An item of `fields`, in the order of its keys; `fields` holds further items."""
-
-_PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 
 
 def schema_text(head: FieldEntry, comment: str) -> str:
@@ -25,13 +22,8 @@ def schema_text(head: FieldEntry, comment: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def name_text(name: str) -> str:
-    """Return a PostgreSQL name as the schema language writes it."""
-    return name if _PLAIN.fullmatch(name) else identifier(name).strip()
-
-
 def names_value(names: Sequence[str]) -> str | list[str]:
-    """Return a name, or a list of several, as the schema language writes them."""
+    """Return a name, or a list of several, as the schema language spells them."""
     texts = [name_text(name) for name in names]
     return texts[0] if len(texts) == 1 else texts
 

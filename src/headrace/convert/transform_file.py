@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from headrace.convert import documents
 
 _WORD = re.compile(r"\W+")
 
@@ -25,9 +28,10 @@ def module_name(index: str) -> str:
 
 
 def function_name(index: str) -> str:
-    """Return a Python name like `index`."""
+    """Return a Python name like `index`, which is neither a keyword nor a name that the module imports."""
     name = _WORD.sub("_", index).lower()
-    return name if not name[:1].isdigit() else f"_{name}"
+    name = name if not name[:1].isdigit() else f"_{name}"
+    return f"{name}_" if keyword.iskeyword(name) or hasattr(documents, name) else name
 
 
 def module_text(index: str, steps: Sequence[DocumentStep], plugins: Sequence[str]) -> str:

@@ -31,6 +31,7 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relkind = 'v' AND (n.nspname, c.relname) IN (SELECT * FROM unnest($1::text[], $2::text[]))
 """
 _FROM = re.compile(r"\n   FROM (?P<table>.*?)(?:\n  WHERE (?P<condition>.*))?;\s*", re.DOTALL)
+_OTHER_NAME = "its condition names the table by another name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,12 @@ def _views(
 def _conditioned(text: str, base: TableName, columns: tuple[str, ...]) -> TableView:
     """Return the view with its condition, where that can stand in a schema file."""
     found = _FROM.search(text)
-    table, named, alias = (
-        (found["table"] if found else "").replace('"', "").partition(f"{base.schema}.{base.name}")
-    )
-    condition = (found and found["condition"]) or ""
-    if found is None or table or not named or (alias and f"{alias.strip()}." in condition.replace('"', "")):
-        return TableView(columns, problem="its condition names the table by another name")
+    if found is None:
+        return TableView(columns, problem=_OTHER_NAME)
+    before, named, alias = found["table"].replace('"', "").partition(f"{base.schema}.{base.name}")
+    condition = found["condition"] or ""
+    if before or not named or (alias and f"{alias.strip()}." in condition.replace('"', "")):
+        return TableView(columns, problem=_OTHER_NAME)
     if condition and (problem := raw_problem(condition, unsafe=False)):
         return TableView(columns, problem=f"of its condition, {problem}")
     return TableView(columns, condition)

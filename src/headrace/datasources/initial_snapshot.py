@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
@@ -27,6 +27,7 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
 from headrace.model.table_pattern import format_table, parse_tables
 from headrace.postgres.address import for_slot
+from headrace.postgres.copying import RowSession
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
@@ -34,9 +35,6 @@ from headrace.snapshot import PlannedPart, plan_tables
 from headrace.snapshot.exporting import exported_snapshot, positioned_snapshot
 from headrace.snapshot.ranges import check_filenode
 from headrace.snapshot.reading import RowSelection, read_part, select
-
-if TYPE_CHECKING:
-    from headrace.postgres.copying import RowSession
 
 _KEY = "snapshot"
 _MAX_PART_BYTES = 16 << 20
@@ -107,8 +105,6 @@ class RowsPart(InputPartition):
             HeadraceError: CONTINUITY, a table was rewritten meanwhile or the snapshot has gone; VALUE,
                 PRIVILEGE, CONNECTION, DATABASE.
         """
-        from headrace.postgres.copying import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
-
         wanted = [(table.selection, range_) for table in self.tables for range_ in table.ranges]
         for at in range(0, len(wanted), _MAX_TABLES):
             with RowSession(url, snapshot=self.snapshot) as session:

@@ -37,6 +37,7 @@ from headrace.datasources.query_schema import chosen_columns, no_table
 from headrace.datasources.source_options import SnapshotOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import CtidRange
+from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.postgres.wal_position import FlushedReads
 from headrace.snapshot import RowSelection, check_readable, check_table, plan_parts, read_part
@@ -149,8 +150,6 @@ class SnapshotReader(DataSourceReader):
         """Read the rows of one part."""
         if not isinstance(partition, TablePart):
             raise HeadraceError(Kind.INTERNAL, f"not a part of {NAME}: {partition!r}")
-        from headrace.postgres.copying import RowSession  # noqa: PLC0415 - loads slowly; planning needs none
-
         options = self._options
         with short_traceback(with_values=True):
             for range_ in partition.ranges:

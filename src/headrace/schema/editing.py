@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,8 @@ FieldPath = Sequence[str]
 """The document keys that lead to a field; empty for the file itself."""
 
 _OWN_COMMENT = re.compile(
-    r" *# (the rows? of .* (this one|this one points at|points? here)|takes any JSON .*)"
+    r" *# (the rows? of .* (this one|this one points at|points? here)|takes any JSON .*"
+    r"|about [\d,]+ rows of .* may belong to one: .*)"
 )
 """Comments that `suggestion` writes above a field, which go with it."""
 
@@ -87,12 +87,10 @@ def remove_field(text: str, at: FieldPath) -> str:
         HeadraceError: SCHEMA, as `add_item`.
     """
     *above, key = at
-    number = (
-        [name for name, _ in _File(text).fields(above)].index(key) if key in _names(text, above) else None
-    )
-    if number is None:
+    keys = _File(text).keys(above)
+    if key not in keys:
         raise _not_there(at)
-    return remove_item(text, above, "fields", number)
+    return remove_item(text, above, "fields", keys.index(key))
 
 
 def set_word(text: str, at: FieldPath, word: str, value: str | None) -> str:
@@ -115,16 +113,12 @@ def set_word(text: str, at: FieldPath, word: str, value: str | None) -> str:
     return f"{text[:begin]} {value}{text[max(begin, file.end(old)) :]}"
 
 
-@dataclass(slots=True)
 class _File:
     """A schema file's text with its nodes.
 
     Raises:
         HeadraceError: SCHEMA: the text is not YAML, or uses aliases, whose nodes stand elsewhere.
     """
-
-    text: str
-    root: MappingNode
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -145,9 +139,9 @@ class _File:
             owner = fields[key]
         return owner
 
-    def fields(self, at: FieldPath) -> list[tuple[str, MappingNode]]:
-        """Return the fields below a field, with their document keys."""
-        return list(self._fields(self.find(at)))
+    def keys(self, at: FieldPath) -> list[str]:
+        """Return the document keys of the fields below a field."""
+        return [key for key, _ in self._fields(self.find(at))]
 
     def _fields(self, owner: MappingNode) -> Iterator[tuple[str, MappingNode]]:
         found = _value(owner, "fields")
@@ -200,10 +194,6 @@ class _File:
             )
         begin = self.end(nodes[number - 1]) if number else nodes[number].start_mark.index
         return self.text[:begin] + self.text[self.end(nodes[number]) :]
-
-
-def _names(text: str, at: FieldPath) -> list[str]:
-    return [name for name, _ in _File(text).fields(at)]
 
 
 def _value(owner: MappingNode, word: str) -> tuple[Node, Any] | None:

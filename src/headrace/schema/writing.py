@@ -16,11 +16,15 @@ _LONGEST_KEY = 63
 _BYTE, _SHORT = 0x100, 0x10000
 
 
+def name_text(name: str) -> str:
+    """Return a PostgreSQL name as the schema language spells it: quoted where it would be folded."""
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+
+
 def write_name(name: str) -> str:
-    """Return a PostgreSQL name as the schema language writes it, in YAML."""
-    if _PLAIN.fullmatch(name):
-        return write_word(name)
-    return quote('"' + name.replace('"', '""') + '"')
+    """Return a PostgreSQL name as the schema language spells it, in YAML."""
+    text = name_text(name)
+    return write_word(text) if text == name else quote(text)
 
 
 def write_names(names: Sequence[str]) -> str:

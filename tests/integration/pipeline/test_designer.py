@@ -198,6 +198,10 @@ def test_mistakes_are_told_and_nothing_is_edited_meanwhile(people: str, tmp_path
         edit = {"op": "column", "column": "mood"}
         assert "unknown type" in texts(asker.ask("view", status=422, **page(schema), edit=edit))
         asker.ask("save", status=422, **page(schema))
+        gone = asker.ask(
+            "view", status=422, **page(schema | {"text": FILE}), edit={"op": "column", "at": ["gone"]}
+        )
+        assert texts(gone) == "the schema has no join gone It has changed meanwhile: look again."
         unknown = schema | {"text": FILE.replace("keyword: name", "keyword: nmae")}
         assert "has no column 'nmae'" in texts(asker.look(unknown))
         assert list(tmp_path.iterdir()) == []

@@ -144,6 +144,11 @@ def test_an_existing_file_keeps_its_comments_and_what_others_changed(
         page.locator("#text").fill(FILE.replace("- text", "- txet"))
         expect(page.locator("#problems")).to_contain_text("Did you mean 'text'?")
         expect(page.get_by_role("button", name="Save")).to_be_disabled()
+        refusal = {"problems": [{"level": "error", "text": "not now", "remedy": "", "sql": []}]}
+        page.route("**/api/view", lambda route: route.fulfill(status=422, json=refusal))
+        page.get_by_role("button", name="Undo").click()
+        expect(page.locator("#problems")).to_contain_text("not now")
+        page.unroute("**/api/view")
         page.get_by_role("button", name="Undo").click()
         expect(page.locator("#text")).to_have_value(FILE)
 

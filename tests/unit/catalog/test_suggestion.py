@@ -13,6 +13,7 @@ from headrace.catalog.hints import Hints
 from headrace.catalog.relations import find_relations
 from headrace.catalog.suggestion import Suggester, suggest_file
 from headrace.model.names import TableName
+from headrace.schema.editing import remove_field
 from headrace.schema.load import parse_schema
 from headrace.schema.tree import AggregateField, ColumnField, IndexSpec, JoinField
 from headrace.schema.yaml_nodes import source_of
@@ -169,6 +170,9 @@ def test_very_many_rows_are_counted(most: int, kind: type) -> None:
     text, spec = suggested("users", USERS, ORDERS, hints=hints)
     assert isinstance(spec.fields[-1], kind)
     assert ("about 1,001 rows of orders may belong to one" in text) == (kind is AggregateField)
+    assert "#" not in remove_field(text, [spec.fields[-1].key]).partition("fields:")[2], (
+        "its comment goes too"
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headrace.catalog import Catalog, list_tables, read_catalog
@@ -128,7 +129,7 @@ class DesignDatabase:
             session.query(f"SET statement_timeout = {_STATEMENT_MILLISECONDS}")
             catalog = read_catalog(session, declared.tables())
             found = findings(declared, catalog)
-            look = DesignReport()
+            report = DesignReport()
             if not any(finding.level == "error" for finding in found):
                 spec = complete(declared, catalog)
                 found += query_findings(session, [spec], catalog)
@@ -136,55 +137,37 @@ class DesignDatabase:
                 found += nested_findings(session, [spec], catalog, limits)
                 found += try_reading(session, [spec], catalog, used_columns([spec], catalog))
                 if not any(finding.level == "error" for finding in found):
-                    self._show(session, spec, catalog, look, id_, another=another)
-                    look.problems += self._identity_warnings(spec, catalog)
-            look.problems += [problem(finding.level, finding.error, finding.sql) for finding in found]
-        look.problems += self._list_warnings(declared.fields, look.cost)
-        look.problems.sort(key=lambda entry: entry.level != "error")
-        return look
+                    self._show(session, spec, catalog, report, id_, another=another)
+                    report.problems += self._identity_warnings(spec, catalog)
+            report.problems += [problem(finding.level, finding.error, finding.sql) for finding in found]
+        report.problems += self._list_warnings(declared.fields, report.cost)
+        report.problems.sort(key=lambda entry: entry.level != "error")
+        return report
 
     def _show(
         self,
         session: ReadSession,
         spec: IndexSpec,
         catalog: Catalog,
-        look: DesignReport,
+        report: DesignReport,
         id_: str | None,
         *,
         another: bool,
     ) -> None:
         """Assemble the document, then a sample; what fails is a problem."""
         preview = Preview(session, spec, catalog)
-        for action in (self._document, self._sample):
-            session.query(BEGIN)
-            try:
-                action(preview, spec, look, id_, another=another)
-            except HeadraceError as error:
-                if session.closed:
-                    raise
-                text = f"a document cannot be shown: {error.full_cause}"
-                look.problems.append(problem("error", HeadraceError(error.kind, text, error.remedy)))
-                return
-            finally:
-                if not session.closed:
-                    session.query("ROLLBACK")
-
-    def _document(
-        self, preview: Preview, _spec: IndexSpec, look: DesignReport, id_: str | None, *, another: bool
-    ) -> None:
-        if another:
-            look.document = preview.any()
-        elif id_:
-            look.document = preview.document(id_)
-        else:
-            look.document = next(iter(preview.first(1)), None)
-
-    def _sample(
-        self, preview: Preview, spec: IndexSpec, look: DesignReport, _id: str | None, *, another: bool
-    ) -> None:
-        del another
-        look.cost = cost_of(spec, IndexOptions(), preview.sample(_SAMPLE))
-        look.problems += [problem("warning", error) for error in warnings_of(spec, look.cost)]
+        try:
+            with _transaction(session):
+                report.document = _choose(preview, id_, another=another)
+            with _transaction(session):
+                report.cost = cost_of(spec, IndexOptions(), preview.sample(_SAMPLE))
+        except HeadraceError as error:
+            if session.closed:
+                raise
+            text = f"a document cannot be shown: {error.full_cause}"
+            report.problems.append(problem("error", HeadraceError(error.kind, text, error.remedy)))
+            return
+        report.problems += [problem("warning", error) for error in warnings_of(spec, report.cost)]
 
     def _identity_warnings(self, spec: IndexSpec, catalog: Catalog) -> Iterator[Problem]:
         """Yield what the log does not carry yet of old rows."""
@@ -214,6 +197,24 @@ class DesignDatabase:
                 text = f"{path} has no limit, and about {most:,} rows in some documents"
                 remedy = "Add a `limit` with an `order_by`, or a `count` in its place."
                 yield problem("warning", LocatedError(Kind.BINDING, join.place, text, remedy))
+
+
+@contextmanager
+def _transaction(session: ReadSession) -> Iterator[None]:
+    session.query(BEGIN)
+    try:
+        yield
+    finally:
+        if not session.closed:
+            session.query("ROLLBACK")
+
+
+def _choose(preview: Preview, id_: str | None, *, another: bool) -> PreviewedDocument | None:
+    if another:
+        return preview.any()
+    if id_:
+        return preview.document(id_)
+    return next(iter(preview.first(1)), None)
 
 
 def _lists(fields: Iterable[Field], above: str) -> Iterator[tuple[JoinField, str]]:

@@ -18,7 +18,7 @@ from headrace.schema.core_type import core_type
 from headrace.schema.editing import add_item, remove_field, remove_item, set_word
 from headrace.schema.language import FILTER_OPS
 from headrace.schema.load import parse_schema
-from headrace.schema.tree import Field, IndexSpec, JoinField, ObjectField, Scalar
+from headrace.schema.tree import Field, IndexSpec, JoinField, ObjectField
 from headrace.schema.writing import write_name, write_scalar
 from headrace.schema.yaml_nodes import source_of
 
@@ -104,7 +104,7 @@ def _apply_to_table(text: str, edit: Edit, facts: DatabaseFacts) -> str:
 def _column(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: Sequence[Field]) -> str:
     column = _column_of(table, edit.column)
     if not edit.on:
-        for path, each in owned_fields(fields, tuple(edit.at)):
+        for path, each in owned_fields(fields, edit.at):
             if reads_column(each, column.name):
                 text = remove_field(text, path)
         return text
@@ -117,7 +117,7 @@ def _relation(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields:
     relation = _relation_of(edit, facts, table)
     if edit.on:
         return add_item(text, edit.at, "fields", facts.suggester.join(table, relation, _keys(fields)))
-    for path, each in owned_fields(fields, tuple(edit.at)):
+    for path, each in owned_fields(fields, edit.at):
         if isinstance(each, JoinField) and relation.is_of(each):
             text = remove_field(text, path)
     return text
@@ -139,8 +139,7 @@ def _filter(edit: Edit, table: Table) -> str:
 def _value(text: str, column: Column) -> str:
     """Return a value as it stands in the file: a number as one where the column holds numbers."""
     is_literal = core_type(text) in {"int", "float", "bool"} and column.category in {"N", "B"}
-    value: Scalar = text
-    return text if is_literal else write_scalar(value)
+    return text if is_literal else write_scalar(text)
 
 
 def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> tuple[Table, tuple[Field, ...]]:
@@ -149,7 +148,11 @@ def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> tuple[Tab
     for key in at:
         found = next((each for each in fields if each.key == key), None)
         if not isinstance(found, JoinField | ObjectField):
-            raise HeadraceError(Kind.USAGE, f"the schema has no join {'.'.join(at)}", "DesignReport again.")
+            raise HeadraceError(
+                Kind.USAGE,
+                f"the schema has no join {'.'.join(at)}",
+                "It has changed meanwhile: look again.",
+            )
         name = found.table if isinstance(found, JoinField) else name
         fields = found.fields
     if name not in facts.catalog:

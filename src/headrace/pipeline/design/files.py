@@ -120,11 +120,10 @@ class DeploymentFolder:
         path = self._path(schema.file)
         before = _read(path)
         if not force and fingerprint(before) != schema.fingerprint:
-            what = (
-                "has been changed on disk meanwhile"
-                if before is not None and schema.fingerprint
-                else ("exists already" if before is not None else "has been removed meanwhile")
-            )
+            if before is None:
+                what = "has been removed meanwhile"
+            else:
+                what = "has been changed on disk meanwhile" if schema.fingerprint else "exists already"
             raise ChangedMeanwhileError(
                 Kind.USAGE, f"{path} {what}", "Load it again, or say that it is to be replaced."
             )
@@ -188,9 +187,7 @@ def _encode(text: str, before: bytes | None) -> bytes:
 def _read(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except NotADirectoryError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise HeadraceError(

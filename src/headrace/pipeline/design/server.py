@@ -10,7 +10,6 @@ import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from http import HTTPStatus
-from importlib.resources import files
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -33,13 +32,12 @@ from headrace.pipeline.design.files import ChangedMeanwhileError, DeploymentFold
 from headrace.pipeline.design.view import describe_schema, describe_tables
 from headrace.pipeline.project import error_list
 from headrace.schema.json_schema import EDITOR_LINE
-from headrace.status.console.render import static_files
+from headrace.status.console.render import StaticFile, static_files
 from headrace.status.console.routes import SAFE
 from headrace.status.serving import HttpServer
 
 _NO_STORE = {"Cache-Control": "no-store"}
 _MOST_BYTES = 2 << 20
-_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript"}
 NEXT = ("headrace check", "headrace preview {index}", "headrace setup", "headrace run")
 """What comes after a design, in this order."""
 
@@ -114,19 +112,14 @@ class DesignServer:
         self._http.stop()
 
     def _application(self) -> Starlette:
-        own = files(__package__) / "static"
-        console = static_files()
+        own, console = static_files(__package__), static_files()
         pages = {
-            "/": (own / "design.html").read_bytes(),
-            "/design.css": (own / "design.css").read_bytes(),
-            "/design.js": (own / "design.js").read_bytes(),
-            "/picture.js": (own / "picture.js").read_bytes(),
-            "/console.css": console["console.css"].content,
+            "/": own["design.html"],
+            **{f"/{name}": own[name] for name in ("design.css", "design.js", "picture.js")},
+            **{f"/{name}": console[name] for name in ("console.css", "icon.svg")},
         }
-        routes = [Route(path, self._page(path, content), methods=["GET"]) for path, content in pages.items()]
-        icon = console["icon.svg"]
+        routes = [Route(path, self._page(file), methods=["GET"]) for path, file in pages.items()]
         routes += [
-            Route("/icon.svg", self._page("/icon.svg", icon.content, icon.content_type), methods=["GET"]),
             self._route("/api/database", NoOptions, self._describe),
             self._route("/api/refresh", NoOptions, self._refresh),
             self._route("/api/start", TableBody, self._start),
@@ -137,15 +130,11 @@ class DesignServer:
         ]
         return Starlette(routes=routes)
 
-    def _page(
-        self, path: str, content: bytes, media_type: str = ""
-    ) -> Callable[[Request], Awaitable[Response]]:
-        kind = media_type or _TYPES.get(path[path.rfind(".") :], "text/html")
-
+    def _page(self, file: StaticFile) -> Callable[[Request], Awaitable[Response]]:
         async def answer(request: Request) -> Response:
             if (refused := self._refuse(request, needs_token=False)) is not None:
                 return refused
-            return Response(content, media_type=kind, headers={**SAFE, **_NO_STORE})
+            return Response(file.content, media_type=file.content_type, headers={**SAFE, **_NO_STORE})
 
         return answer
 
@@ -227,8 +216,7 @@ class DesignServer:
         return self._shown(SchemaFile(index, file, text))
 
     def _open(self, body: FileBody) -> dict[str, Any]:
-        schema = self._folder.load(body.file)
-        return self._shown(schema)
+        return self._shown(self._folder.load(body.file))
 
     def _view(self, body: TextBody) -> dict[str, Any]:
         """Apply an edit, if there is one, and describe the schema."""
@@ -247,11 +235,10 @@ class DesignServer:
 
     def _look(self, body: TextBody) -> dict[str, Any]:
         spec = parse(body.text, body.file, body.index)
-        look = self._database.look(spec, body.id or None, another=body.another)
-        document = look.document
-        cost = look.cost
+        report = self._database.look(spec, body.id or None, another=body.another)
+        document, cost = report.document, report.cost
         return {
-            "problems": [entry.as_data() for entry in look.problems],
+            "problems": [entry.as_data() for entry in report.problems],
             "document": None
             if document is None
             else {

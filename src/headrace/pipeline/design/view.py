@@ -22,7 +22,8 @@ from headrace.schema.tree import (
 )
 
 Json = dict[str, Any]
-Path = tuple[str, ...]
+FieldPath = tuple[str, ...]
+"""The document keys that lead to a field."""
 
 
 def describe_tables(facts: DatabaseFacts) -> list[Json]:
@@ -62,7 +63,7 @@ def describe_schema(spec: IndexSpec, facts: DatabaseFacts) -> Json:
     }
 
 
-def owned_fields(fields: Iterable[Field], above: Path = ()) -> Iterator[tuple[Path, Field]]:
+def owned_fields(fields: Iterable[Field], above: FieldPath = ()) -> Iterator[tuple[FieldPath, Field]]:
     """Yield the fields of a row, also those in objects, each with the keys that lead to it."""
     for each in fields:
         yield (*above, each.key), each
@@ -77,7 +78,7 @@ def reads_column(field: Field, column: str) -> bool:
     return isinstance(field, GeoField) and column in {field.lat, field.lon, field.column}
 
 
-def _node(name: TableName, fields: Sequence[Field], at: Path, facts: DatabaseFacts) -> Json:
+def _node(name: TableName, fields: Sequence[Field], at: FieldPath, facts: DatabaseFacts) -> Json:
     owned = list(owned_fields(fields, at))
     table = facts.catalog.tables.get(name)
     known = [] if table is None else find_relations(facts.catalog, table)
@@ -99,7 +100,7 @@ def _node(name: TableName, fields: Sequence[Field], at: Path, facts: DatabaseFac
     }
 
 
-def _join(path: Path, join: JoinField, facts: DatabaseFacts) -> Json:
+def _join(path: FieldPath, join: JoinField, facts: DatabaseFacts) -> Json:
     order = join.order_by[0] if join.order_by else None
     return {
         **_node(join.table, join.fields, path, facts),
@@ -113,7 +114,9 @@ def _join(path: Path, join: JoinField, facts: DatabaseFacts) -> Json:
     }
 
 
-def _column(table: Table, column: Column, owned: Sequence[tuple[Path, Field]], facts: DatabaseFacts) -> Json:
+def _column(
+    table: Table, column: Column, owned: Sequence[tuple[FieldPath, Field]], facts: DatabaseFacts
+) -> Json:
     taken = next((path for path, each in owned if reads_column(each, column.name)), None)
     return {
         "name": column.name,
@@ -126,7 +129,9 @@ def _column(table: Table, column: Column, owned: Sequence[tuple[Path, Field]], f
     }
 
 
-def _relation(relation: TableRelation, owned: Sequence[tuple[Path, Field]], facts: DatabaseFacts) -> Json:
+def _relation(
+    relation: TableRelation, owned: Sequence[tuple[FieldPath, Field]], facts: DatabaseFacts
+) -> Json:
     taken = next((path for path, each in owned if isinstance(each, JoinField) and relation.is_of(each)), None)
     fanout = facts.hints.fanouts.get(relation.link) if relation.to_many else None
     target = facts.catalog[relation.target]
@@ -144,7 +149,7 @@ def _relation(relation: TableRelation, owned: Sequence[tuple[Path, Field]], fact
     }
 
 
-def _aggregate(path: Path, field: AggregateField) -> Json:
+def _aggregate(path: FieldPath, field: AggregateField) -> Json:
     return {"at": path, "key": field.key, "op": field.op, "table": str(field.table), "column": field.column}
 
 

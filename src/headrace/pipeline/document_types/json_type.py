@@ -112,8 +112,8 @@ def _definitions(type_: JsonType) -> Iterator[Definition]:
         case JsonList(inner) | JsonMap(inner):
             yield from _definitions(inner)
         case JsonUnion(types):
-            for one in types:
-                yield from _definitions(one)
+            for alternative in types:
+                yield from _definitions(alternative)
         case JsonObject(properties=properties):
             for member in properties:
                 yield from _definitions(member.type)

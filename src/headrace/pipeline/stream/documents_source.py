@@ -180,7 +180,7 @@ def _rows_of(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the row of each part of a task; the first has the changes of all by table."""
     tables = sum((Counter(part.times.tables) for part in done), Counter[str]())
-    for part in done:
+    for number, part in enumerate(done):
         result, times = part.result, part.times
         seconds = (times.resolve_seconds, times.assemble_seconds, times.write_seconds)
         counts = (
@@ -189,8 +189,7 @@ def _rows_of(
             *(int(early), round(1e6 * times.total_seconds)),
         )
         trace = "" if contexts is None else TaskTrace(contexts, part.spans).to_text()
-        yield one_row(counts, json.dumps(tables) if tables else "", trace)
-        tables.clear()
+        yield one_row(counts, json.dumps(tables) if tables and number == 0 else "", trace)
 
 
 class DocumentsSource(DataSource):
@@ -354,7 +353,8 @@ class DocumentsReader(DataSourceStreamReader):
         self._written = None
         if self._early is None:
             return end
-        done, position, until = list[WrittenBatch](), begin, time.monotonic() + _HOLD_SECONDS
+        done: list[WrittenBatch] = []
+        position, until = begin, time.monotonic() + _HOLD_SECONDS
         while end != position:
             tasks = plan_tasks(
                 self._planner.changes(position, end), end.lsn, end.version, self._settings.max_tasks
@@ -365,7 +365,7 @@ class DocumentsReader(DataSourceStreamReader):
             reach("early")
             done.append(batch)
             position = end
-            if sum(one.changes for one in done) < _MOST_HELD:
+            if sum(part.changes for part in done) < _MOST_HELD:
                 end = self._next_soon(begin, position, until)
         if not done:
             return end

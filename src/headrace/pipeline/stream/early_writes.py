@@ -1,8 +1,8 @@
 """Write the documents of a small batch in the process that reads the log, before Spark plans the batch.
 
-Spark takes 40 to 90 ms to bring a planned batch to a task, and a small batch is written in 5. So the reader
-writes it at once, and the batch only reports what was done. It is tried once and for a moment; what does not
-succeed is left to the batch's task, which writes the same documents again (decision 0097).
+Spark takes 40 to 90 ms to bring a planned batch to a task, which writes a small batch in 10 to 20. So the
+reader writes it at once, and the batch only reports what was done. It is tried once and for a moment; what
+does not succeed is left to the batch's task, which writes the same documents again (decision 0097).
 """
 
 from __future__ import annotations

@@ -16,20 +16,20 @@ from headrace.status.console.page import Page
 PARTS = ("state", "notices", "way", "lag", "slot", "indexes", "tables", "events")
 """The parts of the page that change; each is the content of the element with this id."""
 
-_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
 @dataclass(frozen=True, slots=True)
 class StaticFile:
-    """A file of the page, as it is served."""
+    """A file of a page, as it is served."""
 
     content: bytes
     content_type: str
 
 
-def static_files() -> Mapping[str, StaticFile]:
-    """Return the files that the page loads, by name."""
-    folder = files(__package__) / "static"
+def static_files(package: str = __package__) -> Mapping[str, StaticFile]:
+    """Return the files that a page loads, by name: those in the folder `static` of its package."""
+    folder = files(package) / "static"
     return {
         file.name: StaticFile(file.read_bytes(), _TYPES[suffix])
         for file in folder.iterdir()

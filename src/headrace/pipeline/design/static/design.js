@@ -23,7 +23,8 @@ let looked = { problems: [] };
 let mistakes = [];
 let body = "";
 let asked = 0; // the newest question; answers to older ones are dropped
-let timers = {};
+let isOpened = false; // a tree was shown since the file was opened
+const timers = {};
 
 // Elements, made of text alone: whatever a name holds stays text.
 
@@ -104,7 +105,12 @@ const take = (found, { isEdit = false } = {}) => {
   show();
   if (found.tree) later("look", 120, () => look());
 };
-let isOpened = false;
+
+const showRefusal = (error) => {
+  if (!(error instanceof Refused)) throw error;
+  mistakes = error.problems;
+  show();
+};
 
 const edit = async (change) => {
   const mine = asked += 1;
@@ -112,9 +118,7 @@ const edit = async (change) => {
     const found = await ask("view", content({ edit: change }));
     if (mine === asked) take(found, { isEdit: true });
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    mistakes = error.problems;
-    show();
+    showRefusal(error);
   }
 };
 
@@ -129,7 +133,7 @@ const typed = () => {
     try {
       const found = await ask("view", content());
       if (mine === asked) take(found);
-    } catch (error) { if (!(error instanceof Refused)) throw error; mistakes = error.problems; show(); }
+    } catch (error) { showRefusal(error); }
   });
 };
 
@@ -181,9 +185,7 @@ const open = async (what, body_) => {
     byId("text").scrollTop = 0;
     byId("band").hidden = true;
   } catch (error) {
-    if (!(error instanceof Refused)) throw error;
-    mistakes = error.problems;
-    show();
+    showRefusal(error);
   }
 };
 
@@ -292,7 +294,7 @@ const aggregates = (node, relation) => {
 
 const relationLine = (node, relation) => {
   const most = relation.most === null ? "" : `, up to ${relation.most.toLocaleString("en")}`;
-  const line = tick(relation.name, `${KINDS[relation.kind]}${relation.kind === "belongs_to" ? "" : most}`, relation.at,
+  const line = tick(relation.name, `${KINDS[relation.kind]}${most}`, relation.at,
     relation.readable ? null : "this role may not read it",
     { op: "relation", at: node.at, relation: relation.id }, `${relation.table} by ${relation.via}`);
   const figure = aggregates(node, relation);
@@ -516,7 +518,12 @@ byId("undo").addEventListener("click", async () => {
   const text = past.pop();
   if (text === undefined) return;
   asked += 1;
-  take(await ask("view", content({ text })));
+  try {
+    take(await ask("view", content({ text })));
+  } catch (error) {
+    past.push(text);
+    showRefusal(error);
+  }
 });
 byId("which").addEventListener("submit", (event) => { event.preventDefault(); look(); });
 byId("another").addEventListener("click", () => look({ another: true, id: null }));
