@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from headrace.cli import main
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.locks import advisory_lock
+from headrace.postgres.locks import SlotLock, advisory_lock
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import create_slot, drop_slot, list_slots
 from integration.cli.command_line import PETS, SCHEMA, Deployment, environment
@@ -148,6 +149,26 @@ def test_a_program_that_asks_for_json_gets_errors_as_json(people: Deployment) ->
     assert error["cause"]
     assert error["waits"] is False
     assert people.type("lag").refused(1, "SLOT_UNKNOWN")
+
+
+def test_check_beside_a_run_says_that_one_is_on(stock: Stock, capsys: pytest.CaptureFixture[str]) -> None:
+    def typed(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--config", str(stock.config)])
+        told = capsys.readouterr().err
+        assert ended.value.code == 0, told
+        return told
+
+    with connect(stock.url) as connection:
+        execute(connection, f'CREATE PUBLICATION "{stock.name}" FOR TABLE stock')
+    assert "ready to run" in typed("check")
+    with SlotLock(stock.url, stock.name), replication_connection(stock.url, "its reader") as stream:
+        stream.start(stock.name, 0, [stock.name])
+        told, found = typed("check"), capture_check(stock)
+    assert "ready to run" not in told
+    assert "SLOT_IN_USE" not in told, "its reader is the run's own"
+    assert re.search(rf"a run is on already \(pid \d+, headrace lock {stock.name}", told)
+    assert f"headrace lock {stock.name}" in found["run"]
 
 
 def test_a_slot_that_is_lost_is_an_error_only_where_a_run_does_not_rebuild_by_itself(stock: Stock) -> None:
