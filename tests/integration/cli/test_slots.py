@@ -86,6 +86,19 @@ def test_without_a_slot_there_is_no_lag(people: Deployment) -> None:
     assert (found["slot"], found["bytes"], found["seconds"]) == (people.name, None, None)
 
 
+def test_slots_of_a_database_without_a_deployment_file(followed: Deployment) -> None:
+    stranger = stranger_of(followed)
+    (followed.folder / "headrace.toml").unlink()
+    assert followed.type("slots").refused(2, "CONFIG")
+    for words, variables in (((), {"DATABASE_URL": followed.url}), (("--database", followed.url), {})):
+        found = json.loads(followed.type("slots", "--format", "json", *words, **variables).out)
+        assert {one["slot"]: one["ours"] for one in found} == {followed.name: False, stranger: False}
+    told = followed.type("slots", "drop", stranger, "--yes", "--database", followed.url)
+    assert told.code == 0
+    assert "this deployment's" not in told.err
+    assert followed.type("lag", DATABASE_URL=followed.url).refused(2, "CONFIG")
+
+
 def test_a_slot_is_dropped_after_a_question_and_only_by_its_name(followed: Deployment) -> None:
     stranger = stranger_of(followed)
     assert followed.type("slots", "drop").refused(2, "USAGE")
