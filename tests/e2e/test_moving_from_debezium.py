@@ -88,7 +88,9 @@ def test_readers_move_from_a_sink_connectors_index_and_back(
 ) -> None:
     client, topic = Client(Endpoint((opensearch.url,))), SINK["topics"]
     client.call("PUT", f"/{topic}/_doc/7?refresh=true", {"status": "as Debezium wrote it"})
-    *_, setup, run, verify, pause, copy, adopt = commands(FOLLOW)
+    *_, setup, run, verify, switch = commands(FOLLOW)
+    pause, _, rest = switch.partition(" && ")
+    copy, _, adopt = rest.rpartition(" && ")
     assert typed(f"{setup} --yes")[0] == 0
     assert run == "headrace run"
     pipeline = headrace.Pipeline.from_file("headrace.toml")
@@ -102,7 +104,8 @@ def test_readers_move_from_a_sink_connectors_index_and_back(
             execute(connection, "UPDATE orders SET status = 'paid' WHERE id = 7")
         running.wait(searchable=True)
         assert client.read(f"/{topic}/_doc/7").json()["_source"]["status"] == "paid"
-        back, resume = commands(BACK)
+        [line] = commands(BACK)
+        back, _, resume = line.partition(" && ")
         shell(back)
         assert client.read(f"/{topic}/_doc/7").json()["_source"]["status"] == "as Debezium wrote it"
         assert "/connectors/orders-search/resume" in resume

@@ -19,7 +19,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
 
 DATA = Path(__file__).parents[1] / "data" / "pgsync"
-CONVERT, FOLLOW, BACK = blocks("From PGSync", "sh")
+CONVERT, FOLLOW, SWITCH, BACK = blocks("From PGSync", "sh")
 
 
 @dataclass
@@ -115,12 +115,15 @@ def test_the_cluster_takes_every_index_of_pgsyncs_examples(
 def test_readers_move_from_pgsyncs_index_and_back(mover: Mover, monkeypatch: pytest.MonkeyPatch) -> None:
     mover.write("groups")
     client = mover.client
+    keyword = {"mappings": {"properties": {"name": {"type": "keyword"}}}}
+    client.call("PUT", "/groups", keyword)
     client.call("PUT", "/groups/_doc/1?refresh=true", {"id": 1, "name": "as PGSync wrote it"})
     assert typed(commands(CONVERT)[0])[0] == 0
     monkeypatch.chdir("moved")
     for name, value in mover.variables.items():
         monkeypatch.setenv(name, value)
-    setup, run, verify, copy, adopt = commands(FOLLOW)
+    setup, run, verify = commands(FOLLOW)
+    copy, _, adopt = commands(SWITCH)[0].rpartition(" && ")
     assert typed(f"{setup} --yes")[0] == 0
     assert run == "headrace run"
     pipeline = headrace.Pipeline.from_file("headrace.toml")
@@ -133,8 +136,11 @@ def test_readers_move_from_pgsyncs_index_and_back(mover: Mover, monkeypatch: pyt
             execute(connection, "UPDATE person SET name = 'Patricia' WHERE id = 1")
         running.wait(searchable=True)
         assert client.read("/groups/_doc/1").json()["_source"]["name"] == "Patricia"
-        for line in commands(BACK):
-            shell(line)
+        [line] = commands(BACK)
+        shell(line)
         assert client.read("/groups/_doc/1").json()["_source"]["name"] == "as PGSync wrote it"
+        mapping = client.read("/groups/_mapping").json()["groups_before"]["mappings"]
+        assert mapping["properties"]["name"] == {"type": "keyword"}
+        client.call("PUT", "/groups/_doc/2", {"name": "and goes on"})
     pipeline.teardown(indexes=True)
-    client.call("DELETE", "/groups,groups_before")
+    client.call("DELETE", "/groups_before")

@@ -21,6 +21,8 @@ import psutil
 import pytest
 
 from headrace.embedded.processes import port_is_free
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
 from integration.cli.command_line import environment
 
 _SHOWN_WITHIN = 180.0
@@ -160,6 +162,21 @@ def test_ctrl_c_ends_the_demo_and_all_that_it_started(
     assert "stopping …" in after
     assert after.endswith("✓ stopped; nothing is left running\r\n")
     assert re.findall("error|Traceback|✗|Warning|py4j|WARN", demo.text) == []
+
+
+@pytest.mark.long
+def test_the_demo_s_servers_stay_up_where_its_run_has_ended(demo: Demo) -> None:
+    demo.shows("→ .* after .* ms")
+    [url] = re.findall(r"psql (\S+)", demo.text)
+    with connect(url) as connection:
+        execute(connection, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots")
+        drop_slot(connection, "headrace")
+        demo.shows("the run has ended; its servers stay up")
+        assert execute(connection, "SELECT 1") == [(1,)]
+    demo.press_ctrl_c()
+    assert demo.ended() == 1, demo.text
+    assert "HEADRACE_SLOT" in demo.text
+    assert demo.members() == []
 
 
 @pytest.mark.parametrize(

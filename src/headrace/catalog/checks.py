@@ -1,10 +1,11 @@
-"""Check by queries what the catalog alone does not show: ids, functions, enum labels, nested objects.
+"""Check by queries what the catalog alone does not show: ids, functions, values, labels, nested objects.
 
 `access` checks privileges, `binding` all that needs no query.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -34,10 +35,13 @@ _NAME_BYTES = 63
 _CHARACTER_BYTES = 4
 
 _CHECKS = """
-SELECT pg_get_expr(k.conbin, k.conrelid)
-FROM pg_constraint k JOIN pg_attribute a ON a.attrelid = k.conrelid AND k.conkey = ARRAY[a.attnum]
-WHERE k.contype = 'c' AND k.convalidated AND k.conrelid = $1::text::oid AND a.attname = $2
+SELECT k.conrelid::bigint, a.attname::text, pg_get_expr(k.conbin, k.conrelid)
+FROM unnest($1::text[]::oid[], $2::text[]) AS wanted (relation, name)
+JOIN pg_constraint k ON k.conrelid = wanted.relation AND k.contype = 'c' AND k.convalidated
+JOIN pg_attribute a ON a.attrelid = k.conrelid AND k.conkey = ARRAY[a.attnum] AND a.attname = wanted.name
 """
+_LISTED = re.compile(r"'((?:[^']|'')*)'::")
+"""A text that a CHECK compares with, as the server prints it."""
 
 
 def id_findings(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list[BindingFinding]:
@@ -55,8 +59,9 @@ def id_findings(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list
     too_long = bound is None or bound > ID_LIMIT_BYTES
     empty = len(columns) == 1 and columns[0].base_type in _TEXTS
     if len(columns) == 1:
-        empty = empty and _admits(session, table, columns[0], "")
-        too_long = too_long and _admits(session, table, columns[0], "x" * (ID_LIMIT_BYTES + 1))
+        checks = _read_checks(session, [(table, columns[0])]).get((table.oid, columns[0].name), [])
+        empty = empty and _admits(session, checks, columns[0], "")
+        too_long = too_long and _admits(session, checks, columns[0], "x" * (ID_LIMIT_BYTES + 1))
     if not (empty or too_long):
         return []
     what = " or ".join(
@@ -90,11 +95,20 @@ def max_id_bytes(key: Sequence[Column]) -> int | None:
     return total
 
 
-def _admits(session: ReadSession, table: Table, column: Column, text: str) -> bool:
-    """Return whether the table's own checks on the column allow this text; True without checks."""
-    if column.base_type not in _TEXTS:
-        return True
-    checks = [row[0] for row in session.query(_CHECKS, (str(table.oid), column.name))]
+def _read_checks(
+    session: ReadSession, columns: Sequence[tuple[Table, Column]]
+) -> dict[tuple[int, str], list[str]]:
+    """Read the conditions of the CHECKs on single columns, by the table's OID and the column's name."""
+    found: dict[tuple[int, str], list[str]] = {}
+    wanted = sorted({(str(table.oid), column.name) for table, column in columns})
+    if wanted:
+        for oid, name, check in session.query(_CHECKS, tuple(map(list, zip(*wanted, strict=True)))):
+            found.setdefault((oid, name), []).append(check)
+    return found
+
+
+def _admits(session: ReadSession, checks: Sequence[str], column: Column, text: str) -> bool:
+    """Return whether the checks on a column allow this value; True without checks."""
     if not checks:
         return True
     tested = " AND ".join(f"({check}) IS NOT FALSE" for check in checks)
@@ -193,6 +207,44 @@ def _function_finding(
             "If it reads nothing else, declare it IMMUTABLE; `unsafe: true` beside the filter accepts it."
         )
     return BindingFinding(level, LocatedError(Kind.BINDING, condition.place, problem, remedy))
+
+
+_EQUALITIES = ("eq", "neq", "in", "not_in")
+
+
+def value_findings(
+    session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog
+) -> list[BindingFinding]:
+    """Warn of values in filters that a CHECK keeps every row from having.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    compared = [
+        (catalog[name], column, condition)
+        for spec in specs
+        for name, condition in spec.conditions()
+        if condition.op in _EQUALITIES and name in catalog
+        for column in [catalog[name].column(condition.column or "")]
+        if column is not None
+    ]
+    checks = _read_checks(session, [(table, column) for table, column, _ in compared])
+    return [
+        _value_finding(table, column, condition, str(value), on_column)
+        for table, column, condition in compared
+        for on_column in [checks.get((table.oid, column.name), [])]
+        for value in condition.values
+        if not _admits(session, on_column, column, str(value))
+    ]
+
+
+def _value_finding(
+    table: Table, column: Column, condition: Filter, value: str, checks: Sequence[str]
+) -> BindingFinding:
+    listed = [text.replace("''", "'") for check in checks for text in _LISTED.findall(check)]
+    remedy = meant(value, listed) or f"The CHECK is {' AND '.join(checks)}."
+    problem = f"a CHECK keeps {table.name}.{column.name} from being {value!r}: no row has this value"
+    return _warning(condition.place, problem, remedy)
 
 
 _LABELS = """

@@ -142,7 +142,7 @@ def _reindex(table: TableName, index: str) -> str:
 def _size(table: Table) -> str:
     """Describe how large a table was when it was last analysed."""
     if not table.row_estimate and not table.page_estimate:
-        return "of a size that no ANALYZE has told"
+        return "its size is not known: it was never analysed"
     size, units = table.page_estimate * _PAGE_BYTES / _STEP, ["kB", "MB", "GB", "TB"]
     while size >= _STEP and len(units) > 1:
         size, units = size / _STEP, units[1:]

@@ -8,7 +8,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.project import find_index
 from headrace.sinks.opensearch import Generations
-from headrace.sinks.opensearch.adoption import adopt, holders
+from headrace.sinks.opensearch.adoption import adopt, check_deletable, holders
 
 
 def adopt_name(context: CommandContext, index: str, name: str | None, *, delete_index: bool) -> bool:
@@ -31,15 +31,23 @@ def adopt_name(context: CommandContext, index: str, name: str | None, *, delete_
                 f"the index {index} is not served yet",
                 "Let `headrace run` backfill it first.",
             )
-        held = [holder.index for holder in holders(client, name)]
+        found = holders(client, name)
+        check_deletable(found, name, delete_index=delete_index)
+        held = [holder.index for holder in found]
         if held == [served.index]:
             terminal.done(f"{name} leads to {served.index} already")
             return True
-        terminal.say(f"{name} leads to {', '.join(held) or 'nothing'} now, and will lead to {served.index}")
+        deletes = name in held
+        if deletes:
+            terminal.warn(f"the index {name} is deleted with its documents: only a copy of yours leads back")
+        else:
+            before = ", ".join(held) or "nothing"
+            terminal.say(f"{name} leads to {before} now, and will lead to {served.index}")
         if not terminal.agreed("Does nobody else write to that name any more?", yes=context.yes):
             return False
         back = adopt(client, name, served.index, delete_index=delete_index)
     terminal.done(f"{name} leads to {served.index}")
-    terminal.say("to take it back: POST /_aliases")
+    restores = held and not deletes
+    terminal.say(f"to {'take it back' if restores else f'free the name {name} again'}: POST /_aliases")
     terminal.data({"actions": back})
     return True

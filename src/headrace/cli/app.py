@@ -230,16 +230,24 @@ def slots(
     context: CommandContext,
     action: Annotated[SlotAction, typer.Argument(envvar="HEADRACE_SLOTS")] = SlotAction.LIST,
     name: Annotated[str | None, typer.Argument(envvar="HEADRACE_DROP", help="the slot to drop")] = None,
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--database",
+            envvar="HEADRACE_DATABASE",
+            help="the database (default: the deployment's; without a file, DATABASE_URL)",
+        ),
+    ] = None,
 ) -> bool:
     """List the database's slots: who reads them, how much log they retain. Or drop one by its name.
 
-    `slots drop NAME` asks first, and drops no slot that somebody reads.
+    `slots drop NAME` asks first, and drops no slot that somebody reads. A deployment file is not needed.
     """
     from headrace.cli.slots import drop_named, show_slots
 
     if action is SlotAction.DROP:
-        return drop_named(context, name)
-    show_slots(context)
+        return drop_named(context, name, url)
+    show_slots(context, url)
     return True
 
 

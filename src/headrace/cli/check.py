@@ -43,6 +43,7 @@ def _as_data(report: CheckReport) -> dict[str, object]:
     return {
         "ok": not report.of("error"),
         "ready": not report.of("error") and not report.of("setup"),
+        "run": report.run,
         "findings": [entry.as_data() for entry in report.problems],
         "setup": render((*report.steps, *report.proposed)),
         "coverage": [_coverage_data(entry) for entry in report.coverage],
@@ -66,15 +67,18 @@ def _print(report: CheckReport, *, offline: bool) -> None:
         terminal.wrong(entry.sentence, entry.shown())
     for entry in report.of("setup"):
         terminal.say(f"to be set up: {entry.sentence}")
-    names = some(report.indexes)
+    names, wrong = some(report.indexes), _count(report) or "nothing is wrong"
     if report.of("error"):
-        terminal.say(_count(report))
+        terminal.say(wrong)
     elif offline:
         terminal.done(f"{names}: the files are right")
     elif report.of("setup"):
-        terminal.done(f"{names}: nothing is wrong; next: headrace setup")
+        terminal.done(f"{names}: {wrong}; next: headrace setup")
+    elif report.run is not None:
+        terminal.done(f"{names}: {wrong}; a run is on already ({report.run})")
+        terminal.say("`headrace reload` lets it take up edited files")
     else:
-        terminal.done(f"{names}: ready to run")
+        terminal.done(f"{names}: {wrong}; ready to run")
 
 
 def _count(report: CheckReport) -> str:

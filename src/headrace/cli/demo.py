@@ -130,7 +130,10 @@ def _folder() -> Iterator[Path]:
 def _follow(
     project: Project, url: str, stopping: Stopping, result: StoryResult, *, once: bool, log_level: LogLevel
 ) -> None:
-    """Run the deployment; a thread runs the story as soon as the stream is live."""
+    """Run the deployment; a thread runs the story as soon as the stream is live.
+
+    Where the run ends by itself, the servers and the console stay up until somebody stops the demo.
+    """
     endpoints = project.resolve()
     board = StatusBoard(project.specs, reporter=terminal.TerminalReporter())
     with StatusServer(board, "127.0.0.1:0", explains=Explainer(project, endpoints)) as status:
@@ -147,6 +150,12 @@ def _follow(
         options = RunOptions(log_level=log_level)
         try:
             PipelineRun(project, endpoints, board, stopping, options=options, on_live=story.start).execute()
+        except HeadraceError as error:
+            if not once and not stopping.is_set():
+                terminal.wrong(str(error))
+                terminal.say("the run has ended; its servers stay up, to be looked at, until Ctrl-C")
+                stopping.wait()
+            raise
         finally:
             stopping.set()
             if story.ident is not None:

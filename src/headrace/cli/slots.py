@@ -26,13 +26,13 @@ from headrace.postgres.slot import (
 )
 
 
-def show_slots(context: CommandContext) -> None:
-    """Print every slot of the deployment's database.
+def show_slots(context: CommandContext, url: str | None = None) -> None:
+    """Print every slot of a database, by default the deployment's.
 
     Raises:
         HeadraceError: CONFIG, CONNECTION, AUTHENTICATION, DATABASE.
     """
-    with _connect(context) as (connection, own):
+    with _connect(context, _without_file(context, url)) as (connection, own):
         found = list_slots(connection)
     if context.as_json:
         terminal.out.print_json(json.dumps([slot_data(facts, own) for facts in found]))
@@ -43,8 +43,8 @@ def show_slots(context: CommandContext) -> None:
         terminal.table(head, [_row(facts, own) for facts in found], right=(4, 5, 6, 7))
 
 
-def drop_named(context: CommandContext, name: str | None) -> bool:
-    """Drop one slot of the deployment's database, after a question.
+def drop_named(context: CommandContext, name: str | None, url: str | None = None) -> bool:
+    """Drop one slot of a database, by default the deployment's, after a question.
 
     Raises:
         HeadraceError: USAGE without a name; SLOT_UNKNOWN; SLOT_IN_USE with the name of the reader or the
@@ -54,7 +54,7 @@ def drop_named(context: CommandContext, name: str | None) -> bool:
         raise HeadraceError(
             Kind.USAGE, "no slot is named", "Write `headrace slots drop NAME`; `headrace slots` lists them."
         )
-    with _connect(context) as (connection, own), advisory_lock(connection, name):
+    with _connect(context, _without_file(context, url)) as (connection, own), advisory_lock(connection, name):
         facts = _find_slot(connection, name)
         if facts.reader is not None:
             raise slot_in_use(facts)
@@ -131,15 +131,25 @@ def seconds_behind(facts: SlotFacts, now: datetime) -> float | None:
     return max(0.0, (now - facts.inactive_since).total_seconds())
 
 
+def _without_file(context: CommandContext, url: str | None) -> str | None:
+    """Return the database that is used in place of a deployment file's; None: the file's."""
+    return url if url or context.config.exists() else context.environ.get("DATABASE_URL")
+
+
 @contextmanager
-def _connect(context: CommandContext) -> Iterator[tuple[Connection, str]]:
-    """Connect to the database of a deployment file; yield the connection and the deployment's slot."""
+def _connect(context: CommandContext, url: str | None = None) -> Iterator[tuple[Connection, str]]:
+    """Connect to `url`, else to the deployment's database; yield the connection and the deployment's slot.
+
+    With a `url` no deployment file is read, and the slot is the option's, or empty.
+    """
     if context.slot is not None:
         check_slot_name(context.slot)
-    deployment = load_deployment(context.config, context.environ)
-    url = resolve_database(deployment).reveal()
+    own = context.slot or ""
+    if url is None:
+        deployment = load_deployment(context.config, context.environ)
+        url, own = resolve_database(deployment).reveal(), own or deployment.source.slot
     with connect(url, application_name="headrace slots") as connection:
-        yield connection, context.slot or deployment.source.slot
+        yield connection, own
 
 
 def _find_slot(connection: Connection, name: str) -> SlotFacts:
@@ -159,7 +169,8 @@ def _meaning(facts: SlotFacts, own: str) -> str:
     keeps = f"keeps {size(facts.retained)} of log"
     if facts.name == own:
         return f"{keeps}; it is this deployment's: without it the documents must be backfilled again"
-    return f"{keeps}; it is not this deployment's: whoever reads it ({facts.plugin}) loses its changes"
+    foreign = "it is not this deployment's: " if own else ""
+    return f"{keeps}; {foreign}whoever reads it ({facts.plugin}) loses its changes"
 
 
 def _row(facts: SlotFacts, own: str) -> tuple[str, ...]:

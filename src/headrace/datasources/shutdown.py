@@ -42,7 +42,7 @@ def slot_notice(slot: str) -> str:
     return (
         f"headrace: the stopped query leaves its replication slot {slot!r}, for which the server keeps its "
         f"log; if the query will not go on: SELECT pg_drop_replication_slot({literal(slot)}), or "
-        f"headrace slots drop {slot}"
+        f"headrace slots drop {slot} --database URL"
     )
 
 

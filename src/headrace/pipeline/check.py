@@ -24,6 +24,7 @@ from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import Step
+from headrace.postgres.locks import find_holder
 from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
 from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.sinks.opensearch.settings import check_pipeline, index_warnings, is_accepted, try_creation
@@ -147,13 +148,19 @@ def _line(file: Path, number: int) -> str:
 
 @dataclass
 class CheckReport:
-    """The problems that were found; `indexes` are those that the files define."""
+    """What was found.
+
+    Attributes:
+        indexes: those that the files define.
+        run: the session of the run that is on already; None where there is none.
+    """
 
     indexes: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
     proposed: list[Step] = field(default_factory=list)
     coverage: list[TableCoverage] = field(default_factory=list)
+    run: str | None = None
 
     def add(self, errors: Iterable[HeadraceError]) -> None:
         """Add errors that keep a run from starting."""
@@ -192,13 +199,14 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
     try:
         with connect(endpoints.database, application_name="headrace check") as connection:
             inspection = inspect(project, endpoints, connection)
+            report.run = find_holder(connection, project.slot)
     except HeadraceError as error:
         report.add(error_list(error))
     else:
         found = (problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
         report.problems += sorted(found, key=_place)
         report.add(inspection.other_problems)
-        report.problems += _server_warnings(inspection)
+        report.problems += _server_warnings(inspection, runs=report.run is not None)
         report.add(inspection.setup.refused)
         report.add_outstanding(inspection.setup.outstanding)
         fits = not any(finding.level == "error" for finding in inspection.findings)
@@ -343,7 +351,7 @@ def _try(action: Callable[[], object]) -> list[HeadraceError]:
     return []
 
 
-def _server_warnings(inspection: Inspection) -> list[Problem]:
+def _server_warnings(inspection: Inspection, *, runs: bool) -> list[Problem]:
     found = []
     if inspection.server.max_slot_wal_keep_size is None:
         text = (
@@ -351,7 +359,7 @@ def _server_warnings(inspection: Inspection) -> list[Problem]:
         )
         found.append(warning(Kind.DISK, text))
     slot = inspection.slot
-    if slot is not None and slot.reader is not None:
+    if slot is not None and slot.reader is not None and not runs:
         text = f"the slot {slot.name!r} is being read ({slot.reader}): a run would wait for its end"
         found.append(warning(Kind.SLOT_IN_USE, text))
     if slot is not None and slot.wal_status == "unreserved":

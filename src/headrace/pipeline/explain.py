@@ -11,6 +11,9 @@ from headrace.assembly import plan_document
 from headrace.assembly.statement import casts_statement, conditions_statement
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.binding import complete
+from headrace.catalog.fingerprint import type_definitions
+from headrace.catalog.fingerprint_query import read_fingerprint
+from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import Key, key_of_id
 from headrace.model.lsn import Lsn, format_lsn
@@ -21,6 +24,7 @@ from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.verification.sides import DatabaseDocuments, IndexDocuments
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.session import ReadSession
+from headrace.schema.normal import spec_hash
 from headrace.schema.tree import Filter, IndexSpec
 from headrace.sinks.opensearch import DeferredKeys, GenerationState, PipelineState, Quarantine, Quarantined
 from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
@@ -66,6 +70,7 @@ class DocumentTrace:
         deferred: whether its new state is noted to be written later; None where there is too much to search.
         end: the end of the log before the row was read.
         state: of the pipeline.
+        files_hash: of what determines the index's documents, by the files and tables of now.
         secondary: what the secondary sinks hold, in words, by name; those that can list their documents.
     """
 
@@ -78,6 +83,7 @@ class DocumentTrace:
     deferred: bool | None
     end: Lsn
     state: PipelineState
+    files_hash: str
     secondary: Mapping[str, str]
 
 
@@ -110,6 +116,7 @@ class Explainer:
                 catalog = read_catalog(session, declared.tables())
                 spec = complete(declared, catalog)
                 row = read_row(session, spec, catalog, id_)
+                files_hash = self._hash(session, spec, catalog)
             state = applied.state()  # not older than the row
             shown, stored = _read_document(applied, state, spec, id_)
             quarantined = None
@@ -121,7 +128,15 @@ class Explainer:
             for name, target in self.project.secondary.items()
             if not target.is_plain
         }
-        return DocumentTrace(spec, id_, row, shown, stored, quarantined, deferred, end, state, secondary)
+        return DocumentTrace(
+            spec, id_, row, shown, stored, quarantined, deferred, end, state, files_hash, secondary
+        )
+
+    def _hash(self, session: ReadSession, spec: IndexSpec, catalog: Catalog) -> str:
+        """Return the hash that a generation built from these files and tables has."""
+        usage = used_columns([spec], catalog)
+        types = type_definitions(read_fingerprint(session, usage, self.project.publication), usage)
+        return spec_hash(spec, self.project.primary.determinants(spec, types))
 
     def _look(self, target: SinkTarget, spec: IndexSpec, id_: str, row: RootRow) -> str:
         """Describe what a secondary sink holds of the document."""
@@ -229,6 +244,8 @@ def answer(trace: DocumentTrace) -> Explanation:
 def _late(trace: DocumentTrace, what: str, facts: tuple[tuple[str, str], ...]) -> Explanation:
     """Say what keeps a document from its state in the database."""
     shown, name = trace.generation, trace.spec.name
+    if shown is not None and not shown.building and shown.hash != trace.files_hash:
+        return _late_for_files(trace, what, facts)
     if trace.deferred:
         return Explanation(
             f"{what}: it is noted to be written later, because a change touches very many", facts
@@ -242,6 +259,19 @@ def _late(trace: DocumentTrace, what: str, facts: tuple[tuple[str, str], ...]) -
         return Explanation(f"{what}: its change waits in the log, the documents are {behind} behind", facts)
     remedy = f"ask again; if it stays so: headrace verify {name} --repair"
     return Explanation(f"{what}, although every change is applied", facts, remedy, "bad")
+
+
+def _late_for_files(trace: DocumentTrace, what: str, facts: tuple[tuple[str, str], ...]) -> Explanation:
+    """Say that what is served was built from other files than the row was read by."""
+    name, shown = trace.spec.name, trace.generation
+    if shown is not None and shown.pinned == trace.files_hash:
+        remedy = f"headrace reindex {name} builds it from the files of now"
+        return Explanation(f"{what}: a rollback serves what was built from earlier files", facts, remedy)
+    if any(one.building and one.hash == trace.files_hash for one in trace.state.of(name)):
+        return Explanation(f"{what}: {name} is being rebuilt from the files of now", facts)
+    why = f"{what}: {name} was built from other files, or other columns, than there are now"
+    remedy = "`headrace reload` lets a run rebuild it now, `headrace run` does so when it starts"
+    return Explanation(why, facts, remedy, "bad")
 
 
 def _why_none(trace: DocumentTrace) -> str:

@@ -17,7 +17,13 @@ from headrace.assembly.transform import load_transform
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.access import unreadable_tables
 from headrace.catalog.binding import BindingFinding, complete, findings
-from headrace.catalog.checks import function_findings, id_findings, label_findings, nested_findings
+from headrace.catalog.checks import (
+    function_findings,
+    id_findings,
+    label_findings,
+    nested_findings,
+    value_findings,
+)
 from headrace.catalog.fingerprint import Fingerprint, type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import Usage, used_columns
@@ -262,10 +268,11 @@ _EXPLAIN = "EXPLAIN (COSTS OFF) "
 def query_findings(
     session: ReadSession, specs: Iterable[IndexSpec], catalog: Catalog
 ) -> list[BindingFinding]:
-    """Return findings that need a query: functions in raw filters, enum labels, ids of documents."""
+    """Return findings that need a query: functions and values of filters, enum labels, ids of documents."""
     listed = list(specs)
     ids = [finding for spec in listed for finding in id_findings(session, spec, catalog)]
-    return [*function_findings(session, listed), *label_findings(session, listed, catalog), *ids]
+    values = value_findings(session, listed, catalog)
+    return [*function_findings(session, listed), *values, *label_findings(session, listed, catalog), *ids]
 
 
 def try_reading(

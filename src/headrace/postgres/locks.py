@@ -183,6 +183,16 @@ def is_free(connection: Connection, slot: str) -> bool:
         return False
 
 
+def find_holder(connection: Connection, slot: str) -> str | None:
+    """Return who holds the lock on `slot`, for people; None where it is free.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    rows = query(connection, _holder_sql(*_lock_keys(_DEPLOYMENTS, slot)))
+    return str(rows[0][2]) if rows else None
+
+
 def end_holders(connection: Connection, slot: str) -> None:
     """End the sessions that hold the locks on `slot`: of a deployment that is known to be gone.
 

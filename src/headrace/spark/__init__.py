@@ -8,11 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from headrace.config.java import spark_java_home
     from headrace.datasources import register
     from headrace.datasources.frames import for_each_table, latest_per_key, table
     from headrace.snapshot import exported_snapshot
 
-__all__ = ["exported_snapshot", "for_each_table", "latest_per_key", "register", "table"]
+__all__ = ["exported_snapshot", "for_each_table", "latest_per_key", "register", "spark_java_home", "table"]
 
 
 def __getattr__(name: str) -> object:
@@ -25,6 +26,10 @@ def __getattr__(name: str) -> object:
         from headrace.datasources import frames  # noqa: PLC0415
 
         return getattr(frames, name)
+    if name == "spark_java_home":
+        from headrace.config import java  # noqa: PLC0415
+
+        return java.spark_java_home
     if name == "exported_snapshot":
         from headrace import snapshot  # noqa: PLC0415
 

@@ -14,7 +14,7 @@ import pytest
 from headrace.catalog import complete, findings, read_catalog
 from headrace.catalog.access import unreadable_tables
 from headrace.catalog.binding import BindingFinding
-from headrace.catalog.checks import function_findings, id_findings, label_findings
+from headrace.catalog.checks import function_findings, id_findings, label_findings, value_findings
 from headrace.catalog.usage import used_columns
 from headrace.errors import Kind
 from headrace.model.names import TableName
@@ -51,6 +51,10 @@ CREATE TABLE by_text (code text PRIMARY KEY);
 CREATE TABLE by_citext (code citext PRIMARY KEY, CHECK (code <> ''));
 CREATE TABLE by_checked (code text PRIMARY KEY CHECK (octet_length(code) BETWEEN 1 AND 512));
 CREATE TABLE by_slug (code slug PRIMARY KEY CHECK (code <> ''));
+CREATE TABLE states (
+    id bigint PRIMARY KEY, status varchar(8) CHECK (status IN ('active', 'it''s off')),
+    code int CHECK (code IN (1, 2)), total numeric CHECK (total > 0), free text
+);
 CREATE TABLE by_two (a varchar(80), b varchar(20), PRIMARY KEY (a, b));
 CREATE TABLE by_two_short (a varchar(10), b uuid, PRIMARY KEY (a, b));
 CREATE TABLE by_mood (m mood PRIMARY KEY);
@@ -109,7 +113,7 @@ def test_a_missing_index_is_told_with_what_every_document_reads(tmp_path: Path, 
     )
     assert one.sql == ('CREATE INDEX CONCURRENTLY ON "public"."orders" ("user_id");',)
     [one] = found(tmp_path, session, many("fresh"))
-    assert "of a size that no ANALYZE has told" in str(one.error)
+    assert "reads all of fresh (its size is not known: it was never analysed)" in str(one.error)
 
 
 def test_a_missing_index_upwards_is_told_with_what_every_change_reads(
@@ -285,6 +289,29 @@ def test_a_key_that_may_become_no_id_is_warned_of(
     warned = id_findings(session, spec, read_catalog(session, spec.tables()))
     assert [one.level for one in warned] == (["warning"] if said else [])
     assert all(f"which may be {said}: OpenSearch takes no such id" in str(one.error) for one in warned)
+
+
+@pytest.mark.parametrize(
+    ("condition", "said"),
+    [
+        ("column: status, op: eq, value: activ", "Did you mean 'active'?"),
+        ("column: status, op: in, value: [active, it's on]", 'Did you mean "it\'s off"?'),
+        ("column: status, op: neq, value: gone", "Known here: active, it's off."),
+        ("column: status, op: like, value: act%", ""),
+        ("column: code, op: eq, value: 3", "The CHECK is (code = ANY (ARRAY[1, 2]))."),
+        ("column: total, op: eq, value: -1.5", "The CHECK is (total > (0)::numeric)."),
+        ("column: code, op: eq, value: no number", ""),
+        ("column: free, op: eq, value: activ", ""),
+        ("column: nowhere, op: eq, value: activ", ""),
+    ],
+)
+def test_a_value_that_a_check_excludes_is_warned_of(
+    tmp_path: Path, session: ReadSession, condition: str, said: str
+) -> None:
+    spec = load(tmp_path, f"version: 1\ntable: states\nfields: []\nfilters: [{{{condition}}}]\n")
+    told = value_findings(session, [spec], read_catalog(session, spec.tables()))
+    assert [one.level for one in told] == (["warning"] if said else [])
+    assert all("no row has this value" in str(one.error) and said in one.error.remedy for one in told)
 
 
 def test_the_check_that_a_text_key_is_offered_settles_the_warning(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import time
@@ -12,7 +13,7 @@ import pytest
 import urllib3
 
 from headrace.cli import main
-from headrace.pipeline.explain import Explainer
+from headrace.pipeline.explain import Explainer, answer
 from headrace.pipeline.project import open_project
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import (
@@ -35,8 +36,8 @@ def explained(capsys: pytest.CaptureFixture[str], stock: Stock, id_: str) -> tup
         main(["explain", "stock", id_, "--config", str(stock.config), "--format", "json"])
     told = capsys.readouterr()
     assert ended.value.code == 0, told.err
-    answer: dict[str, Any] = json.loads(told.out)
-    return answer["verdict"], {fact["name"]: fact["value"] for fact in answer["facts"]}
+    printed: dict[str, Any] = json.loads(told.out)
+    return printed["verdict"], {fact["name"]: fact["value"] for fact in printed["facts"]}
 
 
 def change(stock: Stock, statement: str) -> None:
@@ -90,6 +91,31 @@ def test_a_change_that_waits_and_one_that_is_lost(stock: Stock, capsys: pytest.C
     apply_everything(stock)
     verdict, _ = explained(capsys, stock, "4.50:b")
     assert verdict.endswith("in an earlier state, although every change is applied")
+
+
+def test_an_edited_schema_file_that_no_run_has_taken_up(
+    stock: Stock, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = stock.config.parent / "stock.schema.yml"
+    file.write_text(f"{file.read_text()}  - boolean: hidden\n")
+    verdict, _ = explained(capsys, stock, "3.50:b")
+    assert verdict.endswith(
+        "earlier state: stock was built from other files, or other columns, than there are now"
+    )
+    with pytest.raises(SystemExit):
+        main(["explain", "stock", "3.50:b", "--config", str(stock.config)])
+    assert "→ `headrace reload`" in capsys.readouterr().out
+    project = open_project(stock.config, {})
+    explainer = Explainer(project, project.resolve())
+    trace = explainer.trace("stock", "3.50:b")
+    assert trace.generation is not None
+    building = dataclasses.replace(
+        trace.generation, generation="next", hash=trace.files_hash, backfilled_at=None, published=False
+    )
+    rebuilding = dataclasses.replace(trace, state=trace.state.changed(building))
+    assert answer(rebuilding).verdict.endswith("stock is being rebuilt from the files of now")
+    pinned = dataclasses.replace(trace.generation, pinned=trace.files_hash)
+    assert "a rollback serves" in answer(dataclasses.replace(trace, generation=pinned)).verdict
 
 
 def test_a_document_in_quarantine_and_one_that_is_deferred(

@@ -29,7 +29,7 @@ def test_what_a_terminal_shows_before_a_first_start_is_broken_between_words(whol
     found = shown(whole.folder, _NARROW, "check")
     fits(found, _NARROW)
     assert found.code == 0
-    assert "nothing is wrong; next: headrace setup" in found.text
+    assert "2 warnings; next: headrace setup" in found.text
 
 
 def test_tables_of_generations_and_slots_fit(stock: Stock) -> None:

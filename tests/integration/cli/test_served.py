@@ -97,9 +97,12 @@ def test_a_name_of_another_tool_is_adopted_and_served(
     assert [one.index for one in holders(client, name)] == [old]
     client.call("DELETE", f"/{old}")
     client.call("PUT", f"/{name}")
-    code, _, err = typed(capsys, stock, "adopt", "stock", "--name", name, "--yes")
-    assert (code, "--delete-index" in err) == (1, True)
-    assert typed(capsys, stock, "adopt", "stock", "--name", name, "--yes", "--delete-index")[0] == 0
+    code, _, err = typed(capsys, stock, "adopt", "stock", "--name", name)
+    assert (code, "--delete-index" in err) == (1, True), "refused before anything is asked"
+    code, out, err = typed(capsys, stock, "adopt", "stock", "--name", name, "--yes", "--delete-index")
+    assert (code, "only a copy of yours leads back" in err) == (0, True)
+    assert f"to free the name {name} again" in err
+    assert json.loads(out)["actions"] == [back["actions"][0]]
     assert [one.index for one in holders(client, name)] == [held.index]
     with pytest.raises(HeadraceError):
         client.call("PUT", f"/{name}")

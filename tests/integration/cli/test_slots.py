@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from headrace.cli import main
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.locks import advisory_lock
+from headrace.postgres.locks import SlotLock, advisory_lock
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import create_slot, drop_slot, list_slots
 from integration.cli.command_line import PETS, SCHEMA, Deployment, environment
@@ -85,6 +86,19 @@ def test_without_a_slot_there_is_no_lag(people: Deployment) -> None:
     assert (found["slot"], found["bytes"], found["seconds"]) == (people.name, None, None)
 
 
+def test_slots_of_a_database_without_a_deployment_file(followed: Deployment) -> None:
+    stranger = stranger_of(followed)
+    (followed.folder / "headrace.toml").unlink()
+    assert followed.type("slots").refused(2, "CONFIG")
+    for words, variables in (((), {"DATABASE_URL": followed.url}), (("--database", followed.url), {})):
+        found = json.loads(followed.type("slots", "--format", "json", *words, **variables).out)
+        assert {one["slot"]: one["ours"] for one in found} == {followed.name: False, stranger: False}
+    told = followed.type("slots", "drop", stranger, "--yes", "--database", followed.url)
+    assert told.code == 0
+    assert "this deployment's" not in told.err
+    assert followed.type("lag", DATABASE_URL=followed.url).refused(2, "CONFIG")
+
+
 def test_a_slot_is_dropped_after_a_question_and_only_by_its_name(followed: Deployment) -> None:
     stranger = stranger_of(followed)
     assert followed.type("slots", "drop").refused(2, "USAGE")
@@ -148,6 +162,26 @@ def test_a_program_that_asks_for_json_gets_errors_as_json(people: Deployment) ->
     assert error["cause"]
     assert error["waits"] is False
     assert people.type("lag").refused(1, "SLOT_UNKNOWN")
+
+
+def test_check_beside_a_run_says_that_one_is_on(stock: Stock, capsys: pytest.CaptureFixture[str]) -> None:
+    def typed(*words: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main([*words, "--config", str(stock.config)])
+        told = capsys.readouterr().err
+        assert ended.value.code == 0, told
+        return told
+
+    with connect(stock.url) as connection:
+        execute(connection, f'CREATE PUBLICATION "{stock.name}" FOR TABLE stock')
+    assert "ready to run" in typed("check")
+    with SlotLock(stock.url, stock.name), replication_connection(stock.url, "its reader") as stream:
+        stream.start(stock.name, 0, [stock.name])
+        told, found = typed("check"), capture_check(stock)
+    assert "ready to run" not in told
+    assert "SLOT_IN_USE" not in told, "its reader is the run's own"
+    assert re.search(rf"a run is on already \(pid \d+, headrace lock {stock.name}", told)
+    assert f"headrace lock {stock.name}" in found["run"]
 
 
 def test_a_slot_that_is_lost_is_an_error_only_where_a_run_does_not_rebuild_by_itself(stock: Stock) -> None:

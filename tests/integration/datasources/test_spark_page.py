@@ -6,6 +6,8 @@ The others: of `postgres_snapshot` in test_snapshot.py, of Spark Connect in test
 from __future__ import annotations
 
 import re
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,10 +71,16 @@ def ended(spark: SparkSession) -> None:
 
 
 @pytest.mark.long
-def test_the_first_program_follows_a_table(spark: SparkSession, url: str, tmp_path: Path) -> None:
+def test_the_first_program_follows_a_table(
+    spark: SparkSession, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     programs = Programs("start.md", spark, url, tmp_path)
-    programs.run("postgres_cdc")
+    program = threading.Thread(target=programs.run, args=("postgres_cdc",))
+    program.start()
+    Query.until_true(lambda: bool(spark.streams.active))
     ended(spark)
+    program.join()
     assert {"id", "total", "_change_type", "_commit_lsn"} <= set(programs.names["orders"].columns)
 
 

@@ -180,12 +180,16 @@ def test_what_is_told_of_a_filled_generation_are_its_documents(
 ) -> None:
     """The stream writes into it too, while it is filled: the filling finds those and writes only the rest."""
     caplog.set_level(logging.INFO, "headrace")
+    before = ground.known().served("stock")
+    assert before is not None
     new = ground.reindexed()
     for number in range(5):
         ground.client.call("PUT", f"/{new.generation}/_doc/a:{number}", {"shop": "a"})
     ground.generation_log.complete(new, 2)
     assert ground.board.view().indexes[0].documents == 5
     assert f"{ground.project.primary.prefix}stock: 5 documents" in caplog.text
+    swapped = f"stock: readers see {new.generation}, no longer {before.generation}"
+    assert ("headrace", logging.INFO, swapped) in caplog.record_tuples
 
 
 def test_an_order_that_the_cluster_has_no_room_for_is_tried_again(ground: Ground) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,11 +35,25 @@ def holders(client: Client, name: str) -> list[AliasHolder]:
     ]
 
 
+def check_deletable(held: Sequence[AliasHolder], name: str, *, delete_index: bool) -> None:
+    """Refuse a name that is itself an index, unless that may be deleted.
+
+    Raises:
+        HeadraceError: SINK_REJECTED.
+    """
+    if any(holder.alias is None for holder in held) and not delete_index:
+        raise HeadraceError(
+            Kind.SINK_REJECTED,
+            f"{name} is no alias but an index, which has to be deleted before the name is free",
+            "Add --delete-index; keep a snapshot or a copy (_clone) for the way back.",
+        )
+
+
 def adopt(client: Client, name: str, index: str, *, delete_index: bool = False) -> list[dict[str, Any]]:
     """Point `name` at `index` and at nothing else; returns the alias actions that undo it.
 
     The other indexes behind the alias stay as they are. Where the name is itself an index, that index is
-    deleted with its documents in the same step, which cannot be undone.
+    deleted with its documents in the same step: then the actions only free the name, for a copy of them.
 
     Args:
         index: the served generation.
@@ -49,12 +63,7 @@ def adopt(client: Client, name: str, index: str, *, delete_index: bool = False) 
         HeadraceError: SINK_REJECTED, where it may not be deleted, or the cluster refuses.
     """
     current = [holder for holder in holders(client, name) if holder.index != index]
-    if any(holder.alias is None for holder in current) and not delete_index:
-        raise HeadraceError(
-            Kind.SINK_REJECTED,
-            f"{name} is no alias but an index, which has to be deleted before the name is free",
-            "Add --delete-index; keep a snapshot or a copy (_reindex) for the way back.",
-        )
+    check_deletable(current, name, delete_index=delete_index)
     actions: list[dict[str, Any]] = [
         {"remove_index": {"index": holder.index}}
         if holder.alias is None
