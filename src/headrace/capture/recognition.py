@@ -107,9 +107,9 @@ class Recognition:
         )
         if len(new):
             now = _commit_at(transactions, int(new[0]))
+            before = f"the last before that was the {last}" if last.exists else "none had come by then"
             raise _another(
-                f"the {now} was not there when the log was read up to {format_lsn(self._upto)}: "
-                f"the last before that was the {last}"
+                f"the {now} was not there when the log was read up to {format_lsn(self._upto)}: {before}"
             )
 
 

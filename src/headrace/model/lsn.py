@@ -39,7 +39,7 @@ class KnownCommit:
 
     Attributes:
         lsn: the address of its commit record (bytes).
-        xid: its 32-bit id; 0 where no transaction was read (see `none_since`).
+        xid: its 32-bit id; -1 where no transaction was read (see `none_since`).
         time: the time of its commit, microseconds since 1970-01-01 UTC.
     """
 
@@ -50,12 +50,12 @@ class KnownCommit:
     @classmethod
     def none_since(cls, lsn: Lsn) -> Self:
         """Return what says that the log was read from `lsn` on, and no transaction with a change came."""
-        return cls(lsn, 0, 0)
+        return cls(lsn, -1, 0)
 
     @property
     def exists(self) -> bool:
         """Whether it is a transaction."""
-        return self.xid != 0
+        return self.xid >= 0
 
     @property
     def next_lsn(self) -> Lsn:
@@ -63,8 +63,6 @@ class KnownCommit:
         return self.lsn + self.exists
 
     def __str__(self) -> str:
-        if not self.exists:
-            return f"beginning of the reading at {format_lsn(self.lsn)}"
         return f"transaction {self.xid} at {format_lsn(self.lsn)}"
 
     def to_json(self) -> dict[str, Any]:

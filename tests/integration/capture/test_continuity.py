@@ -117,6 +117,32 @@ def test_another_server_at_the_same_address_is_refused(make_server: Make) -> Non
         refused(stream, place, Kind.CONTINUITY, "another database system")
 
 
+def test_a_backlog_is_not_read_from_another_server_than_the_one_that_was_recognised(
+    make_server: Make,
+) -> None:
+    """The address leads elsewhere between the check of the log and the sessions that read the backlog."""
+    first, second = make_server(), make_server()
+    source, start = filled(first)
+    other, _ = filled(second)
+    with connect(other.url) as connection:
+        execute(connection, f"ALTER ROLE postgres PASSWORD '{first._password}'")
+        execute(connection, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", (source.slot,))
+    second._password = first._password
+    other.url = second.database_url("shop")
+    insert(source, 1, 1000)
+    insert(other, 5001, 7000)
+    with TcpProxy.before(source.url) as proxy, connect(source.url, autocommit=False) as locking:
+        execute(locking, "LOCK TABLE pg_publication")
+        with streaming(source, proxy.url(source.url), start, backlog_bytes=1) as stream:
+            eventually(lambda: source.number("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+            proxy.lead_to(other.url, cut=False)
+            locking.rollback()
+            eventually(lambda: stream.origin is not None)
+            with pytest.raises(HeadraceError) as caught:
+                take(stream, start, 1000)
+            assert caught.value.kind is Kind.CONTINUITY
+
+
 def test_a_checkpoint_of_another_server_is_refused_at_the_first_connection(source: Source) -> None:
     """Nothing but the checkpoint knows; the other server's slot stands before the checkpoint's position."""
     source.sql(TABLE)
