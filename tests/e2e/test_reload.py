@@ -97,11 +97,6 @@ def test_indexes_are_added_and_removed(town: Town) -> None:
     assert {index: town.generation(index) for index in town.indexes} == served
 
 
-def test_a_column_that_the_changed_file_names_first_is_taken_up_when_the_table_has_it(town: Town) -> None:
-    running(town)
-    change_under_load(town, *SHORT)
-
-
 def test_what_the_cluster_refuses_is_told_and_the_former_files_stay(town: Town) -> None:
     """Also the index that the refused files leave out is followed as before."""
     running(town)
@@ -119,6 +114,11 @@ def test_what_the_cluster_refuses_is_told_and_the_former_files_stay(town: Town) 
     assert {index: town.generation(index) for index in town.indexes} == served
     town.write_config(town.indexes)
     assert "every index is as it was" in town.run_command("reload", seconds=300).stderr
+
+
+def test_a_column_that_the_changed_file_names_first_is_taken_up_when_the_table_has_it(town: Town) -> None:
+    running(town)
+    change_under_load(town, *SHORT)
 
 
 @pytest.mark.long
