@@ -39,7 +39,7 @@ PETS = """\
     fields:
       - text: name
 """
-_NO_SPARK = {"HEADRACE_CONF": "spark.driver.memory=nonsense"}
+NO_SPARK = {"HEADRACE_CONF": "spark.driver.memory=nonsense"}
 """A run that is typed is refused before it needs Spark, whose start beside the checks costs seconds."""
 _ERROR = re.compile(r"^error \[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>.*)$", re.MULTILINE)
 
@@ -109,7 +109,7 @@ class Deployment:
 
         A run can only be one that is refused.
         """
-        done = run_command(words, self.folder, environment(_NO_SPARK | variables), answer=answer)
+        done = run_command(words, self.folder, environment(NO_SPARK | variables), answer=answer)
         printed = done.stdout + done.stderr
         assert "Traceback" not in printed, printed
         for secret in (urlsplit(self.url).password, *self.secrets):
