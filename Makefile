@@ -7,6 +7,8 @@ UV ?= uv
 ARGS ?=
 JOBS ?= 3
 BIN = $(VENV)/bin
+# Where a shell sets it, every process of the tests compiles all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help environment demo docs test test-all pytest soak chaos compat lint bench bench-record deploy-check \
 	dist dist-installed sbom lock clean

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
+from e2e.test_ddl import SHORT, change_under_load
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
+from support.http_proxy import Answer, HttpProxy, Request
 from support.town import NOTES, PEOPLE, Town, town_on
 
 PAUSE_SECONDS = 5.0
+BUSY = b'{"error":{"type":"cluster_block_exception","reason":"busy"},"status":503}'
+SETTINGS_FILE = 'schema = "goods.yml"\nsettings_file = "settings.json"\n'
+
+
+@pytest.fixture(scope="module")
+def proxy(opensearch: EmbeddedOpenSearch) -> Iterator[HttpProxy]:
+    with HttpProxy(opensearch.url) as proxy:
+        yield proxy
 
 
 @pytest.fixture(scope="module")
 def town(
-    postgres: EmbeddedPostgres, opensearch: EmbeddedOpenSearch, tmp_path_factory: pytest.TempPathFactory
+    postgres: EmbeddedPostgres, proxy: HttpProxy, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Town]:
-    with town_on(postgres, opensearch.url, tmp_path_factory.mktemp("reload"), "reload") as town:
+    with town_on(postgres, proxy.url, tmp_path_factory.mktemp("reload"), "reload") as town:
         yield town
 
 
@@ -84,6 +95,58 @@ def test_indexes_are_added_and_removed(town: Town) -> None:
     assert town.of_board("spares") == {}
     assert town.generation("spares") == removed
     assert {index: town.generation(index) for index in town.indexes} == served
+
+
+def test_what_the_cluster_refuses_is_told_and_the_former_files_stay(town: Town) -> None:
+    """Also the index that the refused files leave out is followed as before."""
+    running(town)
+    served = {index: town.generation(index) for index in town.indexes}
+    (town.folder / "settings.json").write_text(json.dumps({"index": {"no_such_setting": 1}}))
+    town.write_config([index for index in town.indexes if index != "notes"])
+    config = town.folder / "headrace.toml"
+    config.write_text(config.read_text().replace('schema = "goods.yml"\n', SETTINGS_FILE))
+    with town.load():
+        answer = town.run_command("reload", seconds=300)
+        assert answer.returncode != 0
+        assert "no_such_setting" in answer.stderr, answer.stderr
+        town.wait_until(town.is_ready, "is not ready", 120)
+    town.converges()
+    assert {index: town.generation(index) for index in town.indexes} == served
+    town.write_config(town.indexes)
+    assert "every index is as it was" in town.run_command("reload", seconds=300).stderr
+
+
+def test_a_column_that_the_changed_file_names_first_is_taken_up_when_the_table_has_it(town: Town) -> None:
+    running(town)
+    change_under_load(town, *SHORT)
+
+
+@pytest.mark.long
+def test_a_busy_cluster_delays_a_reload(town: Town, proxy: HttpProxy) -> None:
+    running(town)
+    left = [2]
+
+    def spoil(request: Request) -> Answer | None:
+        if request.method != "PUT" or "/reload_people" not in request.target or not left[0]:
+            return None
+        left[0] -= 1
+        return Answer(503, BUSY)
+
+    before = town.generation("people")
+    proxy.spoil = spoil
+    people = (town.folder / "people.yml").read_text()
+    town.write_schema("people", people.replace("  - keyword: name\n", ""))
+    town.columns = [column for column in town.columns if column[0] != "name"]
+    with town.load():
+        town.hang_up()
+        town.wait_next_generation("people", before)
+    assert not left[0]
+    town.converges()
+    assert town.said("the files are taken up: being rebuilt: people")
+    town.write_schema("people", people)
+    town.columns = [("name", "name"), *town.columns]
+    assert town.run_command("reload").returncode == 0
+    town.converges()
 
 
 def running(town: Town) -> None:

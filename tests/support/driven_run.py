@@ -17,6 +17,7 @@ import urllib3
 
 import headrace
 from headrace.embedded.processes import free_port, living, tail, until
+from support.warm_commands import run_command
 
 READY_WITHIN = 240.0
 ENDED_WITHIN = 30.0
@@ -150,20 +151,8 @@ class DrivenRun:
 
     def run_command(self, *words: str, seconds: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Run another command on the deployment, to its end."""
-        return subprocess.run(
-            [
-                *(sys.executable, "-m", "headrace", *words),
-                "--config",
-                str(self._config),
-                "--slot",
-                self._name,
-            ],
-            env=_environment({}),
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-            check=False,
-        )
+        words = (*words, "--config", str(self._config), "--slot", self._name)
+        return run_command(words, self._config.parent, _environment({}), seconds=seconds)
 
     def hang_up(self) -> None:
         """SIGHUP, which asks for a reload."""

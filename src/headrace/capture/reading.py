@@ -433,6 +433,8 @@ class LogReader:
             if not readers:
                 self._streams_only = True
                 return
+            for reader in readers:  # whose log may be another one than that which was recognised
+                check_same_server(reader.server_mark, self.server_mark, settings.url)
             self._signal(None)
             begin = self._feed.restart()
             feed = stack.enter_context(BacklogFeed(readers, begin, end, settings.backlog_window))

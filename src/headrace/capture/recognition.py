@@ -3,7 +3,8 @@
 A restored storage, or another promoted standby, can have a log that differs from some place on and is already
 longer than what was read. System, timeline and positions agree then. But its slot has an older position, so
 the server sends again what was read behind it. The last transaction that was read must come, exactly that
-one, and no other between it and the position that was reached.
+one, and no other between it and the position that was reached. Where none was read yet, none may come between
+the beginning of the reading and that position.
 """
 
 from __future__ import annotations
@@ -23,12 +24,17 @@ class Recognition:
     Only transactions with a change count: servers before 15 may or may not send empty ones.
 
     Args:
-        read: an offset up to which the log was read, with the last transaction before it; None: nothing was.
+        read: an offset up to which the log was read, with the last transaction before it. Where it has none,
+            the reading begins there; None: at the beginning of the log.
+
+    Attributes:
+        last: the last transaction with a change that was read, or that there was none.
     """
 
     def __init__(self, read: Offset | None = None) -> None:
-        self.last: KnownCommit | None = None if read is None else read.last
-        self._upto: Lsn = 0 if read is None or read.last is None else read.order[0]
+        read = read or Offset(0)
+        self.last = read.last or KnownCommit.none_since(read.lsn)
+        self._upto: Lsn = read.order[0]
         self._awaited = self._repeats = False
 
     @property
@@ -49,15 +55,15 @@ class Recognition:
         """
         if left is not None:
             self._upto = min(self._upto, left)
-        self._awaited = self.last is not None and confirmed <= self.last.lsn
-        self._repeats = self.last is not None and confirmed < self._upto
+        self._awaited = self.last.exists and confirmed <= self.last.lsn
+        self._repeats = confirmed < self._upto and self.last.lsn < self._upto
 
     def beginning(self, resume: Lsn) -> Lsn:
         """Return where to begin instead of `resume` (bytes), so that the last transaction is sent again.
 
         The server leaves out what lies before the slot's confirmed position.
         """
-        return resume if self.last is None else min(resume, self.last.lsn)
+        return min(resume, self.last.lsn)
 
     def look(self, transactions: Transactions) -> None:
         """Compare the next transactions of the log with what is remembered, then remember the last.
@@ -68,12 +74,9 @@ class Recognition:
         if not len(transactions.xid):
             return
         filled = _with_changes(transactions)
-        if self.last is not None:
-            self._compare(transactions, filled, self.last)
-            self._repeats = self._repeats and bool(transactions.commit_lsn[-1] < self._upto)
-        new = np.flatnonzero(
-            filled & (transactions.commit_lsn > (-1 if self.last is None else self.last.lsn))
-        )
+        self._compare(transactions, filled, self.last)
+        self._repeats = self._repeats and bool(transactions.commit_lsn[-1] < self._upto)
+        new = np.flatnonzero(filled & (transactions.commit_lsn >= self.last.next_lsn))
         if len(new):
             self.last = _commit_at(transactions, int(new[-1]))
             self._upto = max(self._upto, self.last.lsn + 1)
@@ -85,14 +88,14 @@ class Recognition:
         Raises:
             HeadraceError: OTHER_LOG.
         """
-        if self._awaited and self.last is not None and lsn >= self._upto and lsn > self.last.lsn:
+        if self._awaited and lsn >= self._upto and lsn > self.last.lsn:
             raise _another(f"the {self.last}, which was read last, is not in the log any more")
         self._repeats = self._repeats and lsn < self._upto
         self._upto = max(self._upto, lsn)
 
     def _compare(self, transactions: Transactions, filled: Mask, last: KnownCommit) -> None:
         at = np.flatnonzero(transactions.commit_lsn == last.lsn)
-        if len(at):
+        if len(at) and last.exists:
             now = _commit_at(transactions, int(at[0]))
             if now != last:
                 raise _another(f"the {last}, which was read last, is transaction {now.xid} there now")
@@ -100,13 +103,13 @@ class Recognition:
         if self._awaited and (transactions.commit_lsn > last.lsn).any():
             raise _another(f"the {last}, which was read last, is not in the log any more")
         new = np.flatnonzero(
-            filled & (transactions.commit_lsn > last.lsn) & (transactions.commit_lsn < self._upto)
+            filled & (transactions.commit_lsn >= last.next_lsn) & (transactions.commit_lsn < self._upto)
         )
         if len(new):
             now = _commit_at(transactions, int(new[0]))
+            before = f"the last before that was the {last}" if last.exists else "none had come by then"
             raise _another(
-                f"the {now} was not there when the log was read up to {format_lsn(self._upto)}: "
-                f"the last before that was the {last}"
+                f"the {now} was not there when the log was read up to {format_lsn(self._upto)}: {before}"
             )
 
 

@@ -39,13 +39,28 @@ class KnownCommit:
 
     Attributes:
         lsn: the address of its commit record (bytes).
-        xid: its 32-bit id.
+        xid: its 32-bit id; -1 where no transaction was read (see `none_since`).
         time: the time of its commit, microseconds since 1970-01-01 UTC.
     """
 
     lsn: Lsn
     xid: int
     time: int
+
+    @classmethod
+    def none_since(cls, lsn: Lsn) -> Self:
+        """Return what says that the log was read from `lsn` on, and no transaction with a change came."""
+        return cls(lsn, -1, 0)
+
+    @property
+    def exists(self) -> bool:
+        """Whether it is a transaction."""
+        return self.xid >= 0
+
+    @property
+    def next_lsn(self) -> Lsn:
+        """The first address that the commit record of a later transaction can have (bytes)."""
+        return self.lsn + self.exists
 
     def __str__(self) -> str:
         return f"transaction {self.xid} at {format_lsn(self.lsn)}"

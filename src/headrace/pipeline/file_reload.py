@@ -234,7 +234,7 @@ class FileReload:
         Raises:
             ErrorGroup: every mistake.
         """
-        self._refused = None
+        self._refused, self._next_look = None, 0.0  # an earlier refusal by the cluster delays nothing
         project, errors = load_checked(self._requests.load, self.project)
         if project is None:
             raise ErrorGroup(tuple(errors))

@@ -33,6 +33,9 @@ class BacklogReader(Closeable):
     Values have the text form of reading sessions, as on the replication connection. With `messages` it also
     reads what was written with `pg_logical_emit_message`.
 
+    Attributes:
+        server_mark: as of `WatchedConnection`.
+
     Raises:
         HeadraceError: what `connect` raises; NO_FREE_SLOT (no slot is free for the copy), SLOT_LOST,
             SLOT_UNKNOWN, PRIVILEGE, DATABASE.
@@ -56,6 +59,7 @@ class BacklogReader(Closeable):
         self._connection = open_connection(
             url, application_name, settings={**SETTINGS, "work_mem": _WORK_MEMORY}
         )
+        self.server_mark = self._connection.server_mark
         copy = f"pg_copy_logical_replication_slot({literal(slot)}, {literal(self._copy)}, true)"
         try:
             self._query(f"SELECT 1 FROM {copy}")  # noqa: S608 (quoted)

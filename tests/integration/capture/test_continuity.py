@@ -117,6 +117,32 @@ def test_another_server_at_the_same_address_is_refused(make_server: Make) -> Non
         refused(stream, place, Kind.CONTINUITY, "another database system")
 
 
+def test_a_backlog_is_not_read_from_another_server_than_the_one_that_was_recognised(
+    make_server: Make,
+) -> None:
+    """The address leads elsewhere between the check of the log and the sessions that read the backlog."""
+    first, second = make_server(), make_server()
+    source, start = filled(first)
+    other, _ = filled(second)
+    with connect(other.url) as connection:
+        execute(connection, f"ALTER ROLE postgres PASSWORD '{first._password}'")
+        execute(connection, "SELECT pg_create_logical_replication_slot($1, 'pgoutput')", (source.slot,))
+    second._password = first._password
+    other.url = second.database_url("shop")
+    insert(source, 1, 1000)
+    insert(other, 5001, 7000)
+    with TcpProxy.before(source.url) as proxy, connect(source.url, autocommit=False) as locking:
+        execute(locking, "LOCK TABLE pg_publication")
+        with streaming(source, proxy.url(source.url), start, backlog_bytes=1) as stream:
+            eventually(lambda: source.number("SELECT count(*) FROM pg_locks WHERE NOT granted"))
+            proxy.lead_to(other.url, cut=False)
+            locking.rollback()
+            eventually(lambda: stream.origin is not None)
+            with pytest.raises(HeadraceError) as caught:
+                take(stream, start, 1000)
+            assert caught.value.kind is Kind.CONTINUITY
+
+
 def test_a_checkpoint_of_another_server_is_refused_at_the_first_connection(source: Source) -> None:
     """Nothing but the checkpoint knows; the other server's slot stands before the checkpoint's position."""
     source.sql(TABLE)
@@ -265,8 +291,12 @@ def test_a_storage_that_was_put_back_and_has_written_past_is_refused(
 def test_a_storage_put_back_into_a_quiet_time_is_refused_for_what_it_has_there_now(
     server: EmbeddedPostgres,
 ) -> None:
-    """What was read last is still there; behind it the log was empty up to a place that was confirmed."""
+    """Of one log what was read last is still there; of the other, whose reader is stopped, nothing was read.
+
+    Both were empty from there up to a place that was handed out.
+    """
     source, start = filled(server)
+    fresh, beginning = filled(server, "fresh")
     with (
         TcpProxy.before(source.url) as proxy,
         streaming(source, proxy.url(source.url), start, idle_seconds=0.1) as stream,
@@ -274,17 +304,30 @@ def test_a_storage_put_back_into_a_quiet_time_is_refused_for_what_it_has_there_n
         insert(source, 1, 3)
         _, place = take(stream, start, 3)
         with put_back(server):
-            source.sql("SELECT pg_logical_emit_message(false, 'x', repeat('x', 200000))")
-            end = end_of_log(source)
-            while place.lsn < end:
-                stream.confirm(place)
-                place = next_batch(stream, place)
+            written = "SELECT (pg_logical_emit_message(false, 'x', repeat('x', 200000)) - '0/0')::bigint"
+            end = source.number(written)  # flushed a moment later
+            place = follow_nothing(stream, place, end)
+            with streaming(fresh, proxy.url(fresh.url), beginning, idle_seconds=0.1) as other:
+                empty = follow_nothing(other, beginning, end)
+                origin = other.origin
             proxy.refuse()
         insert(source, 4, 4)
+        insert(fresh, 4, 4)
+        assert end_of_log(source) < min(place.lsn, empty.lsn), "these commits are where the log was empty"
         insert(source, 5, 5000)
-        assert end_of_log(source) > place.lsn
         proxy.resume()
         refused(stream, place, Kind.OTHER_LOG, "was not there when the log was read")
+        empty = Offset.from_json(empty.to_json())
+        with streaming(fresh, proxy.url(fresh.url), empty, origin=origin) as again:
+            refused(again, empty, Kind.OTHER_LOG, "was not there when the log was read")
+
+
+def follow_nothing(stream: ChangeStream, place: Offset, end: int) -> Offset:
+    """Follow the stream to a place without changes at `end` or behind."""
+    while place.lsn < end:
+        stream.confirm(place)
+        place = next_batch(stream, place)
+    return place
 
 
 def test_a_crash_that_loses_no_commit_is_none_of_that(server: EmbeddedPostgres) -> None:

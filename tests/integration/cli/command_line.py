@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +14,7 @@ import urllib3
 
 import headrace
 from headrace.postgres.connection import connect, execute
+from support.warm_commands import run_command
 
 NOWHERE = "http://127.0.0.1:9"
 """A cluster that is not there: nothing listens on that port."""
@@ -40,6 +39,8 @@ PETS = """\
     fields:
       - text: name
 """
+NO_SPARK = {"HEADRACE_CONF": "spark.driver.memory=nonsense"}
+"""A run that is typed is refused before it needs Spark, whose start beside the checks costs seconds."""
 _ERROR = re.compile(r"^error \[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>.*)$", re.MULTILINE)
 
 
@@ -104,17 +105,11 @@ class Deployment:
         )
 
     def type(self, *words: str, answer: str = "", **variables: str) -> Outcome:
-        """Type `headrace WORDS` in the folder; no password and no traceback may be printed."""
-        done = subprocess.run(
-            [sys.executable, "-m", "headrace", *words],
-            input=answer,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=200,
-            cwd=self.folder,
-            env=environment(variables),
-        )
+        """Type `headrace WORDS` in the folder; no password and no traceback may be printed.
+
+        A run can only be one that is refused.
+        """
+        done = run_command(words, self.folder, environment(NO_SPARK | variables), answer=answer)
         printed = done.stdout + done.stderr
         assert "Traceback" not in printed, printed
         for secret in (urlsplit(self.url).password, *self.secrets):

@@ -20,7 +20,7 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import free_port
-from integration.cli.command_line import Deployment, Outcome, environment
+from integration.cli.command_line import NO_SPARK, Deployment, Outcome, environment
 from support.http_proxy import Answer, HttpProxy, Request
 
 
@@ -103,7 +103,7 @@ def _interrupted(deployment: Deployment, words: Sequence[str], silent: socket.so
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=deployment.folder,
-        env=environment({}),
+        env=environment(NO_SPARK),
         # a test that runs in the background would hand down a SIGINT that is ignored
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - nothing is locked
     )
