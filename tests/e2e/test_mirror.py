@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -158,11 +160,20 @@ def test_positions_name_versions_that_are_the_database_at_one_commit(
 
     monkeypatch.chdir(mirror.lake.parent)
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs/mirror.md").read_text(), re.DOTALL)
+    programs = [program for program in programs if "import polars" in program]
     assert len(programs) == 2
     for program in programs:
         names: dict[str, Any] = {}
         exec(program, names)
         assert names["orders"].rows() == [(1, Decimal("9.50"))]
+
+
+@pytest.mark.long
+def test_the_demo_says_that_every_table_is_right() -> None:
+    words = [sys.executable, "-m", "headrace", "demo", "--mirror", "--once", "--users", "50"]
+    demo = subprocess.run(words, capture_output=True, text=True, check=False, timeout=200)
+    assert demo.returncode == 0, demo.stdout + demo.stderr
+    assert "every table is right" in demo.stdout
 
 
 def _version(mirror: Mirrored, name: str) -> int:

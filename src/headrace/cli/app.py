@@ -594,11 +594,22 @@ def demo(
     clean: Annotated[
         bool, typer.Option("--clean", envvar="HEADRACE_CLEAN", help="remove downloaded files, and exit")
     ] = False,
+    mirror: Annotated[
+        bool,
+        typer.Option("--mirror", envvar="HEADRACE_MIRROR", help="show Delta tables in place of documents"),
+    ] = False,
 ) -> bool:
-    """Run a real PostgreSQL, a real OpenSearch and a pipeline between them, all on this machine."""
+    """Run a real PostgreSQL, a real OpenSearch and a pipeline between them, all on this machine.
+
+    With --mirror the shop's tables are kept as Delta tables in a folder; then there is no OpenSearch.
+    """
     from headrace.cli.demo import clean_up, run_demo
 
     if clean:
         clean_up()
         return True
+    if mirror:
+        from headrace.cli.mirror_demo import run_mirror_demo
+
+        return run_mirror_demo(once=once, users=users)
     return run_demo(once=once, users=users, log_level=context.log_level)

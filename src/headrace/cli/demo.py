@@ -81,7 +81,7 @@ def run_demo(*, once: bool, users: int, log_level: LogLevel) -> bool:
     stopping = stopping_by_signals()
     result = StoryResult()
     try:
-        with _servers(stopping) as (postgres, opensearch), _folder() as folder:
+        with _servers(stopping) as (postgres, opensearch), scratch_folder() as folder:
             with stopping.interrupting():
                 url = postgres.create_database("shop")
                 took = create_shop(url, users=users)
@@ -119,7 +119,8 @@ def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpe
 
 
 @contextlib.contextmanager
-def _folder() -> Iterator[Path]:
+def scratch_folder() -> Iterator[Path]:
+    """Make a folder that is removed in the end."""
     folder = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     try:
         yield folder
@@ -213,15 +214,15 @@ def _play(scene: Scene, connection: Connection, client: Client, stopping: thread
     mark = "[green]✓[/green]" if scene.arrived(found) else "[red]✗[/red]"
     terminal.out.print(f"{mark} [bold]{escape(scene.title)}[/bold]")
     for statement in scene.sql:
-        terminal.out.print(f"    [dim]{escape(_short(statement))}[/dim]")
+        terminal.out.print(f"    [dim]{escape(short(statement))}[/dim]")
     after = f"after {1000 * took:,.0f} ms" if scene.sql else "by then"
     shown = json.dumps(scene.shown(found), ensure_ascii=False) if found is not None else "no document"
-    rest = _short(f"  {shown}", len(f"{scene.index}/{scene.id} {after}"))
+    rest = short(f"  {shown}", len(f"{scene.index}/{scene.id} {after}"))
     terminal.out.print(f"    {scene.index}/{scene.id} [cyan]{after}[/cyan]{escape(rest)}")
     return took
 
 
-def _short(text: str, before: int = 0) -> str:
+def short(text: str, before: int = 0) -> str:
     """Cut `text` to one line, indented and with `before` characters before it."""
     room = max((terminal.out.width if terminal.out.is_terminal else _WIDTH) - _INDENT - before, _SOME)
     return text if len(text) <= room else text[: room - 1] + "…"

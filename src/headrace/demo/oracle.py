@@ -20,7 +20,7 @@ from headrace.model.names import TableName
 from headrace.postgres import quoting
 from headrace.postgres.connection import Connection, connect
 
-__all__ = ["Average", "actual_documents", "differences", "expected_documents"]
+__all__ = ["Average", "actual_documents", "as_json", "differences", "expected_documents", "read_rows"]
 
 Row = dict[str, Any]
 Document = dict[str, Any]
@@ -45,8 +45,8 @@ def expected_documents(url: str, index: str) -> Documents:
     with connect(url, application_name="headrace oracle", autocommit=False) as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         connection.execute("SET LOCAL TimeZone = 'UTC'")
-        tables = {name: _rows(connection, name) for name in _READ[index]}
-    return {key: _as_json(document) for key, document in build(tables).items()}
+        tables = {name: read_rows(connection, name) for name in _READ[index]}
+    return {key: as_json(document) for key, document in build(tables).items()}
 
 
 _READ: dict[str, tuple[str, ...]] = {
@@ -56,7 +56,8 @@ _READ: dict[str, tuple[str, ...]] = {
 }
 
 
-def _rows(connection: Connection, table: str) -> list[Row]:
+def read_rows(connection: Connection, table: str) -> list[Row]:
+    """Read all rows of one of the shop's tables, by id."""
     source = quoting.table(TableName("public", table))
     cursor = connection.execute(f"SELECT * FROM {source}".encode())  # noqa: S608
     names = [column.name for column in cursor.description or ()]
@@ -260,12 +261,12 @@ def _average(values: Iterable[Any]) -> Average | None:
     return Average(sum(known) / len(known)) if known else None
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """Convert `value` to what a JSON parser returns, with floats as Decimal."""
     if isinstance(value, dict):
-        return {key: _as_json(field) for key, field in value.items()}
+        return {key: as_json(field) for key, field in value.items()}
     if isinstance(value, list):
-        return [_as_json(element) for element in value]
+        return [as_json(element) for element in value]
     if isinstance(value, float):
         return Decimal(repr(value))
     if isinstance(value, dt.datetime):

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from pyspark.errors import StreamingQueryException
 
 from headrace.capture import LogOrigin, Offset
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _BATCH_BYTES = 128 << 20
-_WATCH_SECONDS = 10.0
+WATCH_SECONDS = 10.0
+"""How often a mirror looks whether tables were created, dropped or altered."""
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 60.0
 _LONGEST_WAIT = 30.0
@@ -104,7 +106,8 @@ class Mirror:
         for start in itertools.count(1):
             began = time.monotonic()
             try:
-                tables = self._prepare(reload=reload)
+                self._set_up()
+                tables = self.prepare(reload=reload)
                 reload = False
                 self._follow(spark, tables, spark.scratch / f"mirror-{start}", once=once)
             except HeadraceError as error:
@@ -117,13 +120,26 @@ class Mirror:
             if once or self._stopping.is_set():
                 return
 
-    def _prepare(self, *, reload: bool) -> list[TableName]:
-        """Make publication and slot, check that the log goes on, bring the lake's tables into shape."""
+    def _set_up(self) -> None:
+        """Make publication and slot, where they are missing."""
         config = self._config
         names = self._find()
         with ReadSession(self._url) as session:
             check_keys(read_mirrored(session, names, config.publication).values())
         prepare_slot(self._url, slot=config.slot, publication=config.publication, tables=names, create=True)
+
+    def prepare(self, *, reload: bool = False) -> list[TableName]:
+        """Check that the log goes on, and bring the lake's tables into shape.
+
+        Args:
+            reload: read all tables anew.
+
+        Returns:
+            The tables that are followed.
+
+        Raises:
+            HeadraceError: CONTINUITY, where the log has a gap; what the database or the lake refuse.
+        """
         known = LakePositions() if reload else self._table.read()
         now = self._read_log()
         stream = known.stream
@@ -132,8 +148,10 @@ class Mirror:
             stream = Offset(now.confirmed).to_json() | now.origin.to_json()
         else:
             self._check_log(now, stream, known)
+        names = self._find()
         with ReadSession(self._url) as session:
-            tables = read_mirrored(session, names, config.publication)
+            tables = read_mirrored(session, names, self._config.publication)
+        check_keys(tables.values())
         same = {
             name: position
             for name, position in known.tables.items()
@@ -189,7 +207,7 @@ class Mirror:
         def write(batch: DataFrame, number: int) -> None:
             arrow = batch.toArrow()
             end = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
-            self._write(arrow, end, tables)
+            self.write(arrow, end, tables)
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:
                 self._pause(ending, config.interval_seconds)
 
@@ -213,9 +231,9 @@ class Mirror:
         try:
             watched = time.monotonic()
             while not self._stopping.wait(_POLL_SECONDS) and query.isActive:
-                if not once and time.monotonic() > watched + _WATCH_SECONDS:
+                if not once and time.monotonic() > watched + WATCH_SECONDS:
                     watched = time.monotonic()
-                    if self._is_altered():
+                    if self.is_altered():
                         break
             if not query.isActive:
                 query.awaitTermination()  # raises what ended it
@@ -230,7 +248,7 @@ class Mirror:
         while time.monotonic() < until and not ending.wait(_POLL_SECONDS) and not self._stopping.is_set():
             pass
 
-    def _is_altered(self) -> bool:
+    def is_altered(self) -> bool:
         """Tell whether the database's tables are not those, or not as, the lake's are."""
         names = self._find()
         with ReadSession(self._url) as session:
@@ -239,8 +257,14 @@ class Mirror:
             name: (one.relation, one.schema) for name, one in self._writer.tables.items()
         }
 
-    def _write(self, batch: Any, end: Mapping[str, Any], tables: Iterable[TableName]) -> None:
-        """Write one batch to every table, then the positions."""
+    def write(self, batch: pa.Table, end: Mapping[str, Any], tables: Iterable[TableName]) -> None:
+        """Write one batch to every table, then the positions.
+
+        Args:
+            batch: rows of `envelope=changes`.
+            end: the offset at which it ends.
+            tables: what `prepare` returned.
+        """
         files = {name: position.files for name, position in self._positions.tables.items()}
         loaded = self._writer.apply(batch, tables, files)
         self._note(end, loaded)

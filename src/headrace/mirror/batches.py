@@ -1,0 +1,104 @@
+"""Write the batches of a Spark query of one's own to a lake."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.datasources.typed_options import PostgresSource
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.mirror import WATCH_SECONDS, Mirror
+from headrace.model.names import TableName
+from headrace.reporter import Reporter, SilentReporter
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_NEEDED = {"envelope": "changes", "unchanged_toast": "mark", "starting_offsets": "earliest"}
+_REFUSED = ("columns", "exclude_columns", "where", "table_keys")
+
+
+def into(
+    location: str | Path,
+    source: PostgresSource,
+    checkpoint: str | Path,
+    *,
+    reporter: Reporter | None = None,
+) -> LakeBatches:
+    """Return a function for `foreachBatch` that keeps Delta tables as the database's tables are.
+
+    Tables that are not in the lake are loaded with the first batch.
+
+    Args:
+        location: a folder for the tables; each is in `SCHEMA/TABLE` there. It belongs to the source's slot.
+        source: what the query reads.
+        checkpoint: the query's `checkpointLocation`; each batch looks up there how far it goes.
+        reporter: is told what is loaded and altered; None: nobody.
+
+    Raises:
+        HeadraceError: USAGE, where the source leaves out what a mirror needs.
+    """
+    for option, value in _NEEDED.items():
+        if getattr(source, option) != value:
+            raise HeadraceError(
+                Kind.USAGE,
+                f"a mirror cannot be made from {option}={getattr(source, option)}",
+                f'Give the source {option}="{value}".',
+            )
+    for option in _REFUSED:
+        if getattr(source, option):
+            raise HeadraceError(
+                Kind.USAGE,
+                f"the source's {option} would leave parts of its tables out of the lake",
+                f"Leave {option} out.",
+            )
+    return LakeBatches(location, source, checkpoint, SilentReporter() if reporter is None else reporter)
+
+
+class LakeBatches:
+    """Writes batch after batch; what `into` returns."""
+
+    def __init__(
+        self, location: str | Path, source: PostgresSource, checkpoint: str | Path, reporter: Reporter
+    ) -> None:
+        config = MirrorConfig(
+            location=Path(location),
+            slot=source.slot_name,
+            publication=source.publication_name,
+            tables=(MirroredTables(tables=(source.options()["tables"],)),),
+        )
+        self._mirror = Mirror(source.connection, config, reporter, threading.Event())
+        self._checkpoint = str(checkpoint).rstrip("/")
+        self._tables: list[TableName] | None = None
+        self._watched = 0.0
+
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        """Write one batch; one that was written before leaves everything as it is.
+
+        Raises:
+            HeadraceError: CONTINUITY, where the log has a gap behind what the lake has, or another program
+                has written the lake's tables; what the database or the lake refuse.
+        """
+        end = self._read_end(batch, number)
+        if self._tables is None or self._is_altered():
+            self._tables = self._mirror.prepare()
+        self._mirror.write(batch.toArrow(), end, self._tables)
+
+    def _is_altered(self) -> bool:
+        """Tell whether the database's tables are others by now; looks every few seconds."""
+        if time.monotonic() < self._watched + WATCH_SECONDS:
+            return False
+        self._watched = time.monotonic()
+        return self._mirror.is_altered()
+
+    def _read_end(self, batch: DataFrame, number: int) -> Mapping[str, Any]:
+        """Return the offset at which a batch ends, as the query's checkpoint says."""
+        path = f"{self._checkpoint}/offsets/{number}"
+        lines = [row[0] for row in batch.sparkSession.read.text(path, wholetext=True).collect()]
+        offset: Mapping[str, Any] = json.loads(lines[0].splitlines()[-1])
+        return offset

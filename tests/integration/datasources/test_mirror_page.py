@@ -1,0 +1,92 @@
+"""The query of docs/mirror.md keeps the lake as the database is, with and without its checkpoint."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from pyspark.sql import SparkSession
+
+from headrace import HeadraceError, PostgresSource
+from headrace.mirror import into
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
+from integration.datasources.driven import Query
+
+PAGE = Path(__file__).parents[3] / "docs/mirror.md"
+SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+
+
+@pytest.fixture
+def url(database: str) -> Iterator[str]:
+    run(database, "CREATE TABLE orders (id int PRIMARY KEY, name text)", "INSERT INTO orders VALUES (1, 'a')")
+    yield database
+    with connect(database) as connection:
+        Query.until_true(lambda: not execute(connection, f"{SLOTS} AND active"))
+        for (slot,) in execute(connection, SLOTS):
+            drop_slot(connection, slot)
+
+
+def run(url: str, *statements: str) -> None:
+    with connect(url) as connection:
+        for statement in statements:
+            execute(connection, statement)
+
+
+def test_the_query_of_the_page_writes_tables(spark: SparkSession, url: str, tmp_path: Path) -> None:
+    [program] = [
+        text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "into(" in text
+    ]
+    for old, new in {
+        "postgresql://me@localhost/shop": url,
+        '"lake", source, "checkpoint"': f'"{tmp_path}/lake", source, "{tmp_path}/checkpoint"',
+        '"checkpointLocation", "checkpoint"': f'"checkpointLocation", "{tmp_path}/checkpoint"',
+    }.items():
+        assert old in program
+        program = program.replace(old, new)
+
+    def write(*statements: str) -> list[tuple[Any, ...]]:
+        names: dict[str, Any] = {"spark": spark}
+        exec(program, names)
+        query = names["query"]
+        run(url, *statements)
+        query.processAllAvailable()
+        query.stop()
+        return sorted(pl.read_delta(f"{tmp_path}/lake/public/orders").rows())
+
+    assert write("INSERT INTO orders VALUES (2, 'b')") == [(1, "a"), (2, "b")]
+    run(url, "UPDATE orders SET name = 'c' WHERE id = 1")
+    assert write("ALTER TABLE orders ADD COLUMN x int DEFAULT 7", "DELETE FROM orders WHERE id = 2") == [
+        (1, "c", 7)
+    ]
+    shutil.rmtree(tmp_path / "checkpoint")
+    run(url, "UPDATE orders SET name = 'd'")
+    assert write("INSERT INTO orders VALUES (3, 'e', 8)") == [(1, "d", 7), (3, "e", 8)]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("envelope", "rows"),
+        ("unchanged_toast", "reread"),
+        ("starting_offsets", "latest"),
+        ("where", "public.orders: id > 1"),
+    ],
+)
+def test_a_source_that_leaves_something_out_is_refused(option: str, value: str) -> None:
+    options: dict[str, Any] = {
+        "url": "postgresql://me@localhost/shop",
+        "slot_name": "lake",
+        "tables": "public.orders",
+        "envelope": "changes",
+        "unchanged_toast": "mark",
+        "starting_offsets": "earliest",
+        option: value,
+    }
+    with pytest.raises(HeadraceError, match=option):
+        into("lake", PostgresSource(**options), "checkpoint")
