@@ -9,18 +9,21 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import psycopg
 from psycopg import pq
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn, format_lsn
-from headrace.pgoutput import Frames
 from headrace.postgres.address import parse_address
 from headrace.postgres.answer_timeout import WatchedConnection
 from headrace.postgres.connection import PINNED, Closeable, open_connection, place
 from headrace.postgres.quoting import identifier, replication_literal
 from headrace.postgres.server_errors import no_free_slot, sqlstate_error
+
+if TYPE_CHECKING:  # the commands that read no stream start sooner without it
+    from headrace.pgoutput import Frames
 
 SETTINGS = {
     **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},
