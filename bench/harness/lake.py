@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
+from headrace.capture import Offset
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.writing import LakeWriter
@@ -65,6 +66,13 @@ class MirroredOrders:
             sql = "SELECT pg_relation_size('orders') / current_setting('block_size')::int"
             [(blocks,)] = execute(connection, sql)
         return int(blocks)
+
+    def confirmed(self) -> Offset:
+        """Where the slot stands."""
+        sql = "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = $1"
+        with connect(self.url) as connection:
+            [(lsn,)] = execute(connection, sql, (SLOT,))
+        return Offset(int(lsn))
 
     def writer(self, folder: str) -> LakeWriter:
         """The mirror's writer of a lake of its own."""
