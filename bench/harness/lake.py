@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -16,6 +16,7 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.provision import prepare_slot
 from headrace.reporter import SilentReporter
+from support.driven_run import DrivenRun
 
 SLOT, ORDERS = "bench_mirror", TableName("public", "orders")
 _CREATE = """
@@ -29,6 +30,34 @@ SELECT i, i % 1000, (i % 100000) / 100.0, 'status ' || i % 7, 'user' || i || '@e
 FROM generate_series(1, $1::int) i
 """
 _SETTINGS = {"max_wal_size": "8GB", "shared_buffers": "512MB", "checkpoint_timeout": "1h"}
+
+
+class MirrorRun(DrivenRun):
+    """`headrace mirror` as its own process, with Spark's defaults.
+
+    Args:
+        url: the database; all its tables are mirrored.
+        folder: for its files; the lake is in `lake`.
+        interval: how often it writes.
+    """
+
+    def __init__(self, url: str, folder: Path, interval: str) -> None:
+        self.lake = DeltaLake(str(folder / "lake"))
+        config = folder / "mirror.toml"
+        config.write_text(
+            f'[source]\ntype = "postgres"\nconnection_url = "{url}"\n\n[mirror]\nlocation = "lake"\n'
+            f'interval = "{interval}"\nslot = "{SLOT}"\npublication = "{SLOT}"\n\n'
+            '[[mirror.tables]]\ntables = ["*.*"]\n'
+        )
+        super().__init__(config, SLOT, folder)
+
+    def _words(self) -> Sequence[str]:
+        return ("mirror", "--config", str(self._config))
+
+    def count(self, table: TableName) -> int:
+        """How many rows the lake's table has; 0 where there is none."""
+        found = self.lake.open(table)
+        return 0 if found is None else int(found.delta.to_pyarrow_dataset().count_rows())
 
 
 class MirroredOrders:
