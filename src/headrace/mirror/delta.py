@@ -138,6 +138,7 @@ class DeltaLakeTable:
                 is_same,
                 source_alias="new",
                 target_alias="old",
+                streamed_exec=False,  # else files whose statistics exclude every key are read too
                 commit_properties=_properties(position),
             )
             deleted = f"new.{identifier(DELETED)}"

@@ -1,0 +1,81 @@
+"""How fast does a table come into a lake? `python bench/mirror_load.py [--rows N] [--quick]`.
+
+A mirror's first load of a table of eight columns into a Delta table, in alternation with two peers that have
+as many connections: ADBC's COPY (FORMAT binary) to Arrow batches, which are thrown away, and dlt's
+`sql_database` to a Delta table, with connectorx.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from time import perf_counter
+
+from adbc_driver_postgresql import dbapi
+
+from harness import dlt, report
+from harness.lake import ORDERS, MirroredOrders
+
+ROWS, QUICK, ROUNDS, CONNECTIONS = 5_000_000, 500_000, 3, 2
+COLUMNS = "id, customer, amount, status, email, created, active, score"
+
+
+def copied(orders: MirroredOrders) -> float:
+    """Seconds of ADBC, each connection with its share of the table."""
+    share = -(-orders.blocks() // CONNECTIONS)
+
+    def read(number: int) -> int:
+        where = f"ctid >= '({number * share},0)' AND ctid < '({(number + 1) * share},0)'"
+        with dbapi.connect(orders.url) as connection, connection.cursor() as cursor:
+            cursor.execute(f"SELECT {COLUMNS} FROM orders WHERE {where}")
+            return sum(batch.num_rows for batch in cursor.fetch_record_batch())
+
+    begin = perf_counter()
+    with ThreadPoolExecutor(CONNECTIONS) as threads:
+        assert sum(threads.map(read, range(CONNECTIONS))) == orders.rows
+    return perf_counter() - begin
+
+
+def ours(orders: MirroredOrders, number: int) -> float:
+    """Seconds of the mirror's own load."""
+    begin = perf_counter()
+    orders.writer(f"load-{number}").load([ORDERS])
+    seconds = perf_counter() - begin
+    table = orders.lake(f"load-{number}").open(ORDERS)
+    assert table is not None
+    assert table.delta.to_pyarrow_dataset().count_rows() == orders.rows
+    return seconds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--rows", type=int, default=ROWS, help=f"rows of the table ({ROWS:,})")
+    parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} rows")
+    given = parser.parse_args()
+    rows = QUICK if given.quick else given.rows
+    times: dict[str, list[float]] = {"copy": [], "ours": [], "dlt": []}
+    with MirroredOrders.serve(rows) as orders:
+        for number in range(ROUNDS):
+            report.machine()
+            times["copy"].append(copied(orders))
+            times["ours"].append(ours(orders, number))
+            peer = dlt.load(orders.url, CONNECTIONS) if len(times["dlt"]) == number else None
+            times["dlt"] += [] if peer is None else [peer]
+    middle = {name: statistics.median(found) for name, found in times.items() if found}
+    names = {
+        "copy": "ADBC's COPY → Arrow",
+        "ours": "headrace mirror → Delta",
+        "dlt": f"dlt {dlt.VERSION} → Delta",
+    }
+    table = [(names[one], f"{seconds:.2f}", f"{rows / seconds:,.0f}") for one, seconds in middle.items()]
+    report.table((f"{rows:,} rows, {CONNECTIONS} connections", "seconds", "rows/s"), table)
+    held = report.result("mirror_load.copy", middle["copy"] / middle["ours"], 0.5)
+    if "dlt" in middle:
+        held &= report.result("mirror_load.dlt", middle["dlt"] / middle["ours"], 2)
+    sys.exit(not held)
+
+
+if __name__ == "__main__":
+    main()
