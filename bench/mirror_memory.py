@@ -78,7 +78,7 @@ def write(url: str, statements: Sequence[str]) -> None:
 
 
 def measured(run: MirrorRun, url: str, statements: Sequence[str], rows: int) -> tuple[float, int]:
-    """Seconds from a transaction's commit to the lake, and the most memory (bytes) of all Python processes."""
+    """Seconds from a commit to the lake, and the most memory (bytes) of all Python processes."""
     report.machine()
     with MemoryWatch(run.members, LOOK_SECONDS) as watch:
         write(url, statements)

@@ -76,7 +76,7 @@ def test_the_mirror_of_the_page_is_taken(tmp_path: Path) -> None:
     file.write_text(blocks("docs/mirror.md", "toml")[0])
     deployment = load_deployment(file, {})
     assert deployment.mirror is not None
-    assert deployment.mirror.location == tmp_path / "lake"
+    assert deployment.mirror.location == str(tmp_path / "lake")
 
 
 def test_the_settings_and_mappings_of_the_page_are_json_of_their_kind() -> None:

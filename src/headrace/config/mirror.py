@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
@@ -12,6 +11,7 @@ from headrace.config.file_model import FileModel
 from headrace.model.table_pattern import parse_tables
 
 _INTERVAL = re.compile(r"(\d{1,6})(ms|s|m|h)")
+_STORES = ("s3://", "gs://", "abfss://", "az://")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -34,8 +34,9 @@ class MirrorConfig(FileModel):
 
     format: Literal["delta"] = "delta"
     """The tables' format."""
-    location: Annotated[Path, Field(strict=False)]
-    """A folder for the tables; each is in `SCHEMA/TABLE` there."""
+    location: Annotated[str, Field(min_length=1)]
+    """A folder, or a URL of an object store (`s3://`, `gs://`, `abfss://`); each table is in `SCHEMA/TABLE`
+    there."""
     interval: str = "30s"
     """How often changes are written; a shorter one makes more and smaller files."""
     slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")] = "headrace_mirror"
@@ -47,9 +48,9 @@ class MirrorConfig(FileModel):
 
     @field_validator("location")
     @classmethod
-    def _is_folder(cls, value: Path) -> Path:
-        if re.match(r"[a-z0-9]+:/", str(value)):
-            raise ValueError("must be a folder; object stores are not supported yet")
+    def _is_known(cls, value: str) -> str:
+        if is_url(value) and not value.startswith(_STORES):
+            raise ValueError(f"must be a folder, or begin with one of {', '.join(_STORES)}")
         return value
 
     @field_validator("interval")
@@ -70,3 +71,8 @@ class MirrorConfig(FileModel):
     def patterns(self) -> str:
         """The tables' names and patterns as one text, as `parse_tables` reads it."""
         return ", ".join(text for part in self.tables for text in part.tables)
+
+
+def is_url(location: str) -> bool:
+    """Tell whether a location is a URL, not a folder."""
+    return "://" in location

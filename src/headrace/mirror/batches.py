@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.datasources.typed_options import PostgresSource
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.delta import reaching
 from headrace.mirror.mirror import WATCH_SECONDS, Mirror
 from headrace.model.names import TableName
 from headrace.reporter import Reporter, SilentReporter
@@ -35,7 +36,8 @@ def into(
     Tables that are not in the lake are loaded with the first batch.
 
     Args:
-        location: a folder for the tables; each is in `SCHEMA/TABLE` there. It belongs to the source's slot.
+        location: a folder or a URL of an object store; each table is in `SCHEMA/TABLE`. It belongs to the
+            source's slot.
         source: what the query reads.
         checkpoint: the query's `checkpointLocation`; each batch looks up there how far it goes.
         reporter: is told what is loaded and altered; None: nobody.
@@ -67,12 +69,13 @@ class LakeBatches:
         self, location: str | Path, source: PostgresSource, checkpoint: str | Path, reporter: Reporter
     ) -> None:
         config = MirrorConfig(
-            location=Path(location),
+            location=str(location),
             slot=source.slot_name,
             publication=source.publication_name,
             tables=(MirroredTables(tables=(source.options()["tables"],)),),
         )
         self._mirror = Mirror(source.connection, config, reporter, threading.Event())
+        self._location = config.location
         self._checkpoint = str(checkpoint).rstrip("/")
         self._tables: list[TableName] | None = None
         self._watched = 0.0
@@ -85,9 +88,10 @@ class LakeBatches:
                 has written the lake's tables; what the database or the lake refuse.
         """
         end = self._read_end(batch, number)
-        if self._tables is None or self._is_altered():
-            self._tables = self._mirror.prepare()
-        self._mirror.write(batch.toArrow(), end, self._tables)
+        with reaching(self._location):
+            if self._tables is None or self._is_altered():
+                self._tables = self._mirror.prepare()
+            self._mirror.write(batch.toArrow(), end, self._tables)
 
     def _is_altered(self) -> bool:
         """Tell whether the database's tables are others by now; looks every few seconds."""

@@ -6,18 +6,24 @@ repeated is recognised, whatever became of checkpoints. A commit that finds anot
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction
-from deltalake.exceptions import CommitFailedError
+from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, create_table_with_add_actions
+from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
+from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile
 from headrace.mirror.net_changes import DELETED, Key, Position
@@ -30,10 +36,10 @@ _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class DeltaLake:
-    """Delta tables in a folder: each in SCHEMA/TABLE.
+    """Delta tables in a folder or an object store: each in SCHEMA/TABLE.
 
     Args:
-        location: the folder.
+        location: the folder, or a URL of an object store, whose credentials stand in the environment.
     """
 
     def __init__(self, location: str) -> None:
@@ -42,6 +48,14 @@ class DeltaLake:
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
         return f"{self._location}/{folder_name(table.schema)}/{folder_name(table.name)}"
+
+    def folder(self, table: TableName) -> FileSystem:
+        """Return the folder of `table`, for its files; it is made where it is missing."""
+        path = self.path(table)
+        if is_url(path):
+            return PyFileSystem(DeltaStorageHandler(path))
+        Path(path).mkdir(parents=True, exist_ok=True)
+        return SubTreeFileSystem(path, LocalFileSystem())
 
     def open(self, table: TableName) -> DeltaLakeTable | None:
         """Open the lake's table; None where there is none."""
@@ -61,7 +75,7 @@ class DeltaLake:
         existing = self.open(table)
         if existing is not None:
             existing.allow_types(schema)
-        with _committing(table):
+        with _committing(table, self.path(table), position):
             if existing is None:
                 create_table_with_add_actions(
                     self.path(table),
@@ -132,7 +146,7 @@ class DeltaLakeTable:
         columns = [name for name in rows.column_names if name != DELETED]
         values = {identifier(name): f"new.{identifier(name)}" for name in columns}
         is_same = " AND ".join(f"old.{identifier(name)} = new.{identifier(name)}" for name in key)
-        with _committing(self._table):
+        with _committing(self._table, self.delta.table_uri, position):
             merge = self.delta.merge(
                 rows,
                 is_same,
@@ -199,21 +213,47 @@ def _properties(position: Position) -> CommitProperties:
 class _committing:  # noqa: N801 - a context manager
     """Turn the library's errors of a commit into Headrace's."""
 
-    def __init__(self, table: TableName) -> None:
+    def __init__(self, table: TableName, path: str, position: Position) -> None:
         self._table = table
+        self._path = path
+        self._position = position
 
     def __enter__(self) -> None:
         reach("mirror_commit")
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        """Let a commit pass that was made, and whose answer was lost: it was tried twice then."""
+        is_made = error is None
         if isinstance(error, CommitFailedError):
-            raise HeadraceError(
-                Kind.CONTINUITY,
-                f"another program has written the lake's table {self._table} meanwhile: {error}",
-                "Let one mirror alone write a location; then start it again.",
-            ) from error
-        if error is None:
+            is_made = DeltaLakeTable(self._table, DeltaTable(self._path)).position == self._position
+            if not is_made:
+                raise HeadraceError(
+                    Kind.CONTINUITY,
+                    f"another program has written the lake's table {self._table} meanwhile: {error}",
+                    "Let one mirror alone write a location; then start it again.",
+                ) from error
+        if is_made:
             reach("mirror_committed")
+        return is_made
+
+
+@contextlib.contextmanager
+def reaching(location: str) -> Iterator[None]:
+    """Turn the errors of a lake that does not answer into Headrace's.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE; DISK, where a folder's disk is full.
+    """
+    try:
+        yield
+    except (DeltaError, OSError) as error:
+        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise HeadraceError(Kind.DISK, f"the disk of {location} is full", "Make room.") from error
+        raise HeadraceError(
+            Kind.SINK_UNREACHABLE,
+            f"the lake at {location} cannot be read or written: {str(error).splitlines()[0]}",
+            "Credentials of an object store stand in the environment: see docs/mirror.md.",
+        ) from error
 
 
 def folder_name(name: str) -> str:

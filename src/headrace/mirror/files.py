@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem
 
 TARGET_BYTES = 128 << 20
 """The size of a file, about."""
@@ -40,28 +39,29 @@ class DataFile:
 
 
 def write_files(
-    folder: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch], target_bytes: int = TARGET_BYTES
+    folder: FileSystem,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    target_bytes: int = TARGET_BYTES,
 ) -> list[DataFile]:
-    """Write rows to files of about `target_bytes` in `folder`, each named anew; no rows make no file.
+    """Write rows to files of about `target_bytes` in a table's folder, each named anew; no rows make no file.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     groups = _row_groups(schema, batches)
     files = []
     group = next(groups, None)
     while group is not None:
         name = f"part-{uuid.uuid4().hex}.parquet"
-        path = folder / name
-        with ExitStack() as stack:
-            writer = stack.enter_context(pq.ParquetWriter(path, schema, compression="snappy"))
-            written = 0
-            while group is not None and written < target_bytes:
-                writer.write_table(group)
-                written = path.stat().st_size
-                group = next(groups, None)
-        files.append(_describe(name, path))
+        metadata: list[pq.FileMetaData] = []
+        with folder.open_output_stream(name) as out:
+            with pq.ParquetWriter(out, schema, compression="snappy", metadata_collector=metadata) as writer:
+                while group is not None and out.tell() < target_bytes:
+                    writer.write_table(group)
+                    group = next(groups, None)
+            size = out.tell()
+        files.append(_describe(name, size, metadata[0]))
     return files
 
 
@@ -79,8 +79,7 @@ def _row_groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterato
         yield pa.Table.from_batches(waiting, schema)
 
 
-def _describe(name: str, path: Path) -> DataFile:
-    metadata = pq.read_metadata(path)
+def _describe(name: str, size: int, metadata: pq.FileMetaData) -> DataFile:
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -97,7 +96,7 @@ def _describe(name: str, path: Path) -> DataFile:
         if valued and all(one.has_min_max and _is_exact(one.min, one.max) for one in valued):
             least[column.name] = min(one.min for one in valued)
             greatest[column.name] = max(one.max for one in valued)
-    return DataFile(name, path.stat().st_size, metadata.num_rows, least, greatest, nulls)
+    return DataFile(name, size, metadata.num_rows, least, greatest, nulls)
 
 
 def _is_exact(*values: object) -> bool:

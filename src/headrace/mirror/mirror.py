@@ -21,7 +21,7 @@ from headrace.config.deployment import Deployment
 from headrace.config.mirror import MirrorConfig
 from headrace.config.resolve import resolve_database
 from headrace.errors import POLICIES, HeadraceError, Kind, Retry
-from headrace.mirror.delta import DeltaLake
+from headrace.mirror.delta import DeltaLake, reaching
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.tables import MirroredTable, check_keys, read_mirrored
 from headrace.mirror.writing import LakeWriter
@@ -80,8 +80,8 @@ class Mirror:
         self._config = config
         self._report = report
         self._stopping = stopping
-        self._lake = DeltaLake(str(config.location))
-        self._table = PositionsTable(str(config.location), config.slot)
+        self._lake = DeltaLake(config.location)
+        self._table = PositionsTable(config.location, config.slot)
         self._writer = LakeWriter(url, config.slot, config.publication, self._lake, report)
         self._positions = LakePositions()
 
@@ -107,7 +107,8 @@ class Mirror:
             began = time.monotonic()
             try:
                 self._set_up()
-                tables = self.prepare(reload=reload)
+                with reaching(self._config.location):
+                    tables = self.prepare(reload=reload)
                 reload = False
                 self._follow(spark, tables, spark.scratch / f"mirror-{start}", once=once)
             except HeadraceError as error:
@@ -207,7 +208,8 @@ class Mirror:
         def write(batch: DataFrame, number: int) -> None:
             arrow = batch.toArrow()
             end = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
-            self.write(arrow, end, tables)
+            with reaching(config.location):
+                self.write(arrow, end, tables)
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:
                 self._pause(ending, config.interval_seconds)
 

@@ -6,7 +6,6 @@ import queue
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -78,7 +77,7 @@ class LakeWriter:
 
     def _write(self, table: MirroredTable, ranges: Sequence[CtidRange], snapshot: str) -> list[DataFile]:
         """Write the rows of all ranges to files, with several connections."""
-        folder = Path(self._lake.path(table.name))
+        folder = self._lake.folder(table.name)
         left = queue.SimpleQueue[CtidRange]()
         for range_ in ranges:
             left.put(range_)
@@ -131,7 +130,7 @@ class LakeWriter:
         self._report.info(
             f"altering {table.name}: {', '.join([*(f'+{n}' for n in added), *(f'-{n}' for n in dropped)])}"
         )
-        written = write_files(Path(self._lake.path(table.name)), new, _altered(lake, table, added))
+        written = write_files(self._lake.folder(table.name), new, _altered(lake, table, added))
         self._lake.replace(table.name, new, written, lake.position)
         return True
 
@@ -198,7 +197,7 @@ class LakeWriter:
         if net.emptied:
             kept = net.rows.filter(pc.invert(net.rows.column(DELETED)))
             batches = kept.drop_columns([DELETED]).cast(table.schema).to_batches()
-            written = write_files(Path(self._lake.path(table.name)), table.schema, batches)
+            written = write_files(self._lake.folder(table.name), table.schema, batches)
             self._lake.replace(table.name, table.schema, written, net.position)
         else:
             lake.merge(net.rows, table.key, net.position)

@@ -1,0 +1,93 @@
+"""Does a lake in an object store hold what was written, though requests fail and answers get lost?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.delta import DeltaLake, reaching
+from headrace.mirror.files import write_files
+from headrace.mirror.net_changes import DELETED
+from headrace.model.names import TableName
+from support.object_store import ObjectStore, object_store
+
+ITEMS = TableName("public", "items")
+SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ObjectStore]:
+    with object_store() as store:
+        yield store
+
+
+@pytest.fixture
+def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectStore]:
+    for name, value in server.environ.items():
+        monkeypatch.setenv(name, value)
+    yield server
+    server.fail("nothing")
+
+
+@pytest.fixture
+def lake(store: ObjectStore, request: pytest.FixtureRequest) -> DeltaLake:
+    """A lake of the test's own, whose one table has two rows."""
+    lake = DeltaLake(f"{store.url}/{request.node.name}")
+    rows = pa.RecordBatch.from_pydict({"id": [1, 2], "name": ["a", "b"]}, SCHEMA)
+    lake.replace(ITEMS, SCHEMA, write_files(lake.folder(ITEMS), SCHEMA, [rows]), (1, 0))
+    return lake
+
+
+def merge(lake: DeltaLake, position: int, changes: list[tuple[int, str | None]]) -> None:
+    """Merge names by id; None deletes."""
+    table = lake.open(ITEMS)
+    assert table is not None
+    ids, names = zip(*changes, strict=True)
+    rows = pa.table({"id": ids, "name": names}, SCHEMA)
+    table.merge(
+        rows.append_column(DELETED, pa.array([name is None for name in names])), ["id"], (position, 0)
+    )
+
+
+def rows(lake: DeltaLake) -> list[tuple[int, str]]:
+    return sorted(pl.read_delta(lake.path(ITEMS)).rows())
+
+
+def test_half_of_all_requests_may_fail(lake: DeltaLake, store: ObjectStore) -> None:
+    store.fail("half")
+    merge(lake, 2, [(1, None), (3, "c")])
+    store.fail("nothing")
+    assert rows(lake) == [(2, "b"), (3, "c")]
+
+
+def test_a_commit_whose_answer_is_lost_is_a_commit(lake: DeltaLake, store: ObjectStore) -> None:
+    store.fail("next-commit")
+    merge(lake, 2, [(2, "x")])
+    assert rows(lake) == [(1, "a"), (2, "x")]
+    table = lake.open(ITEMS)
+    assert table is not None
+    assert (table.version, table.position) == (1, (2, 0))
+
+
+def test_a_second_writer_is_refused(lake: DeltaLake) -> None:
+    behind = lake.open(ITEMS)
+    merge(lake, 2, [(2, "x")])
+    assert behind is not None
+    new = pa.table({"id": [2], "name": ["stale"], DELETED: [False]})
+    with pytest.raises(HeadraceError, match="another program has written") as refused:
+        behind.merge(new, ["id"], (3, 0))
+    assert refused.value.kind is Kind.CONTINUITY
+    assert rows(lake) == [(1, "a"), (2, "x")]
+
+
+def test_a_store_that_refuses_is_waited_for(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_MAX_RETRIES", "0")
+    with pytest.raises(HeadraceError) as error, reaching(store.url):
+        DeltaLake(store.url).open(ITEMS)
+    assert error.value.kind is Kind.SINK_UNREACHABLE
+    assert "testing" not in str(error.value)
