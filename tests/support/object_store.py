@@ -89,7 +89,7 @@ class _FailingStore:
 
 
 def _serve() -> None:
-    from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
+    from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415
     from werkzeug.serving import make_server  # noqa: PLC0415
 
     application = DomainDispatcherApplication(create_backend_app)
