@@ -1,8 +1,8 @@
 """How much memory does a large transaction take in a mirror? `python bench/mirror_memory.py [--quick]`.
 
 `headrace mirror` follows a table; then one transaction inserts a million rows of 200 bytes, and another one
-truncates the table and inserts them again. Counted is what all Python processes have (PSS) above what they had
-when they were idle.
+truncates the table and inserts them again. Counted is what all Python processes have (PSS) above what they
+had when they were idle.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def write(url: str, statements: Sequence[str]) -> None:
 
 
 def measured(run: MirrorRun, url: str, statements: Sequence[str], rows: int) -> tuple[float, int]:
-    """Seconds from a transaction's commit to the lake, and the most memory (bytes) of all Python processes."""
+    """Seconds from the commit to the lake, and the most memory (bytes) of all Python processes."""
     report.machine()
     with MemoryWatch(run.members, LOOK_SECONDS) as watch:
         write(url, statements)

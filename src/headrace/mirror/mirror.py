@@ -38,7 +38,7 @@ from headrace.spark.session import LocalSpark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_BATCH_BYTES = 128 << 20
+_BATCH_BYTES = 64 << 20
 _WATCH_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 60.0
