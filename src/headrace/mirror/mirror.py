@@ -39,7 +39,7 @@ from headrace.spark.session import LocalSpark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_BATCH_BYTES = 128 << 20
+_BATCH_BYTES = 64 << 20
 WATCH_SECONDS = 10.0
 """How often a mirror looks whether tables were created, dropped or altered."""
 _POLL_SECONDS = 0.2

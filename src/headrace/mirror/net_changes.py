@@ -48,9 +48,9 @@ def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
         key: the key's columns.
         look: finds values that the log left out because they did not change.
     """
-    rows = rows.append_column(PREFIX + "order", pa.array(np.arange(len(rows))))
-    rows = rows.sort_by([(name, "ascending") for name in (_LSN, _SEQUENCE, PREFIX + "order")])
-    rows = rows.drop_columns([PREFIX + "order"]).combine_chunks()
+    order = np.lexsort([rows.column(name).to_numpy() for name in (_SEQUENCE, _LSN)])
+    if (order[1:] < order[:-1]).any():
+        rows = rows.take(pa.array(order))
     position = rows.column(_LSN)[-1].as_py(), rows.column(_SEQUENCE)[-1].as_py()
     truncations = np.flatnonzero(pc.equal(rows.column(_TYPE), "truncate").to_numpy())
     emptied = len(truncations) > 0
@@ -59,7 +59,9 @@ def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
     own = [name for name in rows.column_names if not name.startswith(PREFIX)]
     if rows.column(_UNCHANGED).null_count < len(rows):
         rows = _completed(rows, key, own, look)
-    rows = rows.take(_newest(rows, key))
+    newest = _newest(rows, key)
+    if len(newest) < len(rows):
+        rows = rows.take(newest)
     deleted = pc.equal(rows.column(_TYPE), "delete")
     return NetChanges(rows.select(own).append_column(DELETED, deleted), emptied, position)
 

@@ -153,10 +153,10 @@ class LakeWriter:
             else set()
         )
         changes: dict[TableName, list[pa.RecordBatch]] = {}
-        for record_batch in batch.combine_chunks().to_batches():
-            whole = unwrapped(record_batch)
-            for name, places in by_table(whole):
-                changes.setdefault(name, []).append(whole.take(pa.array(places)))
+        for part in map(unwrapped, batch.to_batches()):
+            for name, places in by_table(part):
+                own = part if len(places) == len(part) else part.take(pa.array(places))
+                changes.setdefault(name, []).append(own)
         with ReadSession(self._url) as session:
             self._await_visible(session, batch)
             names = [name for name in tables if name in changes or str(name) in truncated_partitions]
@@ -167,7 +167,7 @@ class LakeWriter:
         loaded = self.load(to_load) if to_load else {}
         for name, table in mirrored.items():
             if name not in loaded and name not in to_load:
-                self._apply(table, pa.Table.from_batches(changes[name]).combine_chunks().to_batches()[0])
+                self._apply(table, changes[name])
         return loaded
 
     def _await_visible(self, session: ReadSession, batch: pa.Table) -> None:
@@ -182,17 +182,17 @@ class LakeWriter:
                 "A synchronous standby that does not answer holds them back: see pg_stat_replication.",
             )
 
-    def _apply(self, table: MirroredTable, changes: pa.RecordBatch) -> None:
+    def _apply(self, table: MirroredTable, changes: Iterable[pa.RecordBatch]) -> None:
         lake = self._lake.open(table.name)
         if lake is None or lake.position is None:
             raise HeadraceError(
                 Kind.CONTINUITY, f"the lake's table {table.name} is gone", "Start with --reload."
             )
-        changes = changes.filter(_is_after(changes, lake.position))
-        if not len(changes):
+        after = (part.filter(_is_after(part, lake.position)) for part in changes)
+        typed = [_typed_rows(table, part) for part in after if len(part)]
+        if not typed:
             return
-        rows = pa.Table.from_batches([table.shape.rows(changes)])
-        rows = _with_defaults(rows, changes, table)
+        rows = pa.concat_tables(typed)
         net = net_changes(rows, table.key, lambda keys, columns: lake.look(table.key, keys, columns))
         if net.emptied:
             kept = net.rows.filter(pc.invert(net.rows.column(DELETED)))
@@ -226,6 +226,10 @@ def _altered(lake: DeltaLakeTable, table: MirroredTable, added: Sequence[str]) -
 def _is_after(changes: pa.RecordBatch, position: Position) -> pa.Array:
     lsn, sequence = changes.column("_commit_lsn").to_numpy(), changes.column("_commit_seq").to_numpy()
     return pa.array((lsn > position[0]) | ((lsn == position[0]) & (sequence > position[1])))
+
+
+def _typed_rows(table: MirroredTable, changes: pa.RecordBatch) -> pa.Table:
+    return _with_defaults(pa.Table.from_batches([table.shape.rows(changes)]), changes, table)
 
 
 def _with_defaults(rows: pa.Table, changes: pa.RecordBatch, table: MirroredTable) -> pa.Table:
