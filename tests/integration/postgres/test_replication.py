@@ -79,10 +79,9 @@ def test_silence_gives_nothing_after_the_timeout(url: str, connection: Connectio
     prepare(connection, "s_silent")
     with replication_connection(url) as stream:
         stream.start("s_silent", 0, [PUBLICATION])
-        while stream.receive(Frames(), 1) or stream.wait(0.3):
-            pass
         before = time.monotonic()
-        assert not stream.wait(0.3)
+        while stream.receive(Frames(), 1) or stream.wait(0.3):  # the server itself writes now and then
+            before = time.monotonic()
         assert stream.receive(Frames(), 1) == 0
         assert 0.25 < time.monotonic() - before < 2
 

@@ -234,10 +234,13 @@ def test_a_client_that_takes_no_answer_is_cut_off(
 def test_while_nobody_looks_it_costs_less_than_a_hundredth_of_a_core(board: StatusBoard) -> None:
     with StatusServer(board, "127.0.0.1:0"):
         time.sleep(1)
-        before = psutil.Process().cpu_times()
-        time.sleep(5)
-        after = psutil.Process().cpu_times()
-    assert (after.user + after.system - before.user - before.system) / 5 < 0.01
+        used = []
+        for _ in range(3):  # what other tests left behind may end meanwhile
+            before = psutil.Process().cpu_times()
+            time.sleep(2)
+            after = psutil.Process().cpu_times()
+            used.append(after.user + after.system - before.user - before.system)
+    assert min(used) / 2 < 0.01
 
 
 def test_the_curve_is_what_was_seen(server: StatusServer, pool: urllib3.PoolManager) -> None:
