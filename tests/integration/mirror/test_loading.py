@@ -35,7 +35,7 @@ def test_a_load_that_ends_at_a_table_does_not_read_those_before_it_again(
     database: str, tmp_path: Path
 ) -> None:
     config = MirrorConfig(
-        location=tmp_path, slot=SLOT, publication=SLOT, tables=(MirroredTables(tables=("public.*",)),)
+        location=str(tmp_path), slot=SLOT, publication=SLOT, tables=(MirroredTables(tables=("public.*",)),)
     )
     with connect(database) as connection:
         execute(connection, "CREATE TABLE first (id int PRIMARY KEY)")
@@ -58,4 +58,4 @@ def test_a_load_that_ends_at_a_table_does_not_read_those_before_it_again(
 
 def prepare(url: str, config: MirrorConfig, report: Loads) -> list[TableName]:
     """Do what a run does before it follows the log."""
-    return Mirror(url, config, report, threading.Event())._prepare(reload=False)
+    return Mirror(url, config, report, threading.Event()).prepare(reload=False)

@@ -44,7 +44,7 @@ def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(kind: str, tm
     for value, key in enumerate(keys):
         expected[key] = value
         batch = pa.RecordBatch.from_pydict({"k": [key], "v": [value]}, schema)
-        files += write_files(Path(lake.path(TABLE)), schema, [batch])
+        files += write_files(lake.folder(TABLE), schema, [batch])
     lake.replace(TABLE, schema, files, (1, 0))
     assert stored(lake) == expected
     for number, key in enumerate(keys):
