@@ -64,7 +64,7 @@ def main() -> None:
     mirror, bare = [], []
     with MirroredOrders.serve(rows) as orders:
         writer = orders.writer("base")
-        table, _ = writer.load([ORDERS])[ORDERS]
+        table, _ = dict(writer.load([ORDERS]))[ORDERS]
         changes = pa.Table.from_batches(list(change(orders))).combine_chunks().to_batches()[0]
         batch = pa.Table.from_batches([enveloped(changes, {ORDERS: ("id",)}, "bench", {})])
         typed = pa.Table.from_batches([table.shape.rows(changes)])

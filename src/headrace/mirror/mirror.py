@@ -6,7 +6,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,7 +163,9 @@ class Mirror:
         again = self._writer.follow_alterations(fitting, files)
         missing = [name for name in tables if name not in same or name in again]
         self._positions = LakePositions(same, stream)
-        self._note(stream, self._writer.load(missing) if missing else {})
+        for name, loaded in self._writer.load(missing) if missing else ():
+            self._note(stream, {name: loaded}, only={name})  # a killed load goes on with the next table
+        self._note(stream, {})
         self._writer.tables = {
             name: table for name, table in tables.items() if name in self._positions.tables
         }
@@ -271,19 +273,24 @@ class Mirror:
         loaded = self._writer.apply(batch, tables, files)
         self._note(end, loaded)
 
-    def _note(self, stream: Mapping[str, Any], loaded: Mapping[TableName, tuple[MirroredTable, Lsn]]) -> None:
-        """Write down that all tables have reached an offset."""
+    def _note(
+        self,
+        stream: Mapping[str, Any],
+        loaded: Mapping[TableName, tuple[MirroredTable, Lsn]],
+        only: Collection[TableName] | None = None,
+    ) -> None:
+        """Write down that all tables have reached an offset; only those of `only` may have new versions."""
         offset = Offset.from_json(stream)
         tables: dict[TableName, TablePosition] = dict(self._positions.tables)
         for name, (table, start) in loaded.items():
             tables[name] = TablePosition(0, start, table.relation, table.files)
         for name, position in tables.items():
-            lake = self._lake.open(name)
+            lake = self._lake.open(name) if only is None or name in only else None
             complete = max(position.complete, offset.lsn)
             ahead = position.complete >= offset.order[0]
             tables[name] = replace(
                 position,
-                version=0 if lake is None else lake.version,
+                version=position.version if lake is None else lake.version,
                 complete=complete,
                 is_whole=offset.transaction is None or ahead,
             )

@@ -56,8 +56,8 @@ class LakeWriter:
         self._report = report
         self.tables: dict[TableName, MirroredTable] = {}
 
-    def load(self, names: Iterable[TableName]) -> dict[TableName, tuple[MirroredTable, Lsn]]:
-        """Read all rows of tables anew, in one snapshot; return the tables and its position (bytes).
+    def load(self, names: Iterable[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
+        """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
 
         A table that is gone by now is left out.
 
@@ -68,12 +68,12 @@ class LakeWriter:
             with ReadSession(self._url, snapshot=snapshot) as session:
                 tables = read_mirrored(session, names, self._publication)
                 parts = plan_tables(session, list(tables), inheritance_children=False)
-            for name, table in tables.items():
+            for name, table in sorted(tables.items()):
                 ranges = [range_ for part in parts[name] for range_ in part.ranges]
                 self._report.info(f"loading {name}")
                 files = self._write(table, ranges, snapshot)
                 self._lake.replace(name, table.schema, files, (start - 1, 0))
-        return {name: (table, start) for name, table in tables.items()}
+                yield name, (table, start)
 
     def _write(self, table: MirroredTable, ranges: Sequence[CtidRange], snapshot: str) -> list[DataFile]:
         """Write the rows of all ranges to files, with several connections."""
@@ -137,7 +137,7 @@ class LakeWriter:
     def apply(
         self, batch: pa.Table, tables: Iterable[TableName], files: Mapping[TableName, str]
     ) -> dict[TableName, tuple[MirroredTable, Lsn]]:
-        """Apply a batch of `envelope=changes`; return the tables that were loaded anew, as `load` does.
+        """Apply a batch of `envelope=changes`; return the tables that were loaded anew, and their positions.
 
         Args:
             batch: the changes.
@@ -164,7 +164,7 @@ class LakeWriter:
         self.tables |= mirrored
         to_load = self.follow_alterations(mirrored, files)
         to_load += [name for name in mirrored if str(name) in truncated_partitions and name not in to_load]
-        loaded = self.load(to_load) if to_load else {}
+        loaded = dict(self.load(to_load)) if to_load else {}
         for name, table in mirrored.items():
             if name not in loaded and name not in to_load:
                 self._apply(table, changes[name])

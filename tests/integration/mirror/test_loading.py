@@ -1,0 +1,61 @@
+"""Is a first load that was broken off taken up where it ended?"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.mirror import Mirror
+from headrace.mirror.positions import PositionsTable
+from headrace.model.names import TableName
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
+from headrace.reporter import SilentReporter
+
+FIRST, SECOND = TableName("public", "first"), TableName("public", "second")
+SLOT = "mirror_loading"
+
+
+class Loads(SilentReporter):
+    """Remembers what was loaded."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def info(self, text: str) -> None:
+        if text.startswith("loading "):
+            self.names.append(text.removeprefix("loading "))
+
+
+def test_a_load_that_ends_at_a_table_does_not_read_those_before_it_again(
+    database: str, tmp_path: Path
+) -> None:
+    config = MirrorConfig(
+        location=str(tmp_path), slot=SLOT, publication=SLOT, tables=(MirroredTables(tables=("public.*",)),)
+    )
+    with connect(database) as connection:
+        execute(connection, "CREATE TABLE first (id int PRIMARY KEY)")
+        execute(connection, "CREATE TABLE second (id int PRIMARY KEY, day date)")
+        execute(connection, "INSERT INTO first VALUES (1)")
+        execute(connection, "INSERT INTO second VALUES (1, '500000-01-01')")  # no lake has that day
+        try:
+            with pytest.raises(HeadraceError) as raised:
+                prepare(database, config, Loads())
+            assert raised.value.kind is Kind.VALUE
+            assert list(PositionsTable(str(tmp_path), SLOT).read().tables) == [FIRST]
+
+            execute(connection, "UPDATE second SET day = '2026-01-01'")
+            again = Loads()
+            assert set(prepare(database, config, again)) == {FIRST, SECOND}
+            assert again.names == [str(SECOND)]
+        finally:
+            drop_slot(connection, SLOT)
+
+
+def prepare(url: str, config: MirrorConfig, report: Loads) -> list[TableName]:
+    """Do what a run does before it follows the log."""
+    return Mirror(url, config, report, threading.Event()).prepare(reload=False)

@@ -1,0 +1,69 @@
+"""Are changed rows found by keys of any type, also where statistics leave files out?"""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.mirror.delta import DeltaLake
+from headrace.mirror.files import write_files
+from headrace.mirror.net_changes import DELETED
+from headrace.model.names import TableName
+
+TABLE = TableName("public", "t")
+LONG = "x" * 40
+KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
+    "text": (pa.string(), ["", "it's", 'a"b\\', "a\nb", "Ä", "ä", LONG + "1", LONG + "2", "~"]),
+    "decimal": (pa.decimal128(20, 4), [Decimal("-0.0001"), Decimal(0), Decimal("1234567890123456.7891")]),
+    "int64": (pa.int64(), [-(2**63), -1, 0, 2**53 + 1, 2**63 - 1]),
+    "date": (pa.date32(), [dt.date(1, 1, 1), dt.date(1969, 12, 31), dt.date(9999, 12, 31)]),
+    "moment": (
+        pa.timestamp("us", "UTC"),
+        [dt.datetime(1900, 1, 1, tzinfo=dt.UTC), dt.datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=dt.UTC)],
+    ),
+    "local": (pa.timestamp("us"), [dt.datetime(1900, 1, 1), dt.datetime(2026, 1, 1, 0, 0, 0, 1)]),  # noqa: DTZ001
+    "bool": (pa.bool_(), [False, True]),
+    "bytes": (pa.binary(), [b"", b"\x00\xff", b"\xff\xff"]),
+    "float": (pa.float64(), [float("-inf"), -0.5, 1e308, float("inf")]),
+}
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(kind: str, tmp_path: Path) -> None:
+    """Each key has a file of its own; then each is changed alone, deleted alone and inserted alone."""
+    key_type, keys = KEYS[kind]
+    schema = pa.schema([pa.field("k", key_type), pa.field("v", pa.int64())])
+    lake = DeltaLake(str(tmp_path))
+    expected: dict[Any, int] = {}
+    files = []
+    for value, key in enumerate(keys):
+        expected[key] = value
+        batch = pa.RecordBatch.from_pydict({"k": [key], "v": [value]}, schema)
+        files += write_files(lake.folder(TABLE), schema, [batch])
+    lake.replace(TABLE, schema, files, (1, 0))
+    assert stored(lake) == expected
+    for number, key in enumerate(keys):
+        for value, is_deleted in ((100 + number, False), (0, True), (200 + number, False)):
+            rows = pa.table({"k": pa.array([key], key_type), "v": pa.array([value]), DELETED: [is_deleted]})
+            table = lake.open(TABLE)
+            assert table is not None
+            table.merge(rows, ["k"], (2 + number, 0))
+            expected.pop(key)
+            expected |= {} if is_deleted else {key: value}
+            assert stored(lake) == expected
+            expected.setdefault(key, value)
+
+
+def stored(lake: DeltaLake) -> dict[Any, int]:
+    """The rows by key, each of which must be there once."""
+    table = lake.open(TABLE)
+    assert table is not None
+    rows = [row for batch in table.rows() for row in batch.to_pylist()]
+    found = {row["k"]: row["v"] for row in rows}
+    assert len(found) == len(rows)
+    return found
