@@ -29,6 +29,7 @@ _PREFIX = f"{_NAME}_"
 _OURS_ALONE = re.compile(r"^(replica_identity|number_of_replicas) = .*\n", re.MULTILINE)
 _JSON = re.compile(r"^ *- json: (\w+).*\n(?: *column: .*\n)? *required: .*\n", re.MULTILINE)
 """Its own mapping refuses what is in such a field; without them its documents are smaller than ours."""
+_DESCRIPTION = re.compile(r"^( *)description:.*\n(?:\1 +.*\n)*", re.MULTILINE)
 
 _WITHIN = 900.0
 
@@ -124,7 +125,7 @@ def _running(deployment: Deployment, *more: str) -> Iterator[Flusso | None]:
         for schema in folder.glob("*.schema.yml"):
             text = schema.read_text()
             left_out.update(_JSON.findall(text))
-            schema.write_text(_JSON.sub("", text))
+            schema.write_text(_DESCRIPTION.sub("", _JSON.sub("", text)))
         log = folder / "flusso.log"
         words = ["run", "--config", str(config), "--slot", _NAME, "--publication", _NAME, *more]
         addresses = [f"127.0.0.1:{free_port()}" for _ in range(2)]
