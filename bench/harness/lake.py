@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Self
 
 from headrace.capture import Offset
+from headrace.config.mirror import MirroredTables
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.mirror.delta import DeltaLake
+from headrace.mirror.tables import Selection
 from headrace.mirror.writing import LakeWriter
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
@@ -105,7 +107,8 @@ class MirroredOrders:
 
     def writer(self, folder: str) -> LakeWriter:
         """The mirror's writer of a lake of its own."""
-        return LakeWriter(self.url, SLOT, SLOT, self.lake(folder), SilentReporter())
+        selection = Selection((MirroredTables(tables=("public.orders",)),), SLOT)
+        return LakeWriter(self.url, SLOT, selection, self.lake(folder), SilentReporter())
 
     def lake(self, folder: str) -> DeltaLake:
         """The lake in a folder."""

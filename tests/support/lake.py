@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +35,16 @@ Rows = tuple[list[str], list[tuple[Any, ...]]]
 class Mirrored(DrivenRun):
     """A database's mirror: a folder, and the process that writes it while it runs."""
 
-    def __init__(self, folder: Path, url: str, name: str, tables: Sequence[str] = ("*.*",)) -> None:
+    def __init__(
+        self, folder: Path, url: str, name: str, parts: Sequence[str] = ('tables = ["*.*"]',)
+    ) -> None:
         self.url = url
         self.lake = folder / "lake"
         config = folder / f"{name}.toml"
-        patterns = ", ".join(f'"{pattern}"' for pattern in tables)
         config.write_text(
             f'[source]\ntype = "postgres"\nconnection_url = "{url}"\n\n[mirror]\nlocation = "{self.lake}"\n'
             f'interval = "200ms"\nslot = "{name}"\npublication = "{name}"\n\n'
-            f"[[mirror.tables]]\ntables = [{patterns}]\n"
+            + "\n".join(f"[[mirror.tables]]\n{part}\n" for part in parts)
         )
         super().__init__(config, name, folder)
 
@@ -70,12 +71,26 @@ class Mirrored(DrivenRun):
                 f"{identifier(name)}::text" if is_text else identifier(name) for name, is_text in columns
             ]
             rows = execute(connection, f"SELECT {', '.join(wanted)} FROM {quoted(table)}")
-        return [name for name, _ in columns], _comparable(rows)
+        return [name for name, _ in columns], comparable(rows)
 
     def actual(self, table: TableName, version: int | None = None) -> Rows:
         """The rows of a table, now or in a version, as polars reads them from the lake."""
         frame = pl.read_delta(str(self.path(table)), version=version)
-        return frame.columns, _comparable(frame.iter_rows())
+        return frame.columns, comparable(frame.iter_rows())
+
+    def waits_until(
+        self, holds: Callable[[], bool], tell: Callable[[], str], seconds: float = CONVERGED_WITHIN
+    ) -> None:
+        """Return once `holds` does.
+
+        Raises:
+            AssertionError: with what `tell` says: it does not within `seconds`, or the process ended.
+        """
+        end = time.monotonic() + seconds
+        while not holds():
+            self.assert_running()
+            assert time.monotonic() < end, f"after {seconds:.0f} s: {tell()}\n{self.last_output()}"
+            time.sleep(0.1)
 
     def converges(self, *tables: str, seconds: float = CONVERGED_WITHIN) -> None:
         """Return once the lake's tables are the database's; no one may write meanwhile.
@@ -100,7 +115,7 @@ class Mirrored(DrivenRun):
                 time.sleep(0.1)
 
 
-def _comparable(rows: Iterable[Iterable[Any]]) -> list[tuple[Any, ...]]:
+def comparable(rows: Iterable[Iterable[Any]]) -> list[tuple[Any, ...]]:
     """Return rows in one order, moments in UTC."""
     return sorted((tuple(map(_in_utc, row)) for row in rows), key=repr)
 

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from functools import cached_property
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from headrace.config.file_model import FileModel
-from headrace.model.table_pattern import parse_tables
+from headrace.model.table_pattern import TablePattern, parse_tables
 
 _INTERVAL = re.compile(r"(\d{1,6})(ms|s|m|h)")
 _STORES = ("s3://", "gs://", "abfss://", "az://")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
+Mode = Literal["current", "history", "changes"]
+
+
 class MirroredTables(FileModel):
     """`[[mirror.tables]]`: some tables."""
 
     tables: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
-    """Their names, as in `"sales.orders"`; `*` stands for any text."""
+    """Their names, as in `"sales.orders"`; `*` stands for any text. A table belongs to the first part that
+    names it."""
+    mode: Mode = "current"
+    """`current`: the rows as they are; `history`: every version of each row; `changes`: every change."""
+    columns: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """The columns that are mirrored; none named: all, those that come later too."""
+    exclude_columns: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Columns that are not mirrored."""
+    where: Annotated[str, Field(min_length=1)] | None = None
+    """SQL that says which rows are mirrored. It becomes a row filter of the publication (PostgreSQL 15), so
+    it may read only columns of the replica identity."""
 
     @field_validator("tables")
     @classmethod
@@ -27,6 +41,21 @@ class MirroredTables(FileModel):
         for text in value:
             parse_tables(text)
         return value
+
+    @model_validator(mode="after")
+    def _are_columns_named_once(self) -> Self:
+        if self.columns and self.exclude_columns:
+            raise ValueError("columns and exclude_columns: name one of them")
+        return self
+
+    @cached_property
+    def patterns(self) -> tuple[TablePattern, ...]:
+        """The tables' names and patterns."""
+        return parse_tables(", ".join(self.tables))
+
+    def leaves_out(self, column: str) -> bool:
+        """Tell whether a column is not mirrored."""
+        return column in self.exclude_columns or (bool(self.columns) and column not in self.columns)
 
 
 class MirrorConfig(FileModel):
@@ -66,11 +95,6 @@ class MirrorConfig(FileModel):
         match = _INTERVAL.fullmatch(self.interval)
         assert match is not None
         return int(match[1]) * _SECONDS[match[2]]
-
-    @property
-    def patterns(self) -> str:
-        """The tables' names and patterns as one text, as `parse_tables` reads it."""
-        return ", ".join(text for part in self.tables for text in part.tables)
 
 
 def is_url(location: str) -> bool:

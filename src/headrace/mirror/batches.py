@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.datasources.typed_options import PostgresSource
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import reaching
@@ -29,6 +29,7 @@ def into(
     source: PostgresSource,
     checkpoint: str | Path,
     *,
+    mode: Mode = "current",
     reporter: Reporter | None = None,
 ) -> LakeBatches:
     """Return a function for `foreachBatch` that keeps Delta tables as the database's tables are.
@@ -40,6 +41,7 @@ def into(
             source's slot.
         source: what the query reads.
         checkpoint: the query's `checkpointLocation`; each batch looks up there how far it goes.
+        mode: what the lake holds of each table: `current` rows, `history` or `changes`.
         reporter: is told what is loaded and altered; None: nobody.
 
     Raises:
@@ -59,20 +61,25 @@ def into(
                 f"the source's {option} would leave parts of its tables out of the lake",
                 f"Leave {option} out.",
             )
-    return LakeBatches(location, source, checkpoint, SilentReporter() if reporter is None else reporter)
+    return LakeBatches(location, source, checkpoint, mode, SilentReporter() if reporter is None else reporter)
 
 
 class LakeBatches:
     """Writes batch after batch; what `into` returns."""
 
     def __init__(
-        self, location: str | Path, source: PostgresSource, checkpoint: str | Path, reporter: Reporter
+        self,
+        location: str | Path,
+        source: PostgresSource,
+        checkpoint: str | Path,
+        mode: Mode,
+        reporter: Reporter,
     ) -> None:
         config = MirrorConfig(
             location=str(location),
             slot=source.slot_name,
             publication=source.publication_name,
-            tables=(MirroredTables(tables=(source.options()["tables"],)),),
+            tables=(MirroredTables(tables=(source.options()["tables"],), mode=mode),),
         )
         self._mirror = Mirror(source.connection, config, reporter, threading.Event())
         self._location = config.location

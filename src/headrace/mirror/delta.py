@@ -13,7 +13,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile
 from headrace.mirror.net_changes import DELETED, Key, Position
+from headrace.mirror.versions import CLOSES, IS_CURRENT, TO_LSN, VALID_TO, RowVersions
 from headrace.model.failpoints import reach
 from headrace.model.names import TableName
 from headrace.postgres.quoting import identifier
@@ -70,6 +71,26 @@ class DeltaLake:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
+        self._write(table, schema, files, position, "overwrite")
+
+    def append(
+        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
+    ) -> None:
+        """Add `files`, which lie in the folder of a table with this schema, in one commit.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        self._write(table, schema, files, position, "append")
+
+    def _write(
+        self,
+        table: TableName,
+        schema: pa.Schema,
+        files: Sequence[DataFile],
+        position: Position,
+        mode: Literal["append", "overwrite"],
+    ) -> None:
         columns = Schema.from_arrow(schema)
         adds = list(map(_add, files))
         existing = self.open(table)
@@ -86,7 +107,7 @@ class DeltaLake:
                 )
             else:
                 existing.delta.create_write_transaction(
-                    [*adds], "overwrite", columns, partition_by=[], commit_properties=_properties(position)
+                    [*adds], mode, columns, partition_by=[], commit_properties=_properties(position)
                 )
 
 
@@ -94,11 +115,12 @@ class DeltaLakeTable:
     """One Delta table, as it was when it was opened.
 
     Attributes:
+        name: the database's table.
         delta: the library's table.
     """
 
-    def __init__(self, table: TableName, delta: DeltaTable) -> None:
-        self._table = table
+    def __init__(self, name: TableName, delta: DeltaTable) -> None:
+        self.name = name
         self.delta = delta
 
     @property
@@ -146,13 +168,13 @@ class DeltaLakeTable:
         columns = [name for name in rows.column_names if name != DELETED]
         values = {identifier(name): f"new.{identifier(name)}" for name in columns}
         is_same = " AND ".join(f"old.{identifier(name)} = new.{identifier(name)}" for name in key)
-        with _committing(self._table, self.delta.table_uri, position):
+        with _committing(self.name, self.delta.table_uri, position):
             merge = self.delta.merge(
                 rows,
                 is_same,
                 source_alias="new",
                 target_alias="old",
-                streamed_exec=not all(map(_has_exact_statistics, rows.select(key).schema.types)),
+                streamed_exec=not _prunes(rows, key),
                 commit_properties=_properties(position),
             )
             deleted = f"new.{identifier(DELETED)}"
@@ -163,16 +185,50 @@ class DeltaLakeTable:
                 .execute()
             )
 
+    def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
+        """End current versions, and add others, in one commit.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        begun = found.rows.append_column(CLOSES, pa.repeat(pa.scalar(value=False), len(found.rows)))
+        ended = found.closings.append_column(CLOSES, pa.repeat(pa.scalar(value=True), len(found.closings)))
+        rows = pa.concat_tables([begun, ended], promote_options="default")
+        is_same = [f"old.{identifier(name)} = new.{identifier(name)}" for name in key]
+        new = {name: f"new.{identifier(name)}" for name in found.rows.column_names}
+        ends = {identifier(name): new[name] for name in (VALID_TO, TO_LSN)} | {
+            identifier(IS_CURRENT): "false"
+        }
+        with _committing(self.name, self.delta.table_uri, found.position):
+            (
+                self.delta.merge(
+                    rows,
+                    " AND ".join([*is_same, f"new.{CLOSES}", f"old.{IS_CURRENT}"]),
+                    source_alias="new",
+                    target_alias="old",
+                    streamed_exec=not _prunes(rows, key),
+                    commit_properties=_properties(found.position),
+                )
+                .when_matched_update(ends)
+                .when_not_matched_insert(
+                    {identifier(name): value for name, value in new.items()}, predicate=f"NOT new.{CLOSES}"
+                )
+                .execute()
+            )
+
     def rows(self) -> Iterable[pa.RecordBatch]:
         """Yield all rows."""
         yield from self.delta.to_pyarrow_dataset().to_batches()
 
     def look(
-        self, key: Sequence[str], keys: Sequence[Key], columns: Sequence[str]
+        self,
+        key: Sequence[str],
+        keys: Sequence[Key],
+        columns: Sequence[str],
+        condition: pc.Expression | None = None,
     ) -> dict[Key, dict[str, Any]]:
-        """Return the values of `columns` in the rows with these keys, by key."""
+        """Return the values of `columns` in the rows with these keys that meet `condition`, by key."""
         dataset = self.delta.to_pyarrow_dataset()
-        condition = None
         for at, name in enumerate(key):
             values = pa.array([values[at] for values in keys], dataset.schema.field(name).type)
             part = pc.field(name).isin(values)
@@ -180,6 +236,11 @@ class DeltaLakeTable:
         wanted = [*key, *(name for name in columns if name not in key)]
         found = dataset.to_table(columns=wanted, filter=condition).to_pylist()
         return {tuple(row[name] for name in key): row for row in found}
+
+
+def _prunes(rows: pa.Table, key: Sequence[str]) -> bool:
+    """Tell whether a merge may leave files out whose range of keys has none of `rows`."""
+    return all(map(_has_exact_statistics, rows.select(key).schema.types))
 
 
 def _has_exact_statistics(kind: pa.DataType) -> bool:

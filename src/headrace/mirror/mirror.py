@@ -16,20 +16,20 @@ from pyspark.errors import StreamingQueryException
 
 from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import LogPositions, check_continuity, read_positions
-from headrace.catalog import list_tables
 from headrace.config.deployment import Deployment
 from headrace.config.mirror import MirrorConfig
 from headrace.config.resolve import resolve_database
 from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.mirror.delta import DeltaLake, reaching
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
-from headrace.mirror.tables import MirroredTable, check_keys, read_mirrored
+from headrace.mirror.tables import MirroredTable, Selection, check_tables
 from headrace.mirror.writing import LakeWriter
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
-from headrace.model.table_pattern import format_table, match_tables, parse_tables
+from headrace.model.table_pattern import format_table
 from headrace.postgres.address import for_slot
 from headrace.postgres.provision import prepare_slot
+from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
@@ -82,7 +82,8 @@ class Mirror:
         self._stopping = stopping
         self._lake = DeltaLake(config.location)
         self._table = PositionsTable(config.location, config.slot)
-        self._writer = LakeWriter(url, config.slot, config.publication, self._lake, report)
+        self._selection = Selection(config.tables, config.publication)
+        self._writer = LakeWriter(url, config.slot, self._selection, self._lake, report)
         self._positions = LakePositions()
 
     @property
@@ -106,7 +107,7 @@ class Mirror:
         for start in itertools.count(1):
             began = time.monotonic()
             try:
-                self._set_up()
+                self.set_up()
                 with reaching(self._config.location):
                     tables = self.prepare(reload=reload)
                 reload = False
@@ -121,13 +122,23 @@ class Mirror:
             if once or self._stopping.is_set():
                 return
 
-    def _set_up(self) -> None:
+    def set_up(self) -> None:
         """Make publication and slot, where they are missing."""
         config = self._config
-        names = self._find()
-        with ReadSession(self._url) as session:
-            check_keys(read_mirrored(session, names, config.publication).values())
-        prepare_slot(self._url, slot=config.slot, publication=config.publication, tables=names, create=True)
+        tables = self._read_tables()
+        requirements = {
+            name: PublicationRequirements(selection=PublicationFilter(rows=table.where))
+            for name, table in tables.items()
+            if table.where is not None
+        }
+        prepare_slot(
+            self._url,
+            slot=config.slot,
+            publication=config.publication,
+            tables=[*tables],
+            create=True,
+            requirements=requirements,
+        )
 
     def prepare(self, *, reload: bool = False) -> list[TableName]:
         """Check that the log goes on, and bring the lake's tables into shape.
@@ -149,18 +160,14 @@ class Mirror:
             stream = Offset(now.confirmed).to_json() | now.origin.to_json()
         else:
             self._check_log(now, stream, known)
-        names = self._find()
-        with ReadSession(self._url) as session:
-            tables = read_mirrored(session, names, self._config.publication)
-        check_keys(tables.values())
+        tables = self._read_tables()
         same = {
             name: position
             for name, position in known.tables.items()
             if name in tables and position.relation == tables[name].relation
         }
         fitting = {name: table for name, table in tables.items() if name in same}
-        files = {name: position.files for name, position in same.items()}
-        again = self._writer.follow_alterations(fitting, files)
+        again = self._writer.follow_alterations(fitting, same)
         missing = [name for name in tables if name not in same or name in again]
         self._positions = LakePositions(same, stream)
         for name, loaded in self._writer.load(missing) if missing else ():
@@ -171,16 +178,11 @@ class Mirror:
         }
         return list(self._writer.tables)
 
-    def _find(self) -> tuple[TableName, ...]:
+    def _read_tables(self) -> dict[TableName, MirroredTable]:
         with ReadSession(self._url) as session:
-            found = match_tables(parse_tables(self._config.patterns), list_tables(session))
-        if not found:
-            raise HeadraceError(
-                Kind.BINDING,
-                f"no table is called like {self._config.patterns}",
-                "Correct `tables` in [[mirror.tables]].",
-            )
-        return found
+            tables = self._selection.read(session, self._selection.find(session))
+        check_tables(tables.values())
+        return tables
 
     def _read_log(self) -> LogPositions:
         with replication_connection(self._url, "headrace look") as connection:
@@ -226,6 +228,7 @@ class Mirror:
                 startingOffsets="earliest",
                 unchangedToast="mark",
                 maxBytesPerTrigger=str(_BATCH_BYTES),
+                **self._conditions(),
             )
             .load()
         )
@@ -247,6 +250,13 @@ class Mirror:
             ending.set()
             query.stop()
 
+    def _conditions(self) -> dict[str, str]:
+        """Return the option that says which rows are followed, where not all are."""
+        chosen = {
+            format_table(name): table.where for name, table in self._writer.tables.items() if table.where
+        }
+        return {"where": json.dumps(chosen)} if chosen else {}
+
     def _pause(self, ending: threading.Event, seconds: float) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until and not ending.wait(_POLL_SECONDS) and not self._stopping.is_set():
@@ -254,9 +264,8 @@ class Mirror:
 
     def is_altered(self) -> bool:
         """Tell whether the database's tables are not those, or not as, the lake's are."""
-        names = self._find()
         with ReadSession(self._url) as session:
-            now = read_mirrored(session, names, self._config.publication)
+            now = self._selection.read(session, self._selection.find(session))
         return {name: (one.relation, one.schema) for name, one in now.items()} != {
             name: (one.relation, one.schema) for name, one in self._writer.tables.items()
         }
@@ -269,8 +278,7 @@ class Mirror:
             end: the offset at which it ends.
             tables: what `prepare` returned.
         """
-        files = {name: position.files for name, position in self._positions.tables.items()}
-        loaded = self._writer.apply(batch, tables, files)
+        loaded = self._writer.apply(batch, tables, self._positions.tables)
         self._note(end, loaded)
 
     def _note(
@@ -283,7 +291,7 @@ class Mirror:
         offset = Offset.from_json(stream)
         tables: dict[TableName, TablePosition] = dict(self._positions.tables)
         for name, (table, start) in loaded.items():
-            tables[name] = TablePosition(0, start, table.relation, table.files)
+            tables[name] = TablePosition(0, start, table.relation, table.files, table.where)
         for name, position in tables.items():
             lake = self._lake.open(name) if only is None or name in only else None
             complete = max(position.complete, offset.lsn)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.tables import PREFIX
+from headrace.mirror.columns import PREFIX
 
 Position = tuple[int, int]
 """The commit record's address (bytes) and the change's number in its transaction."""
@@ -48,22 +48,26 @@ def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
         key: the key's columns.
         look: finds values that the log left out because they did not change.
     """
-    order = np.lexsort([rows.column(name).to_numpy() for name in (_SEQUENCE, _LSN)])
-    if (order[1:] < order[:-1]).any():
-        rows = rows.take(pa.array(order))
-    position = rows.column(_LSN)[-1].as_py(), rows.column(_SEQUENCE)[-1].as_py()
+    rows, position = in_order(rows)
     truncations = np.flatnonzero(pc.equal(rows.column(_TYPE), "truncate").to_numpy())
     emptied = len(truncations) > 0
     if emptied:
         rows = rows.slice(int(truncations[-1]) + 1)
     own = [name for name in rows.column_names if not name.startswith(PREFIX)]
-    if rows.column(_UNCHANGED).null_count < len(rows):
-        rows = _completed(rows, key, own, look)
+    rows = completed(rows, key, own, look)
     newest = _newest(rows, key)
     if len(newest) < len(rows):
         rows = rows.take(newest)
     deleted = pc.equal(rows.column(_TYPE), "delete")
     return NetChanges(rows.select(own).append_column(DELETED, deleted), emptied, position)
+
+
+def in_order(rows: pa.Table) -> tuple[pa.Table, Position]:
+    """Return changes, at least one, by ascending position, and the last one's."""
+    order = np.lexsort([rows.column(name).to_numpy() for name in (_SEQUENCE, _LSN)])
+    if (order[1:] < order[:-1]).any():
+        rows = rows.take(pa.array(order))
+    return rows, (rows.column(_LSN)[-1].as_py(), rows.column(_SEQUENCE)[-1].as_py())
 
 
 def _newest(rows: pa.Table, key: Sequence[str]) -> pa.Array:
@@ -74,12 +78,20 @@ def _newest(rows: pa.Table, key: Sequence[str]) -> pa.Array:
     return pa.array(np.sort(last.column(PREFIX + "row_max").to_numpy()))
 
 
-def _completed(rows: pa.Table, key: Sequence[str], own: Sequence[str], look: Lookup) -> pa.Table:
+def completed(rows: pa.Table, key: Sequence[str], own: Sequence[str], look: Lookup) -> pa.Table:
     """Fill the values that the log left out: from the row's earlier changes here, else from the lake.
 
     A row that moved to another key has them from the row with the key that it had before, whose `delete`
     stands right before it, at the same position.
+
+    Args:
+        rows: by ascending position.
+        key: the key's columns.
+        own: the table's columns, in the order of those of `rows`.
+        look: finds what the lake has.
     """
+    if rows.column(_UNCHANGED).null_count == len(rows):
+        return rows
     keys = list(zip(*(rows.column(name).to_pylist() for name in key), strict=True))
     sources = list(_sources(rows, keys))
     wanted = {name for _, name, origin in sources if isinstance(origin, tuple)}

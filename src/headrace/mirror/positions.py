@@ -31,6 +31,7 @@ _SCHEMA = pa.schema(
         pa.field("files", pa.string()),
         pa.field("slot", pa.string()),
         pa.field("stream", pa.string()),
+        pa.field("row_filter", pa.string()),
     ]
 )
 
@@ -44,6 +45,7 @@ class TablePosition:
         complete: every commit whose record lies before this address (bytes) is in the table.
         relation: the oid of the database's table.
         files: the filenodes of its files when it was loaded.
+        where: the condition that its rows satisfied when it was loaded; None: there was none.
         is_whole: whether the table has no part of a transaction of which other parts are still to come.
     """
 
@@ -51,6 +53,7 @@ class TablePosition:
     complete: Lsn
     relation: int
     files: str
+    where: str | None = None
     is_whole: bool = True
 
 
@@ -99,7 +102,12 @@ class PositionsTable:
             )
         tables = {
             TableName(row["table_schema"], row["table_name"]): TablePosition(
-                row["version"], row["complete_lsn"], row["relation"], row["files"], is_whole=row["is_whole"]
+                version=row["version"],
+                complete=row["complete_lsn"],
+                relation=row["relation"],
+                files=row["files"],
+                where=row.get("row_filter"),
+                is_whole=row["is_whole"],
             )
             for row in rows
         }
@@ -118,8 +126,11 @@ class PositionsTable:
                 "files": position.files,
                 "slot": self._slot,
                 "stream": json.dumps(positions.stream),
+                "row_filter": position.where,
             }
             for table, position in sorted(positions.tables.items())
         ]
-        write_deltalake(self._path, pa.Table.from_pylist(rows, _SCHEMA), mode="overwrite")
+        write_deltalake(
+            self._path, pa.Table.from_pylist(rows, _SCHEMA), mode="overwrite", schema_mode="overwrite"
+        )
         reach("mirror_noted")

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from headrace.capture.rows import RowShape
+from headrace.catalog import list_tables
 from headrace.catalog.known import read_known
 from headrace.catalog.types import RowType, read_row_types
+from headrace.config.mirror import MirroredTables, Mode
 from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.mirror.columns import COLUMN, KEY, PREFIX, TYPE
+from headrace.mirror.modes import MODES
 from headrace.model.names import TableName
+from headrace.model.table_pattern import match_tables
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert_all
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
-
-PREFIX = "__headrace_"
-"""What the names of the metadata columns begin with while changes are applied."""
-
-COLUMN, TYPE = b"headrace.column", b"headrace.type"
-"""Metadata of a lake column: the number and the type of the database's column. They tell a renamed column
-from a new one, and a column that was dropped and added again from the old one."""
 
 # PostgreSQL keeps the default of an added column beside the table: rows that were there before have it, and
 # the log says nothing of them. A rewrite of the table (another filenode) puts it into the rows.
@@ -48,10 +46,12 @@ class MirroredTable:
         relation: its oid; a table that is dropped and created again has another.
         row_type: its columns; types that no lake has are read as text.
         key: the columns that identify its rows.
-        columns: the mirrored columns: those that the log carries.
+        columns: the mirrored columns: those that the log carries and the file does not leave out.
         numbers: the database's number of each column, which no later column gets.
         defaults: for a column that was added with a default, the text of the value of older rows.
         files: the filenodes of its files.
+        mode: what the lake holds of it.
+        where: SQL that its mirrored rows satisfy; None: all are mirrored.
     """
 
     relation: int
@@ -61,6 +61,8 @@ class MirroredTable:
     numbers: Mapping[str, int]
     defaults: Mapping[str, str]
     files: str
+    mode: Mode = "current"
+    where: str | None = None
 
     @property
     def name(self) -> TableName:
@@ -69,13 +71,20 @@ class MirroredTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The lake table's columns, with the metadata that identifies them."""
+        """Its mirrored columns, with the metadata that identifies them."""
         return pa.schema([self._field(name) for name in self.columns])
 
     def _field(self, name: str) -> pa.Field:
         kind = self.row_type.columns[name]
         known = {COLUMN: str(self.numbers[name]).encode(), TYPE: kind.name.encode()}
+        if name in self.key and self.mode != "changes":
+            known[KEY] = str(self.key.index(name)).encode()
         return pa.field(name, kind.arrow, metadata=known)
+
+    @property
+    def lake_schema(self) -> pa.Schema:
+        """The lake table's columns: its own, then those of the mode."""
+        return pa.schema([*self.schema, *MODES[self.mode].fields])
 
     @property
     def shape(self) -> RowShape:
@@ -91,57 +100,110 @@ class MirroredTable:
         return convert_all(kind, texts, f"{self.name}.{column}")[0]
 
 
-def read_mirrored(
-    session: ReadSession, tables: Iterable[TableName], publication: str
-) -> dict[TableName, MirroredTable]:
-    """Read `tables`; one that the database does not have is absent.
+class Selection:
+    """Which tables a mirror has, and what of them.
+
+    Args:
+        parts: those of the file; a table belongs to the first that names it.
+        publication: the publication that sends them.
+    """
+
+    def __init__(self, parts: Sequence[MirroredTables], publication: str) -> None:
+        self._parts = parts
+        self._publication = publication
+
+    def find(self, session: ReadSession) -> tuple[TableName, ...]:
+        """Return the tables that exist.
+
+        Raises:
+            HeadraceError: BINDING: there is none.
+        """
+        patterns = [pattern for part in self._parts for pattern in part.patterns]
+        found = match_tables(patterns, list_tables(session))
+        if not found:
+            raise HeadraceError(
+                Kind.BINDING,
+                f"no table is called like {', '.join(map(str, patterns))}",
+                "Correct `tables` in [[mirror.tables]].",
+            )
+        return found
+
+    def read(self, session: ReadSession, tables: Iterable[TableName]) -> dict[TableName, MirroredTable]:
+        """Read what the database says of `tables`; one that it does not have is absent.
+
+        Raises:
+            HeadraceError: REPLICA_IDENTITY, where the log does not carry the key of deleted rows; CONNECTION,
+                DATABASE.
+        """
+        names = sorted(set(tables))
+        known = read_known(session, names, {}, self._publication)
+        types = read_row_types(session, names)
+        parameters = ([name.schema for name in names], [name.name for name in names])
+        found: dict[TableName, MirroredTable] = {}
+        for schema, name, relation, columns, numbers, defaults, files in session.query(_COLUMNS, parameters):
+            table = TableName(schema, name)
+            if table not in known or table not in types:
+                continue
+            part = self._part(table)
+            kinds = {column: _lake_type(kind) for column, kind in types[table].columns.items()}
+            found[table] = MirroredTable(
+                relation=relation,
+                row_type=RowType(table, types[table].attributes, kinds),
+                key=known[table].key,
+                columns=tuple(
+                    column
+                    for column in kinds
+                    if column in known[table].columns and not part.leaves_out(column)
+                ),
+                numbers=dict(zip(columns, numbers, strict=True)),
+                defaults={
+                    column: text for column, text in zip(columns, defaults, strict=True) if text is not None
+                },
+                files=files or "",
+                mode=part.mode,
+                where=part.where,
+            )
+        return found
+
+    def _part(self, table: TableName) -> MirroredTables:
+        return next(part for part in self._parts if any(pattern.matches(table) for pattern in part.patterns))
+
+
+def check_tables(tables: Iterable[MirroredTable]) -> None:
+    """Refuse tables that cannot be mirrored as the file wants it.
 
     Raises:
-        HeadraceError: REPLICA_IDENTITY, where the log does not carry the key of deleted rows; CONNECTION,
-            DATABASE.
+        ErrorGroup: REPLICA_IDENTITY, for each table whose rows nothing identifies; BINDING, for each whose
+            key is left out, or that has a column with the name of one of the mirror's own.
     """
-    names = sorted(set(tables))
-    known = read_known(session, names, {}, publication)
-    types = read_row_types(session, names)
-    parameters = ([name.schema for name in names], [name.name for name in names])
-    found: dict[TableName, MirroredTable] = {}
-    for schema, name, relation, columns, numbers, defaults, files in session.query(_COLUMNS, parameters):
-        table = TableName(schema, name)
-        if table not in known or table not in types:
-            continue
-        kinds = {column: _lake_type(kind) for column, kind in types[table].columns.items()}
-        found[table] = MirroredTable(
-            relation=relation,
-            row_type=RowType(table, types[table].attributes, kinds),
-            key=known[table].key,
-            columns=tuple(column for column in kinds if column in known[table].columns),
-            numbers=dict(zip(columns, numbers, strict=True)),
-            defaults={
-                column: text for column, text in zip(columns, defaults, strict=True) if text is not None
-            },
-            files=files or "",
+    problems = [problem for table in tables for problem in _problems(table)]
+    if problems:
+        raise ErrorGroup(problems)
+
+
+def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
+    taken = [name for name in table.columns if name in MODES[table.mode].names]
+    if taken:
+        yield HeadraceError(
+            Kind.BINDING,
+            f"the table {table.name} has a column {taken[0]}, as the mirror's mode {table.mode!r} has",
+            f'Write exclude_columns = ["{taken[0]}"] in its [[mirror.tables]], or choose another mode.',
         )
-    return found
-
-
-def check_keys(tables: Iterable[MirroredTable]) -> None:
-    """Refuse tables whose rows nothing identifies.
-
-    Raises:
-        ErrorGroup: REPLICA_IDENTITY, for each of them.
-    """
-    keyless = [table.name for table in tables if not table.key]
-    if keyless:
-        raise ErrorGroup(
-            [
-                HeadraceError(
-                    Kind.REPLICA_IDENTITY,
-                    f"the table {name} has no key: the log does not say which row of it was changed",
-                    f"Run: ALTER TABLE {quoted(name)} ADD PRIMARY KEY (…). Or leave it "
-                    "out of [[mirror.tables]].",
-                )
-                for name in keyless
-            ]
+    if table.mode == "changes":
+        return
+    if not table.key:
+        yield HeadraceError(
+            Kind.REPLICA_IDENTITY,
+            f"the table {table.name} has no key: the log does not say which row of it was changed",
+            f"Run: ALTER TABLE {quoted(table.name)} ADD PRIMARY KEY (…). Or give it a [[mirror.tables]] of "
+            'its own with mode = "changes", or name the others only.',
+        )
+    absent = [name for name in table.key if name not in table.columns]
+    if absent:
+        yield HeadraceError(
+            Kind.BINDING,
+            f"the column {absent[0]} of {table.name} is left out, but it belongs to the key",
+            'Mirror it, or choose mode = "changes".',
         )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +15,23 @@ import pyarrow.compute as pc
 from headrace.capture.envelope import by_table, unwrapped
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.alterations import Alteration, altered_rows, plan_alteration
+from headrace.mirror.columns import (
+    DROPPED,
+    PREFIX,
+    all_fitted,
+    described,
+    fitted,
+    former_names,
+    number_of,
+    with_metadata,
+)
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
 from headrace.mirror.files import DataFile, write_files
-from headrace.mirror.net_changes import DELETED, Position, net_changes
-from headrace.mirror.tables import COLUMN, PREFIX, TYPE, MirroredTable, read_mirrored
+from headrace.mirror.modes import MODES, LoadMoment
+from headrace.mirror.net_changes import Position
+from headrace.mirror.positions import TablePosition
+from headrace.mirror.tables import MirroredTable, Selection
 from headrace.model.changes import Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
@@ -40,7 +54,7 @@ class LakeWriter:
     Args:
         url: the database.
         slot: the slot that is followed.
-        publication: the publication that it is read with.
+        selection: which tables, and what of them.
         lake: the tables.
         report: is told what is loaded and altered.
 
@@ -48,10 +62,10 @@ class LakeWriter:
         tables: each table as the database had it when its changes were last written.
     """
 
-    def __init__(self, url: str, slot: str, publication: str, lake: DeltaLake, report: Reporter) -> None:
+    def __init__(self, url: str, slot: str, selection: Selection, lake: DeltaLake, report: Reporter) -> None:
         self._url = url
         self._slot = slot
-        self._publication = publication
+        self._selection = selection
         self._lake = lake
         self._report = report
         self.tables: dict[TableName, MirroredTable] = {}
@@ -62,28 +76,57 @@ class LakeWriter:
         A table that is gone by now is left out.
 
         Raises:
-            HeadraceError: CONTINUITY, a table was rewritten meanwhile; CONNECTION, DATABASE, PRIVILEGE.
+            HeadraceError: CONTINUITY, a table was rewritten meanwhile; CONNECTION, DATABASE.
         """
+        with ReadSession(self._url) as session:
+            [(now,)] = session.query("SELECT clock_timestamp()")
         with positioned_snapshot(self._url, self._slot) as (start, snapshot):
+            moment = LoadMoment(start, now)
             with ReadSession(self._url, snapshot=snapshot) as session:
-                tables = read_mirrored(session, names, self._publication)
+                tables = self._selection.read(session, names)
                 parts = plan_tables(session, list(tables), inheritance_children=False)
             for name, table in sorted(tables.items()):
                 ranges = [range_ for part in parts[name] for range_ in part.ranges]
                 self._report.info(f"loading {name}")
-                files = self._write(table, ranges, snapshot)
-                self._lake.replace(name, table.schema, files, (start - 1, 0))
+                self._load(table, ranges, snapshot, moment)
                 yield name, (table, start)
 
-    def _write(self, table: MirroredTable, ranges: Sequence[CtidRange], snapshot: str) -> list[DataFile]:
+    def _load(
+        self, table: MirroredTable, ranges: Sequence[CtidRange], snapshot: str, moment: LoadMoment
+    ) -> None:
+        """Replace the lake's table, but for what its mode keeps of the rows that it has."""
+        mode = MODES[table.mode]
+        schema = table.lake_schema
+        files = []
+        existing = self._open(table) if mode.keeps else None
+        if existing is not None:
+            alteration = self._plan(existing, table, moment.start, is_rewritten=True)
+            schema = pa.schema(
+                [with_metadata(field, former=None, altered=None) for field in alteration.schema]
+            )
+            old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode.present)
+            files += write_files(
+                self._lake.folder(table.name), schema, all_fitted(mode.kept(old, moment), schema)
+            )
+        files += self._read(table, ranges, snapshot, lambda batch: fitted(mode.loaded(batch, moment), schema))
+        self._lake.replace(table.name, schema, files, (moment.start - 1, 0))
+
+    def _read(
+        self,
+        table: MirroredTable,
+        ranges: Sequence[CtidRange],
+        snapshot: str,
+        complete: Callable[[pa.RecordBatch], pa.RecordBatch],
+    ) -> list[DataFile]:
         """Write the rows of all ranges to files, with several connections."""
         folder = self._lake.folder(table.name)
+        schema = complete(pa.RecordBatch.from_pylist([], table.schema)).schema
         left = queue.SimpleQueue[CtidRange]()
         for range_ in ranges:
             left.put(range_)
 
         def write_some(_: int) -> list[DataFile]:
-            return write_files(folder, table.schema, self._rows(table, left, snapshot))
+            return write_files(folder, schema, map(complete, self._rows(table, left, snapshot)))
 
         with ThreadPoolExecutor(_CONNECTIONS, "headrace load") as threads:
             return [file for files in threads.map(write_some, range(_CONNECTIONS)) for file in files]
@@ -91,58 +134,82 @@ class LakeWriter:
     def _rows(
         self, table: MirroredTable, left: queue.SimpleQueue[CtidRange], snapshot: str
     ) -> Iterator[pa.RecordBatch]:
-        selection = RowSelection(table.row_type, table.columns)
+        conditions = () if table.where is None else (table.where,)
+        selection = RowSelection(table.row_type, table.columns, conditions)
         with RowSession(self._url, snapshot=snapshot) as session, suppress(queue.Empty):
             while True:
                 yield from read_part(session, selection, left.get_nowait(), table.schema, _BATCH_BYTES)
 
+    def _open(self, table: MirroredTable) -> DeltaLakeTable | None:
+        """Open the lake's table, if Headrace wrote it.
+
+        Raises:
+            HeadraceError: CONFIG: it was written in another mode.
+        """
+        lake = self._lake.open(table.name)
+        if lake is None or lake.position is None:
+            return None
+        added = {field.name for field in lake.schema if number_of(field) is None}
+        if added != MODES[table.mode].names:
+            raise HeadraceError(
+                Kind.CONFIG,
+                f"the lake's table {table.name} was not written in the mode {table.mode!r}",
+                f"Give its [[mirror.tables]] the mode that it had, or remove {self._lake.path(table.name)}.",
+            )
+        return lake
+
     def follow_alterations(
-        self, tables: Mapping[TableName, MirroredTable], files: Mapping[TableName, str]
+        self, tables: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition]
     ) -> list[TableName]:
         """Give the lake's tables the columns that the database's have; return those that must be loaded.
 
         Args:
             tables: the database's tables.
-            files: the filenodes of each table's files when it was loaded.
+            known: up to where each is complete.
         """
-        return [name for name, table in tables.items() if not self._follow(table, files.get(name, ""))]
+        with ReadSession(self._url) as session:
+            [(now,)] = session.query("SELECT pg_current_wal_insert_lsn() - '0/0'")
+        return [name for name, table in tables.items() if not self._follow(table, known.get(name), int(now))]
 
-    def _follow(self, table: MirroredTable, files: str) -> bool:
+    def _follow(self, table: MirroredTable, known: TablePosition | None, now: Lsn) -> bool:
         """Alter one table of the lake; return whether it fits by then."""
-        lake = self._lake.open(table.name)
-        if lake is None or lake.position is None:
+        lake = self._open(table)
+        if lake is None or lake.position is None or known is None or known.where != table.where:
             return False
-        old, new = lake.schema, table.schema
-        if old.equals(new, check_metadata=True):
+        kept = pa.schema([field for field in lake.schema if DROPPED not in (field.metadata or {})])
+        if described(kept) == described(table.lake_schema):
             return True
-        same = {_identity(field): field.name for field in old}
-        kept = {
-            field.name
-            for field in new
-            if _identity(field) in same
-            and same[_identity(field)] == field.name
-            and old.field(field.name).type == field.type
-        }
-        added = [field.name for field in new if field.name not in kept]
-        dropped = [field.name for field in old if field.name not in kept]
-        if (added and dropped) or (added and table.files != files) or not set(table.key) <= kept:
+        complete = max(known.complete, lake.position[0])
+        alteration = self._plan(lake, table, now, is_rewritten=table.files != known.files, complete=complete)
+        if alteration.needs_load:
             return False
-        self._report.info(
-            f"altering {table.name}: {', '.join([*(f'+{n}' for n in added), *(f'-{n}' for n in dropped)])}"
-        )
-        written = write_files(self._lake.folder(table.name), new, _altered(lake, table, added))
-        self._lake.replace(table.name, new, written, lake.position)
+        self._report.info(f"altering {table.name}: {alteration}")
+        rows = altered_rows(lake.rows(), alteration, table.default, MODES[table.mode].present)
+        written = write_files(self._lake.folder(table.name), alteration.schema, rows)
+        self._lake.replace(table.name, alteration.schema, written, lake.position)
         return True
 
+    def _plan(
+        self, lake: DeltaLakeTable, table: MirroredTable, now: Lsn, *, is_rewritten: bool, complete: Lsn = 0
+    ) -> Alteration:
+        return plan_alteration(
+            lake.schema,
+            table.lake_schema,
+            keeps=MODES[table.mode].keeps,
+            is_rewritten=is_rewritten,
+            complete=complete,
+            now=now,
+        )
+
     def apply(
-        self, batch: pa.Table, tables: Iterable[TableName], files: Mapping[TableName, str]
+        self, batch: pa.Table, tables: Iterable[TableName], known: Mapping[TableName, TablePosition]
     ) -> dict[TableName, tuple[MirroredTable, Lsn]]:
         """Apply a batch of `envelope=changes`; return the tables that were loaded anew, and their positions.
 
         Args:
             batch: the changes.
             tables: the followed tables.
-            files: as of `follow_alterations`.
+            known: up to where each is complete.
         """
         truncated_partitions = (
             {
@@ -160,9 +227,9 @@ class LakeWriter:
         with ReadSession(self._url) as session:
             self._await_visible(session, batch)
             names = [name for name in tables if name in changes or str(name) in truncated_partitions]
-            mirrored = read_mirrored(session, names, self._publication)
+            mirrored = self._selection.read(session, names)
         self.tables |= mirrored
-        to_load = self.follow_alterations(mirrored, files)
+        to_load = self.follow_alterations(mirrored, known)
         to_load += [name for name in mirrored if str(name) in truncated_partitions and name not in to_load]
         loaded = dict(self.load(to_load)) if to_load else {}
         for name, table in mirrored.items():
@@ -188,39 +255,25 @@ class LakeWriter:
             raise HeadraceError(
                 Kind.CONTINUITY, f"the lake's table {table.name} is gone", "Start with --reload."
             )
+        former = former_names(lake.schema)
         after = (part.filter(_is_after(part, lake.position)) for part in changes)
-        typed = [_typed_rows(table, part) for part in after if len(part)]
-        if not typed:
-            return
-        rows = pa.concat_tables(typed)
-        net = net_changes(rows, table.key, lambda keys, columns: lake.look(table.key, keys, columns))
-        if net.emptied:
-            kept = net.rows.filter(pc.invert(net.rows.column(DELETED)))
-            batches = kept.drop_columns([DELETED]).cast(table.schema).to_batches()
-            written = write_files(self._lake.folder(table.name), table.schema, batches)
-            self._lake.replace(table.name, table.schema, written, net.position)
-        else:
-            lake.merge(net.rows, table.key, net.position)
+        typed = [_typed_rows(table, _renamed(part, former)) for part in after if len(part)]
+        if typed:
+            MODES[table.mode].apply(self._lake, lake, table.key, pa.concat_tables(typed))
 
 
-def _identity(field: pa.Field) -> tuple[bytes | None, bytes | None]:
-    metadata = field.metadata or {}
-    return metadata.get(COLUMN), metadata.get(TYPE)
-
-
-def _altered(lake: DeltaLakeTable, table: MirroredTable, added: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield the lake's rows with the table's columns; an added one has what the database's old rows have."""
-    defaults = {name: table.default(name) for name in added}
-    for batch in lake.rows():
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.repeat(defaults[field.name], len(batch)).cast(field.type)
-                if field.name in defaults
-                else batch.column(field.name).cast(field.type)
-                for field in table.schema
-            ],
-            schema=table.schema,
+def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:
+    """Return changes whose columns have the names that they have now."""
+    for side in ("before", "after") if former else ():
+        rows = changes.column(side)
+        names = rows.keys
+        for old, new in former.items():
+            names = pc.if_else(pc.equal(names, old), new, names)
+        renamed = pa.MapArray.from_arrays(rows.offsets, names, rows.items, rows.type, mask=rows.is_null())
+        changes = changes.set_column(
+            changes.schema.get_field_index(side), changes.schema.field(side), renamed
         )
+    return changes
 
 
 def _is_after(changes: pa.RecordBatch, position: Position) -> pa.Array:
@@ -229,7 +282,8 @@ def _is_after(changes: pa.RecordBatch, position: Position) -> pa.Array:
 
 
 def _typed_rows(table: MirroredTable, changes: pa.RecordBatch) -> pa.Table:
-    return _with_defaults(pa.Table.from_batches([table.shape.rows(changes)]), changes, table)
+    rows = pa.Table.from_batches([table.shape.rows(changes)])
+    return rows if table.mode == "changes" else _with_defaults(rows, changes, table)
 
 
 def _with_defaults(rows: pa.Table, changes: pa.RecordBatch, table: MirroredTable) -> pa.Table:

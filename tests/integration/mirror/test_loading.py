@@ -58,4 +58,6 @@ def test_a_load_that_ends_at_a_table_does_not_read_those_before_it_again(
 
 def prepare(url: str, config: MirrorConfig, report: Loads) -> list[TableName]:
     """Do what a run does before it follows the log."""
-    return Mirror(url, config, report, threading.Event()).prepare(reload=False)
+    mirror = Mirror(url, config, report, threading.Event())
+    mirror.set_up()
+    return mirror.prepare()

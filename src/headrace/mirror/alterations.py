@@ -1,0 +1,166 @@
+"""Plan how a lake's table becomes as the altered table of the database is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.mirror.columns import DROPPED, KEY, TYPE, altered_at, is_followed, number_of, with_metadata
+from headrace.model.lsn import Lsn
+
+_TEXTS = frozenset({"text", "varchar"})
+
+
+@dataclass(frozen=True, slots=True)
+class Alteration:
+    """How a lake's table is altered.
+
+    Attributes:
+        schema: its columns afterwards.
+        sources: of each column that takes over values the column's name before.
+        added: the columns that the database's table got, which `sources` lacks.
+        needs_load: whether the table's rows must be read from the database: the lake does not have what
+            they are now, or the log's next changes cannot be told apart by their columns' names.
+    """
+
+    schema: pa.Schema
+    sources: Mapping[str, str]
+    added: tuple[str, ...]
+    needs_load: bool
+
+    def __str__(self) -> str:
+        renamed = [f"{old} → {new}" for new, old in self.sources.items() if new != old]
+        taken = set(self.sources.values())
+        dropped = [f"-{name}" for name in self._dropped if name not in taken]
+        return ", ".join([*(f"+{name}" for name in self.added), *dropped, *renamed]) or "types"
+
+    @property
+    def _dropped(self) -> tuple[str, ...]:
+        return tuple(field.name for field in self.schema if DROPPED in (field.metadata or {}))
+
+
+def plan_alteration(
+    old: pa.Schema, new: pa.Schema, *, keeps: bool, is_rewritten: bool, complete: Lsn, now: Lsn
+) -> Alteration:
+    """Plan how a table with the columns `old` gets those of `new`.
+
+    Args:
+        old: the lake's columns.
+        new: those of the database's table, then the mirror's own.
+        keeps: whether columns that the database dropped stay, with their values.
+        is_rewritten: whether the database has written the table anew since it was loaded.
+        complete: up to where (bytes) the lake has the log.
+        now: a position (bytes) behind the alteration.
+    """
+    before = {number_of(field): field for field in old if is_followed(field)}
+    after = {number_of(field): field for field in new if is_followed(field)}
+    pairs = [(before[number], field) for number, field in after.items() if number in before]
+    retyped = [pair for pair in pairs if not _is_same_type(*pair)]
+    added = tuple(field.name for number, field in after.items() if number not in before)
+    holders = {field.name: number for number, field in before.items()}
+    names_again = any(holders.get(field.name, number) != number for number, field in after.items())
+    needs_load = (
+        altered_at(old) > complete
+        or names_again
+        or (is_rewritten and bool(added or retyped))
+        or not all(_keeps_values(*pair) for pair in retyped)
+        or _key(before.values()) != _key(after.values())
+    )
+    castable = [pair for pair in pairs if pair not in retyped or _can_cast(*pair)]
+    sources = {field.name: source.name for source, field in castable}
+    fields = []
+    for field in new:
+        former = sources.get(field.name)
+        fields.append(
+            with_metadata(
+                field, altered=str(now), former=former if former not in {None, field.name} else None
+            )
+            if is_followed(field)
+            else field
+        )
+    if keeps:
+        taken = {number_of(field) for field in new if field.name in sources}
+        names = {field.name for field in fields}
+        for field in old:
+            if number_of(field) is None or (is_followed(field) and number_of(field) in taken):
+                continue
+            kept = _free_name(field, names)
+            names.add(kept)
+            fields.append(with_metadata(field.with_name(kept), dropped="true", former=None))
+            sources[kept] = field.name
+    own = {field.name for field in old if number_of(field) is None}
+    sources |= {field.name: field.name for field in new if number_of(field) is None and field.name in own}
+    return Alteration(pa.schema(fields), sources, added, needs_load)
+
+
+def altered_rows(
+    batches: Iterable[pa.RecordBatch],
+    alteration: Alteration,
+    default: Callable[[str], pa.Scalar],
+    is_present: Callable[[pa.RecordBatch], pa.Array],
+) -> Iterator[pa.RecordBatch]:
+    """Yield a table's rows with its altered columns.
+
+    Args:
+        batches: its rows.
+        alteration: what is altered.
+        default: returns the value that an added column has in the database's older rows.
+        is_present: tells of a batch's rows which the database has now; the others get no default.
+    """
+    defaults = {name: default(name) for name in alteration.added}
+    for batch in batches:
+        columns = []
+        for field in alteration.schema:
+            source = alteration.sources.get(field.name)
+            if source is not None:
+                columns.append(batch.column(source).cast(field.type))
+            elif field.name in defaults:
+                nothing = pa.scalar(None, field.type)
+                columns.append(pc.if_else(is_present(batch), defaults[field.name].cast(field.type), nothing))
+            else:
+                columns.append(pa.nulls(len(batch), field.type))
+        yield pa.RecordBatch.from_arrays(columns, schema=alteration.schema)
+
+
+def _key(fields: Iterable[pa.Field]) -> dict[bytes, bytes | None]:
+    return {field.metadata[KEY]: number_of(field) for field in fields if KEY in field.metadata}
+
+
+def _is_same_type(old: pa.Field, new: pa.Field) -> bool:
+    return bool(old.type == new.type and old.metadata[TYPE] == new.metadata[TYPE])
+
+
+def _keeps_values(old: pa.Field, new: pa.Field) -> bool:
+    """Tell whether a column whose type was altered without a rewrite has its values as the lake has them."""
+    if pa.types.is_decimal(old.type):
+        return bool(pa.types.is_decimal(new.type) or new.metadata[TYPE] == b"numeric")
+    names = (field.metadata[TYPE].decode().partition("(")[0] for field in (old, new))
+    return all(name in _TEXTS for name in names)
+
+
+def _can_cast(old: pa.Field, new: pa.Field) -> bool:
+    """Tell whether old values of a column fit its new type, whatever they are."""
+    if old.type == new.type or _keeps_values(old, new):
+        return True
+    widths = [(field.type.bit_width, field.type) for field in (old, new) if _is_number(field.type)]
+    return (
+        len(widths) == len((old, new))
+        and pa.types.is_floating(old.type) == pa.types.is_floating(new.type)
+        and widths[0][0] <= widths[1][0]
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _free_name(field: pa.Field, taken: set[str]) -> str:
+    """Return a dropped column's name, with its number where another column has that name."""
+    name: str = field.name
+    while name in taken:
+        number = number_of(field) or b""
+        name = f"{name}_{number.decode()}"
+    return name

@@ -1,0 +1,81 @@
+"""Name the columns of the lake's tables, and say what of the database each is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+PREFIX = "__headrace_"
+"""What the names of the metadata columns begin with while changes are applied."""
+
+COLUMN, TYPE, KEY = b"headrace.column", b"headrace.type", b"headrace.key"
+"""Metadata of a lake column: the number and the type of the database's column, and its place in the key. They
+tell a renamed column from a new one, and a column that was dropped and added again from the old one."""
+FORMER, ALTERED = b"headrace.former", b"headrace.altered"
+"""Metadata of an altered table's columns: the name before the alteration, and a position (bytes) that all
+changes which know the column by that name lie before."""
+DROPPED = b"headrace.dropped"
+"""Metadata of a column that the database's table does not have any more."""
+
+
+def number_of(field: pa.Field) -> bytes | None:
+    """Return the number of the database's column; None for a column that the mirror added."""
+    number: bytes | None = (field.metadata or {}).get(COLUMN)
+    return number
+
+
+def is_followed(field: pa.Field) -> bool:
+    """Tell whether a lake column is one of the database's table, as it was when it was last looked at."""
+    return number_of(field) is not None and DROPPED not in field.metadata
+
+
+def described(schema: pa.Schema) -> list[tuple[str, pa.DataType, tuple[bytes | None, ...]]]:
+    """Return what two schemas that need no alteration have in common."""
+    wanted = (COLUMN, TYPE, KEY)
+    return [
+        (field.name, field.type, tuple((field.metadata or {}).get(name) for name in wanted))
+        for field in schema
+    ]
+
+
+def with_metadata(field: pa.Field, **values: str | None) -> pa.Field:
+    """Return `field` with other metadata: `former`, `altered` or `dropped`; None removes one."""
+    names = {"former": FORMER, "altered": ALTERED, "dropped": DROPPED}
+    metadata = dict(field.metadata or {})
+    for name, value in values.items():
+        metadata.pop(names[name], None)
+        if value is not None:
+            metadata[names[name]] = value.encode()
+    return field.with_metadata(metadata)
+
+
+def altered_at(schema: pa.Schema) -> int:
+    """Return the position (bytes) that all changes of the time before the last alteration lie before."""
+    return max((int((field.metadata or {}).get(ALTERED, b"0")) for field in schema), default=0)
+
+
+def former_names(schema: pa.Schema) -> dict[str, str]:
+    """Return the present name of each column that was renamed by the last alteration, by the name before."""
+    return {
+        field.metadata[FORMER].decode(): field.name for field in schema if FORMER in (field.metadata or {})
+    }
+
+
+def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch with the columns of `schema`; one that it does not have is NULL."""
+    present = set(batch.schema.names)
+    return pa.RecordBatch.from_arrays(
+        [
+            batch.column(field.name).cast(field.type)
+            if field.name in present
+            else pa.nulls(len(batch), field.type)
+            for field in schema
+        ],
+        schema=schema,
+    )
+
+
+def all_fitted(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
+    """Yield `fitted` of each batch."""
+    return (fitted(batch, schema) for batch in batches)

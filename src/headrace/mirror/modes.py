@@ -1,0 +1,246 @@
+"""What the lake holds of a table: its rows as they are, every version of each row, or every change."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.capture.rows import METADATA, SnapshotPlace
+from headrace.mirror import versions
+from headrace.mirror.columns import PREFIX, all_fitted, fitted
+from headrace.mirror.delta import DeltaLake, DeltaLakeTable
+from headrace.mirror.files import write_files
+from headrace.mirror.net_changes import DELETED, Key, Position, net_changes
+from headrace.model.lsn import Lsn
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+
+@dataclass(frozen=True, slots=True)
+class LoadMoment:
+    """When rows were read.
+
+    Attributes:
+        start: the first position in the log (bytes) whose commits they do not show.
+        time: a moment right before.
+    """
+
+    start: Lsn
+    time: dt.datetime
+
+
+class Mode(ABC):
+    """What the lake holds of a table.
+
+    Attributes:
+        fields: the columns that the mirror adds to the table's.
+        keeps: whether columns, and rows, that the database no longer has stay in the lake.
+    """
+
+    fields: tuple[pa.Field, ...]
+    keeps: bool
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of `fields`."""
+        return frozenset(field.name for field in self.fields)
+
+    @abstractmethod
+    def loaded(self, batch: pa.RecordBatch, moment: LoadMoment) -> pa.RecordBatch:
+        """Return rows that were read from the database with `fields`."""
+
+    @abstractmethod
+    def kept(self, old: Iterable[pa.RecordBatch], moment: LoadMoment) -> Iterator[pa.RecordBatch]:
+        """Yield what stays of the lake's rows where a table is loaded anew."""
+
+    @abstractmethod
+    def present(self, batch: pa.RecordBatch) -> pa.Array:
+        """Tell of each of the lake's rows whether the database has it now."""
+
+    @abstractmethod
+    def apply(self, lake: DeltaLake, table: DeltaLakeTable, key: Sequence[str], rows: pa.Table) -> None:
+        """Bring changes into the lake, in one commit.
+
+        Args:
+            lake: the lake.
+            table: its table, whose columns are those of `rows`, and dropped ones.
+            key: the key's columns.
+            rows: the changes, in the schema of a `RowShape` with the prefix `PREFIX`.
+        """
+
+
+class CurrentRows(Mode):
+    """The rows as they are."""
+
+    fields: tuple[pa.Field, ...] = ()
+    keeps = False
+
+    def loaded(self, batch: pa.RecordBatch, _: LoadMoment) -> pa.RecordBatch:
+        """Return the rows."""
+        return batch
+
+    def kept(self, _: Iterable[pa.RecordBatch], __: LoadMoment) -> Iterator[pa.RecordBatch]:
+        """Yield nothing."""
+        yield from ()
+
+    def present(self, batch: pa.RecordBatch) -> pa.Array:
+        """Tell that the database has every row."""
+        return pa.repeat(pa.scalar(value=True), len(batch))
+
+    def apply(self, lake: DeltaLake, table: DeltaLakeTable, key: Sequence[str], rows: pa.Table) -> None:
+        """Reduce the changes to the newest of each key, and merge them."""
+        net = net_changes(rows, key, lambda keys, columns: table.look(key, keys, columns))
+        if net.emptied:
+            kept = net.rows.filter(pc.invert(net.rows.column(DELETED)))
+            batches = kept.drop_columns([DELETED]).to_batches()
+            _replace(lake, table, batches, net.position)
+        else:
+            table.merge(net.rows, key, net.position)
+
+
+class RowVersions(Mode):
+    """Every version of each row: from when to when it was in the database."""
+
+    fields = versions.FIELDS
+    keeps = True
+
+    def loaded(self, batch: pa.RecordBatch, moment: LoadMoment) -> pa.RecordBatch:
+        """Return the rows as versions that begin now."""
+        values = {versions.VALID_FROM: moment.time, versions.FROM_LSN: moment.start - 1}
+        return _with_fields(batch, self.fields, values | {versions.IS_CURRENT: True})
+
+    def kept(self, old: Iterable[pa.RecordBatch], moment: LoadMoment) -> Iterator[pa.RecordBatch]:
+        """Yield all versions, ended by now."""
+        for batch in old:
+            time = pa.scalar(moment.time, versions.FIELDS[0].type)
+            yield versions.closed(batch, time, moment.start - 1)
+
+    def present(self, batch: pa.RecordBatch) -> pa.Array:
+        """Tell which versions are current."""
+        return batch.column(versions.IS_CURRENT)
+
+    def apply(self, lake: DeltaLake, table: DeltaLakeTable, key: Sequence[str], rows: pa.Table) -> None:
+        """End the versions that were current, and begin new ones."""
+        is_current = pc.field(versions.IS_CURRENT)
+        found = versions.row_versions(
+            rows, key, lambda keys, columns: table.look(key, keys, columns, is_current)
+        )
+        if found.emptied is None:
+            table.add_versions(found, key)
+            return
+        old = _ended(table.rows(), key, found.closings, found.emptied)
+        _replace(lake, table, found.rows.to_batches(), found.position, old)
+
+
+class Changes(Mode):
+    """Every change, as a row that says what happened."""
+
+    fields = tuple(
+        field.with_name(f"_{field.name}") for field in METADATA if field.name != "snapshot_attempt"
+    )
+    keeps = True
+
+    def loaded(self, batch: pa.RecordBatch, moment: LoadMoment) -> pa.RecordBatch:
+        """Return the rows as inserts, right before the first change after them."""
+        return self._read(batch, moment, "insert", SnapshotPlace(moment.start, 1).sequence)
+
+    def kept(self, old: Iterable[pa.RecordBatch], moment: LoadMoment) -> Iterator[pa.RecordBatch]:
+        """Yield all changes, then a `truncate`: the rows that were read follow it."""
+        schema = None
+        for batch in old:
+            schema = batch.schema
+            yield batch
+        if schema is not None:
+            nothing = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
+            emptied = self._read(nothing, moment, "truncate", SnapshotPlace(moment.start, 1).emptied)
+            yield fitted(emptied, schema)
+
+    def present(self, batch: pa.RecordBatch) -> pa.Array:
+        """Tell that changes are past."""
+        return pa.repeat(pa.scalar(value=False), len(batch))
+
+    def apply(self, lake: DeltaLake, table: DeltaLakeTable, _: Sequence[str], rows: pa.Table) -> None:
+        """Append the changes."""
+        lsn, sequence = PREFIX + "commit_lsn", PREFIX + "commit_seq"
+        ordered = rows.sort_by([(lsn, "ascending"), (sequence, "ascending")])
+        position = ordered.column(lsn)[-1].as_py(), ordered.column(sequence)[-1].as_py()
+        renamed = ordered.rename_columns([_public(name) for name in ordered.column_names])
+        batches = all_fitted(renamed.to_batches(), table.schema)
+        lake.append(
+            table.name, table.schema, write_files(lake.folder(table.name), table.schema, batches), position
+        )
+
+    def _read(self, batch: pa.RecordBatch, moment: LoadMoment, kind: str, sequence: int) -> pa.RecordBatch:
+        values = {
+            "_change_type": kind,
+            "_commit_lsn": moment.start - 1,
+            "_commit_seq": sequence,
+            "_commit_timestamp": moment.time,
+            "_snapshot": True,
+        }
+        return _with_fields(batch, self.fields, values)
+
+
+MODES: Mapping[str, Mode] = MappingProxyType(
+    {"current": CurrentRows(), "history": RowVersions(), "changes": Changes()}
+)
+
+
+def _public(name: str) -> str:
+    return f"_{name.removeprefix(PREFIX)}" if name.startswith(PREFIX) else name
+
+
+def _with_fields(
+    batch: pa.RecordBatch, fields: Sequence[pa.Field], values: Mapping[str, Any]
+) -> pa.RecordBatch:
+    """Return `batch` with `fields`, each with one value for all rows, NULL where none is given."""
+    names = {field.name for field in fields}
+    own = [field for field in batch.schema if field.name not in names]
+    added = [
+        pa.repeat(pa.scalar(values.get(field.name), field.type), len(batch))
+        if values.get(field.name) is not None
+        else pa.nulls(len(batch), field.type)
+        for field in fields
+    ]
+    columns = [*(batch.column(field.name) for field in own), *added]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*own, *fields]))
+
+
+def _ended(
+    old: Iterable[pa.RecordBatch],
+    key: Sequence[str],
+    closings: pa.Table,
+    emptied: tuple[pa.Scalar, int],
+) -> Iterator[pa.RecordBatch]:
+    """Yield all versions, the current ones ended by their row's first change, or else by the TRUNCATE."""
+    columns = [*key, versions.VALID_TO, versions.TO_LSN]
+    first: dict[Key, tuple[Any, int]] = {
+        tuple(row[:-2]): (row[-2], row[-1])
+        for row in zip(*(closings.column(name).to_pylist() for name in columns), strict=True)
+    }
+    at_end = emptied[0].as_py(), emptied[1]
+    for batch in old:
+        keys = zip(*(batch.column(name).to_pylist() for name in key), strict=True)
+        ends = [first.get(one, at_end) for one in keys]
+        times = pa.array([time for time, _ in ends], versions.FIELDS[0].type)
+        yield versions.closed(batch, times, pa.array([lsn for _, lsn in ends], pa.int64()))
+
+
+def _replace(
+    lake: DeltaLake,
+    table: DeltaLakeTable,
+    new: Iterable[pa.RecordBatch],
+    position: Position,
+    old: Iterable[pa.RecordBatch] = (),
+) -> None:
+    """Make `old` and `new` all that a table consists of."""
+    schema, folder = table.schema, lake.folder(table.name)
+    files = [*write_files(folder, schema, old), *write_files(folder, schema, all_fitted(new, schema))]
+    lake.replace(table.name, schema, files, position)

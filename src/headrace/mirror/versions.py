@@ -1,0 +1,136 @@
+"""Make the versions of a table's rows from its changes: from when to when each was in the database. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.mirror.columns import PREFIX
+from headrace.mirror.net_changes import Lookup, Position, completed, in_order
+
+VALID_FROM, VALID_TO, FROM_LSN, TO_LSN, IS_CURRENT = (
+    "_valid_from",
+    "_valid_to",
+    "_from_lsn",
+    "_to_lsn",
+    "_is_current",
+)
+_TIME = pa.timestamp("us", tz="UTC")
+FIELDS = (
+    pa.field(VALID_FROM, _TIME),
+    pa.field(VALID_TO, _TIME),
+    pa.field(FROM_LSN, pa.int64()),
+    pa.field(TO_LSN, pa.int64()),
+    pa.field(IS_CURRENT, pa.bool_()),
+)
+CLOSES = PREFIX + "closes"
+_TYPE, _LSN, _TIMESTAMP = (PREFIX + name for name in ("change_type", "commit_lsn", "commit_timestamp"))
+_Numbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class RowVersions:
+    """What some changes make of a table's versions.
+
+    Attributes:
+        rows: the versions that they began: the table's columns, then `FIELDS`.
+        closings: of each key whose version from before they ended: the key, `_valid_to` and `_to_lsn`.
+        emptied: the time and position (bytes) of the first TRUNCATE, which ended all other versions.
+        position: of the last change.
+    """
+
+    rows: pa.Table
+    closings: pa.Table
+    emptied: tuple[pa.Scalar, int] | None
+    position: Position
+
+
+def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersions:
+    """Make versions of `rows`, at least one.
+
+    A version that its own transaction ended was in no commit, and is left out.
+
+    Args:
+        rows: in the schema of a `RowShape` with the prefix `PREFIX`, in any order of positions.
+        key: the key's columns.
+        look: finds values that the log left out because they did not change.
+    """
+    rows, position = in_order(rows)
+    own = [name for name in rows.column_names if not name.startswith(PREFIX)]
+    rows = completed(rows, key, own, look)
+    kinds = rows.column(_TYPE)
+    truncations = np.flatnonzero(pc.equal(kinds, "truncate").to_numpy())
+    events = np.flatnonzero(pc.not_equal(kinds, "truncate").to_numpy())
+    following, is_first = _following(rows.select(key).take(pa.array(events)), events)
+    ends = _earliest(following, _next_of(truncations, events))
+    lsn, time = rows.column(_LSN).to_numpy(), rows.column(_TIMESTAMP).combine_chunks()
+    ends_at = pa.array(np.maximum(ends, 0), mask=ends < 0)
+    to_lsn = pa.array(lsn).take(ends_at)
+    is_version = pc.not_equal(kinds.take(pa.array(events)), "delete").to_numpy()
+    is_version &= (ends < 0) | (lsn[events] != lsn[np.maximum(ends, 0)])
+    made = rows.take(pa.array(events[is_version])).select(own)
+    chosen = pa.array(is_version)
+    columns = {
+        VALID_FROM: time.take(pa.array(events[is_version])),
+        VALID_TO: time.take(ends_at).filter(chosen),
+        FROM_LSN: pa.array(lsn[events[is_version]]),
+        TO_LSN: to_lsn.filter(chosen),
+        IS_CURRENT: pa.array(ends[is_version] < 0),
+    }
+    for name, values in columns.items():
+        made = made.append_column(name, values)
+    first_truncation = int(truncations[0]) if len(truncations) else len(rows)
+    firsts = events[is_first]
+    closing = firsts[firsts < first_truncation]
+    closings = rows.take(pa.array(closing)).select(key)
+    closings = closings.append_column(VALID_TO, time.take(pa.array(closing)))
+    closings = closings.append_column(TO_LSN, pa.array(lsn[closing]))
+    emptied = (time[first_truncation], int(lsn[first_truncation])) if len(truncations) else None
+    return RowVersions(made, closings, emptied, position)
+
+
+def closed(batch: pa.RecordBatch, time: pa.Scalar | pa.Array, lsn: int | pa.Array) -> pa.RecordBatch:
+    """Return versions with the current ones ended; `time` and `lsn` are one for all, or one for each."""
+    is_current = batch.column(IS_CURRENT)
+    values = {
+        VALID_TO: pc.if_else(is_current, time, batch.column(VALID_TO)),
+        TO_LSN: pc.if_else(is_current, lsn, batch.column(TO_LSN)),
+        IS_CURRENT: pa.repeat(pa.scalar(value=False), len(batch)),
+    }
+    columns = [
+        values.get(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def _following(keys: pa.Table, events: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
+    """Return of each event the row of the key's next one, -1 for none, and whether it is the key's first."""
+    codes = np.zeros(len(keys), np.int64)
+    for column in keys.columns:
+        values = column.combine_chunks().dictionary_encode()
+        values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
+        own = values.indices.to_numpy().astype(np.int64)
+        _, codes = np.unique(codes * (len(values.dictionary) + 1) + own, return_inverse=True)
+    order = np.argsort(codes, kind="stable")
+    same = codes[order][1:] == codes[order][:-1]
+    following = np.full(len(keys), -1, np.int64)
+    following[order[:-1][same]] = events[order[1:][same]]
+    is_first = np.ones(len(keys), np.bool_)
+    is_first[order[1:][same]] = False
+    return following, is_first
+
+
+def _next_of(places: _Numbers, rows: _Numbers) -> _Numbers:
+    """Return of each row the next of the ascending `places`, -1 for none."""
+    at = np.searchsorted(places, rows)
+    return np.append(places, -1)[at]
+
+
+def _earliest(one: _Numbers, other: _Numbers) -> _Numbers:
+    """Return the lesser of two places of which -1 means none."""
+    return np.where(one < 0, other, np.where(other < 0, one, np.minimum(one, other)))
