@@ -31,6 +31,13 @@ class SlotAction(enum.StrEnum):
     DROP = "drop"
 
 
+class MirrorAction(enum.StrEnum):
+    """Actions of `headrace mirror`."""
+
+    RUN = "run"
+    VERIFY = "verify"
+
+
 class SchemaAction(enum.StrEnum):
     """Actions of `headrace schema`."""
 
@@ -137,9 +144,14 @@ def run(
     run_deployment(context, public_address=public_address, private_address=private_address, options=options)
 
 
-@command("Keep tables of a lake as the database's are.", "config", "log_format")
+@command("Keep tables of a lake as the database's are.", "config", "log_format", json_output=True)
 def mirror(
     context: CommandContext,
+    action: Annotated[MirrorAction, typer.Argument(envvar="HEADRACE_MIRROR")] = MirrorAction.RUN,
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(envvar="HEADRACE_TABLES", help="with verify: the tables, as in public.orders"),
+    ] = None,
     master: Annotated[
         str | None, typer.Option(envvar="HEADRACE_MASTER", help="Spark's master (default: local[*])")
     ] = None,
@@ -153,11 +165,25 @@ def mirror(
     reload: Annotated[
         bool, typer.Option("--reload", envvar="HEADRACE_RELOAD", help="read all tables anew first")
     ] = False,
-) -> None:
-    """Write the tables of `[mirror]` to a lake, then follow until stopped (Ctrl-C or SIGTERM)."""
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", envvar="HEADRACE_REPAIR", help="with verify: write what is wrong; needs a stop"
+        ),
+    ] = False,
+) -> bool:
+    """Write the tables of `[mirror]` to a lake, then follow until stopped (Ctrl-C or SIGTERM).
+
+    `mirror verify` compares the lake with the database instead, also while the mirror runs.
+    """
+    if action is MirrorAction.VERIFY:
+        from headrace.cli.mirror_verify import verify_mirror
+
+        return verify_mirror(context, tables or [], repair=repair)
     from headrace.cli.mirror import run_mirror
 
     run_mirror(context, master, conf or [], once=once, reload=reload)
+    return True
 
 
 @command("Check files, database and cluster.", "config", "slot", "publication", json_output=True)

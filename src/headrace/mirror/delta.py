@@ -44,11 +44,11 @@ class DeltaLake:
     """
 
     def __init__(self, location: str) -> None:
-        self._location = location.rstrip("/")
+        self.location = location.rstrip("/")
 
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
-        return f"{self._location}/{folder_name(table.schema)}/{folder_name(table.name)}"
+        return f"{self.location}/{folder_name(table.schema)}/{folder_name(table.name)}"
 
     def folder(self, table: TableName) -> FileSystem:
         """Return the folder of `table`, for its files; it is made where it is missing."""
@@ -133,6 +133,21 @@ class DeltaLakeTable:
         """The last change that the table has; None where Headrace did not write it."""
         lsn, sequence = (self.delta.transaction_version(name) for name in (_LSN, _SEQUENCE))
         return None if lsn is None or sequence is None else (int(lsn), int(sequence))
+
+    @property
+    def known_position(self) -> Position:
+        """The last change that the table has.
+
+        Raises:
+            HeadraceError: CONTINUITY where Headrace did not write it.
+        """
+        if self.position is None:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the lake's table {self.name} was not written by a mirror",
+                f"Remove {self.delta.table_uri}, or give the mirror another location.",
+            )
+        return self.position
 
     @property
     def schema(self) -> pa.Schema:

@@ -23,6 +23,7 @@ from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.mirror.delta import DeltaLake, reaching
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.tables import MirroredTable, Selection, check_tables
+from headrace.mirror.verify import LakeComparer
 from headrace.mirror.writing import LakeWriter
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -32,7 +33,7 @@ from headrace.postgres.provision import prepare_slot
 from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
-from headrace.reporter import Reporter
+from headrace.reporter import Reporter, SilentReporter
 from headrace.spark import register
 from headrace.spark.session import LocalSpark
 
@@ -65,6 +66,15 @@ def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Ev
     return Mirror(for_slot(url, config.slot, password_command), config, report, stopping)
 
 
+def open_comparer(deployment: Deployment) -> LakeComparer:
+    """Return what compares the lake of a deployment file with its database.
+
+    Raises:
+        HeadraceError: as for `open_mirror`.
+    """
+    return open_mirror(deployment, SilentReporter(), threading.Event()).comparer()
+
+
 class Mirror:
     """A lake that holds some of a database's tables.
 
@@ -80,16 +90,27 @@ class Mirror:
         self._config = config
         self._report = report
         self._stopping = stopping
-        self._lake = DeltaLake(config.location)
+        self.lake = DeltaLake(config.location)
         self._table = PositionsTable(config.location, config.slot)
         self._selection = Selection(config.tables, config.publication)
-        self._writer = LakeWriter(url, config.slot, self._selection, self._lake, report)
+        self._writer = LakeWriter(url, config.slot, self._selection, self.lake, report)
         self._positions = LakePositions()
 
     @property
     def slot(self) -> str:
         """The name of the replication slot."""
         return self._config.slot
+
+    def comparer(self) -> LakeComparer:
+        """Return what compares the lake with the database."""
+        return LakeComparer(
+            self._url,
+            slot=self._config.slot,
+            publication=self._config.publication,
+            selection=self._selection,
+            lake=self.lake,
+            positions=self._table,
+        )
 
     def run(self, spark: LocalSpark, *, once: bool = False, reload: bool = False) -> None:
         """Load what is not loaded, then follow until stopped; with `once` up to the log's present end.
@@ -293,7 +314,7 @@ class Mirror:
         for name, (table, start) in loaded.items():
             tables[name] = TablePosition(0, start, table.relation, table.files, table.where)
         for name, position in tables.items():
-            lake = self._lake.open(name) if only is None or name in only else None
+            lake = self.lake.open(name) if only is None or name in only else None
             complete = max(position.complete, offset.lsn)
             ahead = position.complete >= offset.order[0]
             tables[name] = replace(

@@ -75,6 +75,17 @@ class Mode(ABC):
             rows: the changes, in the schema of a `RowShape` with the prefix `PREFIX`.
         """
 
+    def repair(self, table: DeltaLakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
+        """Make the rows with these keys `rows`, in one commit that leaves the table's position.
+
+        Args:
+            table: the lake's table.
+            keys: the keys' columns, each key once.
+            rows: the table's columns; a key that it lacks has no row.
+            moment: when the rows were read.
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot be repaired")
+
 
 class CurrentRows(Mode):
     """The rows as they are."""
@@ -103,6 +114,14 @@ class CurrentRows(Mode):
             _replace(lake, table, batches, net.position)
         else:
             table.merge(net.rows, key, net.position)
+
+    def repair(self, table: DeltaLakeTable, keys: pa.Table, rows: pa.Table, _: LoadMoment) -> None:
+        """Write the rows, and delete those that the database does not have."""
+        key = keys.column_names
+        kept = rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), len(rows)))
+        gone = keys.join(rows.select(key), key, join_type="left anti")
+        gone = gone.append_column(DELETED, pa.repeat(pa.scalar(value=True), len(gone)))
+        table.merge(pa.concat_tables([kept, gone], promote_options="default"), key, table.known_position)
 
 
 class RowVersions(Mode):
@@ -137,6 +156,16 @@ class RowVersions(Mode):
             return
         old = _ended(table.rows(), key, found.closings, found.emptied)
         _replace(lake, table, found.rows.to_batches(), found.position, old)
+
+    def repair(self, table: DeltaLakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
+        """End the present versions of the keys now, and begin those of the rows."""
+        lsn = pa.repeat(pa.scalar(moment.start - 1, pa.int64()), len(keys))
+        time = pa.repeat(pa.scalar(moment.time, versions.FIELDS[0].type), len(keys))
+        ended = keys.append_column(versions.VALID_TO, time).append_column(versions.TO_LSN, lsn)
+        begun = [self.loaded(batch, moment) for batch in rows.to_batches()]
+        schema = pa.schema([*rows.schema, *self.fields])
+        found = versions.RowVersions(pa.Table.from_batches(begun, schema), ended, None, table.known_position)
+        table.add_versions(found, keys.column_names)
 
 
 class Changes(Mode):

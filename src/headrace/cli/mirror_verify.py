@@ -1,0 +1,78 @@
+"""`headrace mirror verify`: compare the lake's tables with the database's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from headrace.cli import terminal
+from headrace.cli.context import CommandContext
+from headrace.config.load import load_deployment
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.delta import reaching
+from headrace.mirror.mirror import open_comparer
+from headrace.mirror.net_changes import Key
+from headrace.mirror.verify import Comparison
+from headrace.model.names import TableName
+from headrace.model.table_pattern import one_table
+
+_EXAMPLES = 5
+
+
+def verify_mirror(context: CommandContext, tables: Sequence[str], *, repair: bool) -> bool:
+    """Compare tables, all where none are named, and print what differs; return whether all are right.
+
+    Raises:
+        HeadraceError: USAGE, where a table's name cannot be read; as for `LakeComparer.compare`.
+    """
+    deployment = load_deployment(context.config, context.environ)
+    comparer = open_comparer(deployment)
+    found = []
+    with reaching(comparer.location):
+        for comparison in comparer.compare([_table(text) for text in tables], repair=repair):
+            found.append(comparison)
+            if not context.as_json:
+                _print(comparison, repair=repair)
+    if context.as_json:
+        terminal.out.print_json(json.dumps([_as_data(one) for one in found], default=str))
+    return all(one.is_right for one in found)
+
+
+def _table(text: str) -> TableName:
+    try:
+        return one_table(text)
+    except ValueError as error:
+        raise HeadraceError(Kind.USAGE, str(error), "Write a table as in public.orders.") from error
+
+
+def _as_data(one: Comparison) -> dict[str, object]:
+    return asdict(one) | {"table": str(one.table), "right": one.is_right}
+
+
+def _print(one: Comparison, *, repair: bool) -> None:
+    if not one.compared:
+        terminal.say(f"{one.table}: a table of changes is not compared")
+        return
+    if not one.wrong and not one.undecided:
+        changing = f"; {one.changing:,} were written again at each look" if one.changing else ""
+        terminal.done(f"{one.table}: all {one.rows:,} rows are what the database has{changing}")
+        return
+    terminal.warn(f"{one.table}: {one.rows:,} rows in the database")
+    for what, keys in (("missing", one.missing), ("surplus", one.surplus), ("different", one.different)):
+        if keys:
+            more = f" … and {len(keys) - _EXAMPLES:,} more" if len(keys) > _EXAMPLES else ""
+            terminal.answer(f"  {what:<10} {len(keys):,}: {', '.join(map(_shown, keys[:_EXAMPLES]))}{more}")
+    if one.undecided:
+        terminal.answer(f"  undecided  {one.undecided:,}: they differ, and may be on their way")
+        terminal.say("Start `headrace mirror`, or run `headrace mirror --once`, and verify again")
+    if one.repaired:
+        terminal.answer(f"  repaired   {one.repaired:,}")
+    if one.wrong and not repair:
+        terminal.say("Stop the mirror, and run `headrace mirror verify --repair`")
+    elif one.wrong > one.repaired:
+        terminal.say("`headrace mirror --reload` reads everything anew")
+
+
+def _shown(key: Key) -> str:
+    return json.dumps(key[0] if len(key) == 1 else list(key), default=str, ensure_ascii=False)

@@ -1,0 +1,312 @@
+"""Compare the lake's tables with the database's, and repair rows that differ.
+
+The mirror may run meanwhile. Where a table's digests differ, its differing rows are read three times: from
+the lake, from the database in a snapshot, and from the lake again once it has all that the snapshot shows. A
+row that the lake held unchanged before and after is as new as the snapshot. Where it differs, it is wrong.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.columns import is_followed
+from headrace.mirror.delta import DeltaLake, DeltaLakeTable
+from headrace.mirror.digests import BUCKETS, Digest, chosen
+from headrace.mirror.modes import MODES, LoadMoment
+from headrace.mirror.net_changes import Key
+from headrace.mirror.positions import PositionsTable
+from headrace.mirror.tables import MirroredTable, Selection
+from headrace.model.lsn import Lsn
+from headrace.model.names import CtidRange, TableName
+from headrace.postgres.copying import RowSession
+from headrace.postgres.session import ReadSession
+from headrace.snapshot import plan_tables, read_part
+from headrace.snapshot.exporting import positioned_snapshot
+from headrace.snapshot.reading import RowSelection
+
+_BATCH_BYTES = 8 << 20
+_LOOKS = 5
+_WAIT_SECONDS = 60.0
+_POLL_SECONDS = 0.5
+_EXAMPLES = 10
+
+_ACTIVE = """
+SELECT active FROM pg_replication_slots WHERE slot_name = $1::text AND database = current_database()
+"""
+_PENDING = """
+SELECT EXISTS (
+    SELECT FROM pg_logical_slot_peek_binary_changes(
+        $1::text, NULL, 10000, 'proto_version', '1', 'publication_names', $2::text) AS message
+    WHERE get_byte(message.data, 0) IN (ascii('I'), ascii('U'), ascii('D'), ascii('T')))
+"""
+
+Rows = dict[Key, tuple[Any, ...]]
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What a comparison of one table found.
+
+    Attributes:
+        table: the table.
+        rows: how many rows the database has.
+        compared: whether the table can be compared; one of changes cannot.
+        missing, surplus, different: keys of rows that the lake lacks, has too many, or has with other values.
+        changing: how many rows were written again at each look.
+        undecided: how many rows differ, and may be on their way: the mirror does not go on.
+        repaired: how many rows were written.
+    """
+
+    table: TableName
+    rows: int = 0
+    compared: bool = True
+    missing: list[Key] = field(default_factory=list)
+    surplus: list[Key] = field(default_factory=list)
+    different: list[Key] = field(default_factory=list)
+    changing: int = 0
+    undecided: int = 0
+    repaired: int = 0
+
+    @property
+    def wrong(self) -> int:
+        """How many rows are not as the database has them."""
+        return len(self.missing) + len(self.surplus) + len(self.different)
+
+    @property
+    def is_right(self) -> bool:
+        """Whether every row is as the database has it, by now."""
+        return self.wrong == self.repaired and not self.undecided
+
+
+class LakeComparer:
+    """Compares a lake with its database.
+
+    Args:
+        url: the database.
+        slot: the mirror's slot.
+        publication: its publication.
+        selection: which tables, and what of them.
+        lake: the lake.
+        positions: up to where its tables are complete.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        slot: str,
+        publication: str,
+        selection: Selection,
+        lake: DeltaLake,
+        positions: PositionsTable,
+    ) -> None:
+        self._url = url
+        self._slot = slot
+        self._publication = publication
+        self._selection = selection
+        self._lake = lake
+        self._positions = positions
+
+    @property
+    def location(self) -> str:
+        """Where the lake is."""
+        return self._lake.location
+
+    def compare(self, names: Sequence[TableName] = (), *, repair: bool = False) -> Iterator[Comparison]:
+        """Compare tables, all where none are named, and yield what each comparison found.
+
+        Args:
+            names: the tables.
+            repair: write the rows that are wrong as the database has them; the mirror must not run.
+
+        Raises:
+            HeadraceError: SLOT_IN_USE, to repair while the mirror runs; BINDING, no such table is mirrored;
+                what the database or the lake refuse.
+        """
+        if repair and self._is_followed():
+            raise HeadraceError(
+                Kind.SLOT_IN_USE,
+                f"the mirror of the slot {self._slot} runs; two programs cannot write its tables",
+                "Stop it, and repair then.",
+            )
+        known = self._positions.read().tables
+        unknown = [name for name in names if name not in known]
+        if unknown:
+            raise HeadraceError(
+                Kind.BINDING,
+                f"the lake has no table {unknown[0]}",
+                f"It has: {', '.join(map(str, sorted(known)))}.",
+            )
+        for name in sorted(names or known):
+            yield self._compare(name, repair=repair)
+
+    def _compare(self, name: TableName, *, repair: bool) -> Comparison:
+        found = Comparison(name)
+        wanted = np.ones(BUCKETS, np.bool_)
+        for _ in range(_LOOKS):
+            with self._snapshot(name) as (database, start):
+                if database is None:
+                    return found  # the database does not have it any more, and the mirror leaves it
+                if database.table.mode == "changes":
+                    found.compared = False
+                    return found
+                lake = self._open(name)
+                key = database.table.key
+                ours, theirs = (
+                    Digest.of(database.batches(), key),
+                    Digest.of(_batches(lake, database.table), key),
+                )
+                found.rows = ours.rows
+                wanted = wanted & ours.differing(theirs)
+                if not wanted.any():
+                    found.changing = found.undecided = 0
+                    return found
+                before = _rows(_batches(lake, database.table), key, wanted)
+                expected = _rows(database.batches(), key, wanted)
+                moment = LoadMoment(start, database.now)
+            is_complete = self._await_complete(name, start)
+            after = _rows(_batches(self._open(name), database.table), key, wanted)
+            differing = [one for one in expected.keys() | after.keys() if not _same(one, expected, after)]
+            wrong = [one for one in differing if _same(one, before, after)]
+            found.changing = len(differing) - len(wrong)
+            if not is_complete:
+                found.undecided, found.changing = len(differing), 0
+                return found
+            found.missing = sorted((one for one in wrong if one not in after), key=repr)
+            found.surplus = sorted((one for one in wrong if one not in expected), key=repr)
+            found.different = sorted((one for one in wrong if one in after and one in expected), key=repr)
+            if wrong or not found.changing:
+                if repair and wrong:
+                    self._repair(database.table, expected, wrong, moment)
+                    found.repaired = found.wrong - self._compare(name, repair=False).wrong
+                return found
+        return found
+
+    def _repair(
+        self,
+        table: MirroredTable,
+        expected: Mapping[Key, tuple[Any, ...]],
+        wrong: Sequence[Key],
+        moment: LoadMoment,
+    ) -> None:
+        rows = pa.Table.from_pylist(
+            [dict(zip(table.columns, expected[one], strict=True)) for one in wrong if one in expected],
+            table.schema,
+        )
+        keys = pa.Table.from_pylist(
+            [dict(zip(table.key, one, strict=True)) for one in wrong],
+            pa.schema([table.schema.field(name) for name in table.key]),
+        )
+        MODES[table.mode].repair(self._open(table.name), keys, rows, moment)
+
+    def _open(self, name: TableName) -> DeltaLakeTable:
+        lake = self._lake.open(name)
+        if lake is None:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the lake's table {name} is gone",
+                "Start `headrace mirror`: it loads it anew.",
+            )
+        return lake
+
+    @contextmanager
+    def _snapshot(self, name: TableName) -> Iterator[tuple[_DatabaseRows | None, Lsn]]:
+        with positioned_snapshot(self._url, self._slot) as (start, snapshot):
+            with ReadSession(self._url, snapshot=snapshot) as session:
+                table = self._selection.read(session, [name]).get(name)
+                [(now,)] = session.query("SELECT clock_timestamp()")
+                parts = plan_tables(session, [name], inheritance_children=False) if table else {}
+            if table is None:
+                yield None, start
+                return
+            ranges = [range_ for part in parts[name] for range_ in part.ranges]
+            yield _DatabaseRows(self._url, snapshot, table, ranges, now), start
+
+    def _await_complete(self, name: TableName, start: Lsn) -> bool:
+        """Wait until the lake has all that a snapshot shows; return whether it has."""
+        end = time.monotonic() + _WAIT_SECONDS
+        while time.monotonic() < end:
+            position = self._positions.read().tables.get(name)
+            if position is not None and position.complete >= start:
+                return True
+            if not self._is_followed():
+                return self._is_read_up()
+            time.sleep(_POLL_SECONDS)
+        return False
+
+    def _is_followed(self) -> bool:
+        """Tell whether somebody reads the slot."""
+        with ReadSession(self._url) as session:
+            return any(active for (active,) in session.query(_ACTIVE, (self._slot,)))
+
+    def _is_read_up(self) -> bool:
+        """Tell whether the slot, which nobody reads, has no change left."""
+        with ReadSession(self._url) as session:
+            if not session.query(_ACTIVE, (self._slot,)):
+                return False
+            [(pending,)] = session.query(_PENDING, (self._slot, self._publication))
+        return not pending
+
+
+@dataclass(frozen=True, slots=True)
+class _DatabaseRows:
+    """A table's rows in a snapshot."""
+
+    url: str
+    snapshot: str
+    table: MirroredTable
+    ranges: Sequence[CtidRange]
+    now: Any
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield them."""
+        where = self.table.where
+        selection = RowSelection(self.table.row_type, self.table.columns, () if where is None else (where,))
+        with RowSession(self.url, snapshot=self.snapshot) as session:
+            for range_ in self.ranges:
+                yield from read_part(session, selection, range_, self.table.schema, _BATCH_BYTES)
+
+
+def _batches(lake: DeltaLakeTable, table: MirroredTable) -> Iterator[pa.RecordBatch]:
+    """Yield the lake's present rows, with the table's columns.
+
+    Raises:
+        HeadraceError: CONTINUITY: the lake's table has other columns.
+    """
+    followed = {one.name: one.type for one in lake.schema if is_followed(one)}
+    if followed != {one.name: one.type for one in table.schema}:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the lake's table {table.name} does not have the columns of the database's yet",
+            "Start `headrace mirror`, wait a moment, and verify again.",
+        )
+    mode = MODES[table.mode]
+    for batch in lake.rows():
+        yield batch.filter(mode.present(batch)).select(table.columns).cast(table.schema)
+
+
+def _same(key: Key, one: Rows, other: Rows) -> bool:
+    """Tell whether two sides have the same row; NaN is NaN."""
+    return repr(one.get(key)) == repr(other.get(key))
+
+
+def _rows(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDArray[np.bool_]) -> Rows:
+    """Return the rows of the wanted buckets by key; rows that have one key twice are told apart by number."""
+    found: Rows = {}
+    for batch in batches:
+        part = chosen(batch, key, wanted)
+        columns = [part.column(name).to_pylist() for name in part.schema.names]
+        places = [part.schema.names.index(name) for name in key]
+        for row in zip(*columns, strict=True):
+            one = tuple(row[place] for place in places)
+            found[one] = row if one not in found else (*found[one], "twice")
+    return found

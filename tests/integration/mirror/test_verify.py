@@ -1,0 +1,111 @@
+"""Does a comparison of lake and database find what differs, that alone, and repair it?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.errors import HeadraceError
+from headrace.mirror.mirror import Mirror
+from headrace.mirror.net_changes import DELETED
+from headrace.mirror.verify import Comparison
+from headrace.mirror.versions import IS_CURRENT
+from headrace.model.names import TableName
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
+from headrace.reporter import SilentReporter
+
+SLOT = "mirror_verify"
+WIDE = TableName("public", "wide")
+_CREATE = """
+CREATE TABLE {} (id int, part text, amount numeric(12,2), precise numeric, made timestamptz, plain timestamp,
+                 day date, good bool, score float8, small real, tags text[], doc jsonb, raw bytea,
+                 PRIMARY KEY (id, part))
+"""
+_FILL = """
+INSERT INTO {}
+SELECT i, 'p' || i % 3, i / 7.0, i / 3.0, now(), now(), now(), i % 2 = 0,
+       CASE WHEN i % 5 = 0 THEN 'NaN' ELSE i / 9.0 END, i / 11.0, ARRAY['a', NULL, i::text],
+       jsonb_build_object('i', i), decode(md5(i::text), 'hex')
+FROM generate_series(1, 3000) AS i
+"""
+
+
+@pytest.fixture
+def mirror(database: str, tmp_path: Path) -> Iterator[Mirror]:
+    parts = (
+        MirroredTables(tables=("public.versions",), mode="history"),
+        MirroredTables(tables=("public.events",), mode="changes"),
+        MirroredTables(tables=("public.wide",), exclude_columns=("doc",), where="id > 5"),
+    )
+    config = MirrorConfig(location=str(tmp_path), slot=SLOT, publication=SLOT, tables=parts)
+    with connect(database) as connection:
+        for table in ("wide", "versions", "events"):
+            execute(connection, _CREATE.format(table))
+            execute(connection, _FILL.format(table))
+        execute(connection, "INSERT INTO wide (id, part) VALUES (-1, 'n'), (9999, 'n')")
+        mirror = Mirror(database, config, SilentReporter(), threading.Event())
+        mirror.set_up()
+        mirror.prepare()
+        yield mirror
+        drop_slot(connection, SLOT)
+
+
+def test_equal_tables_are_right(mirror: Mirror) -> None:
+    found = compare(mirror)
+    assert found["events"].compared is False
+    assert [(found[name].rows, found[name].wrong, found[name].is_right) for name in ("versions", "wide")] == [
+        (3000, 0, True),
+        (2996, 0, True),
+    ]
+
+
+@pytest.mark.parametrize("name", ["wide", "versions"])
+def test_each_kind_of_difference_is_named_and_repaired(mirror: Mirror, name: str) -> None:
+    lake = mirror.lake.open(TableName("public", name))
+    assert lake is not None
+    keys = pa.table({"id": pa.array([7, 8], pa.int32()), "part": ["p1", "p2"]})
+    gone = keys.append_column(DELETED, pa.array([True, True]))
+    lake.merge(gone, ["id", "part"], lake.known_position)
+    lake = mirror.lake.open(TableName("public", name))
+    assert lake is not None
+    more = pa.table({"id": pa.array([77777], pa.int32()), "part": ["x"], DELETED: [False]})
+    if name == "versions":
+        more = more.append_column(IS_CURRENT, pa.array([True]))
+    lake.merge(more, ["id", "part"], lake.known_position)
+    lake = mirror.lake.open(TableName("public", name))
+    assert lake is not None
+    lake.delta.update({"raw": "X'00'"}, predicate="id = 20 AND part = 'p2'")
+
+    found = compare(mirror)[name]
+    assert (found.missing, found.surplus) == ([(7, "p1"), (8, "p2")], [(77777, "x")])
+    assert found.different == [(20, "p2")]
+    assert not found.is_right
+
+    repaired = compare(mirror, repair=True)[name]
+    assert (repaired.wrong, repaired.repaired, repaired.is_right) == (4, 4, True)
+    assert compare(mirror)[name].wrong == 0
+    before, after = lake.position, mirror.lake.open(TableName("public", name))
+    assert after is not None
+    assert after.position == before
+
+
+def test_a_change_that_is_not_written_yet_is_no_difference(mirror: Mirror, database: str) -> None:
+    with connect(database) as connection:
+        execute(connection, "UPDATE wide SET good = NOT good WHERE id = 30")
+    found = compare(mirror)["wide"]
+    assert (found.wrong, found.undecided, found.is_right) == (0, 1, False)
+
+
+def test_an_unknown_table_is_refused_by_name(mirror: Mirror) -> None:
+    with pytest.raises(HeadraceError, match=r"the lake has no table wrong"):
+        list(mirror.comparer().compare([TableName("public", "wrong")]))
+
+
+def compare(mirror: Mirror, *, repair: bool = False) -> dict[str, Comparison]:
+    return {found.table.name: found for found in mirror.comparer().compare(repair=repair)}
