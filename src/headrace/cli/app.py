@@ -147,7 +147,7 @@ def run(
 @command("Keep tables of a lake as the database's are.", "config", "log_format", json_output=True)
 def mirror(
     context: CommandContext,
-    action: Annotated[MirrorAction, typer.Argument(envvar="HEADRACE_MIRROR")] = MirrorAction.RUN,
+    action: Annotated[MirrorAction, typer.Argument(envvar="HEADRACE_MIRROR_ACTION")] = MirrorAction.RUN,
     tables: Annotated[
         list[str] | None,
         typer.Argument(envvar="HEADRACE_TABLES", help="with verify: the tables, as in public.orders"),

@@ -11,9 +11,11 @@ from pydantic import Field, field_validator, model_validator
 from headrace.config.file_model import FileModel
 from headrace.model.table_pattern import TablePattern, parse_tables
 
-_INTERVAL = re.compile(r"(\d{1,6})(ms|s|m|h)")
+_INTERVAL = re.compile(r"(\d{1,6})(ms|s|m|h|d)")
 _STORES = ("s3://", "gs://", "abfss://", "az://")
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE = re.compile(r"([1-9]\d{0,3})(MiB|GiB)")
+_SHIFTS = {"MiB": 20, "GiB": 30}
 
 
 Mode = Literal["current", "history", "changes"]
@@ -68,6 +70,10 @@ class MirrorConfig(FileModel):
     there."""
     interval: str = "30s"
     """How often changes are written; a shorter one makes more and smaller files."""
+    file_size: str = "128MiB"
+    """The size of data files: smaller ones are joined to such, where there are 20 of them."""
+    retention: str = "7d"
+    """How long files stay that only older versions of a table have; an hour at least."""
     slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")] = "headrace_mirror"
     """The replication slot; lower-case letters, digits and `_`."""
     publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace_mirror"
@@ -82,19 +88,49 @@ class MirrorConfig(FileModel):
             raise ValueError(f"must be a folder, or begin with one of {', '.join(_STORES)}")
         return value
 
-    @field_validator("interval")
+    @field_validator("interval", "retention")
     @classmethod
     def _is_interval(cls, value: str) -> str:
-        if not _INTERVAL.fullmatch(value):
-            raise ValueError('must be like "500ms", "30s", "5m" or "1h"')
+        _seconds(value)
+        return value
+
+    @field_validator("retention")
+    @classmethod
+    def _is_long(cls, value: str) -> str:
+        if _seconds(value) < _SECONDS["h"]:
+            raise ValueError("must be an hour at least: files of a commit that is under way are as old")
+        return value
+
+    @field_validator("file_size")
+    @classmethod
+    def _is_size(cls, value: str) -> str:
+        if not _SIZE.fullmatch(value):
+            raise ValueError('must be like "64MiB" or "1GiB"')
         return value
 
     @property
     def interval_seconds(self) -> float:
         """The interval in seconds."""
-        match = _INTERVAL.fullmatch(self.interval)
+        return _seconds(self.interval)
+
+    @property
+    def retention_seconds(self) -> float:
+        """The retention in seconds."""
+        return _seconds(self.retention)
+
+    @property
+    def file_bytes(self) -> int:
+        """The size of data files in bytes."""
+        match = _SIZE.fullmatch(self.file_size)
         assert match is not None
-        return int(match[1]) * _SECONDS[match[2]]
+        return int(match[1]) << _SHIFTS[match[2]]
+
+
+def _seconds(text: str) -> float:
+    match = _INTERVAL.fullmatch(text)
+    if match is None:
+        raise ValueError('must be like "500ms", "30s", "5m", "1h" or "7d"')
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 def is_url(location: str) -> bool:

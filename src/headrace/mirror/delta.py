@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import math
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -62,6 +63,12 @@ class DeltaLake:
         """Open the lake's table; None where there is none."""
         path = self.path(table)
         return DeltaLakeTable(table, DeltaTable(path)) if DeltaTable.is_deltatable(path) else None
+
+    def open_own(self, name: str) -> DeltaLakeTable | None:
+        """Open a table of the mirror's own, beside those of the database; None where there is none."""
+        path = f"{self.location}/{name}"
+        own = TableName("", name)
+        return DeltaLakeTable(own, DeltaTable(path)) if DeltaTable.is_deltatable(path) else None
 
     def replace(
         self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
@@ -231,6 +238,35 @@ class DeltaLakeTable:
                 .execute()
             )
 
+    def count_files(self, smaller_than: int) -> int:
+        """Return how many files are smaller than some bytes."""
+        sizes = pa.table(self.delta.get_add_actions(flatten=True)).column("size_bytes")
+        return int(pc.sum(pc.less(sizes, smaller_than)).as_py() or 0)
+
+    def join_files(self, target_bytes: int) -> tuple[int, int]:
+        """Join small files to such of about `target_bytes`, in one commit; return how many became how many.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        try:
+            done = self.delta.optimize.compact(
+                target_size=target_bytes, commit_properties=CommitProperties(max_commit_retries=0)
+            )
+        except CommitFailedError as error:
+            raise _other_writer(self.name, error) from error
+        return done["numFilesRemoved"], done["numFilesAdded"]
+
+    def remove_files(self, retention_seconds: float) -> int:
+        """Remove files that no version of the last `retention_seconds` has; return how many."""
+        removed = self.delta.vacuum(
+            retention_hours=math.ceil(retention_seconds / 3600),
+            dry_run=False,
+            enforce_retention_duration=False,
+            full=True,  # what a killed program wrote, and no commit names
+        )
+        return len(removed)
+
     def rows(self) -> Iterable[pa.RecordBatch]:
         """Yield all rows."""
         yield from self.delta.to_pyarrow_dataset().to_batches()
@@ -311,14 +347,18 @@ class _committing:  # noqa: N801 - a context manager
         if isinstance(error, CommitFailedError):
             is_made = DeltaLakeTable(self._table, DeltaTable(self._path)).position == self._position
             if not is_made:
-                raise HeadraceError(
-                    Kind.CONTINUITY,
-                    f"another program has written the lake's table {self._table} meanwhile: {error}",
-                    "Let one mirror alone write a location; then start it again.",
-                ) from error
+                raise _other_writer(self._table, error) from error
         if is_made:
             reach("mirror_committed")
         return is_made
+
+
+def _other_writer(table: TableName, error: Exception) -> HeadraceError:
+    return HeadraceError(
+        Kind.CONTINUITY,
+        f"another program has written the lake's table {table} meanwhile: {error}",
+        "Let one mirror alone write a location; then start it again.",
+    )
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.mirror.delta import DeltaLake, reaching
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.tables import MirroredTable, Selection, check_tables
+from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
 from headrace.mirror.writing import LakeWriter
 from headrace.model.lsn import Lsn
@@ -94,6 +95,7 @@ class Mirror:
         self._table = PositionsTable(config.location, config.slot)
         self._selection = Selection(config.tables, config.publication)
         self._writer = LakeWriter(url, config.slot, self._selection, self.lake, report)
+        self._upkeep = LakeUpkeep(self.lake, config, report)
         self._positions = LakePositions()
 
     @property
@@ -301,6 +303,8 @@ class Mirror:
         """
         loaded = self._writer.apply(batch, tables, self._positions.tables)
         self._note(end, loaded)
+        if len(batch):
+            self._upkeep.tend(self._writer.written)
 
     def _note(
         self,

@@ -60,6 +60,7 @@ class LakeWriter:
 
     Attributes:
         tables: each table as the database had it when its changes were last written.
+        written: those that the last batch was of.
     """
 
     def __init__(self, url: str, slot: str, selection: Selection, lake: DeltaLake, report: Reporter) -> None:
@@ -69,6 +70,7 @@ class LakeWriter:
         self._lake = lake
         self._report = report
         self.tables: dict[TableName, MirroredTable] = {}
+        self.written: tuple[TableName, ...] = ()
 
     def load(self, names: Iterable[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
         """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
@@ -229,6 +231,7 @@ class LakeWriter:
             names = [name for name in tables if name in changes or str(name) in truncated_partitions]
             mirrored = self._selection.read(session, names)
         self.tables |= mirrored
+        self.written = tuple(mirrored)
         to_load = self.follow_alterations(mirrored, known)
         to_load += [name for name in mirrored if str(name) in truncated_partitions and name not in to_load]
         loaded = dict(self.load(to_load)) if to_load else {}

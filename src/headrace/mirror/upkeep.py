@@ -1,0 +1,66 @@
+"""Keep the lake's tables fit to be read: join small files, remove those that only old versions have."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+from headrace.config.mirror import MirrorConfig
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.delta import DeltaLake, DeltaLakeTable
+from headrace.mirror.positions import NAME as POSITIONS
+from headrace.model.names import TableName
+from headrace.reporter import Reporter
+
+SMALL_FILES = 20
+"""So many small files are joined."""
+_REMOVAL_SECONDS = 3600.0
+
+
+class LakeUpkeep:
+    """Looks after tables between two batches, by the one program that writes them.
+
+    Args:
+        lake: the tables.
+        config: of the mirror.
+        report: is told what was done.
+    """
+
+    def __init__(self, lake: DeltaLake, config: MirrorConfig, report: Reporter) -> None:
+        self._lake = lake
+        self._config = config
+        self._report = report
+        self._removed: dict[TableName, float] = {}
+
+    def tend(self, tables: Iterable[TableName]) -> None:
+        """Join the small files of tables that were written, and remove old files where that is due."""
+        for name in tables:
+            table = self._lake.open(name)
+            if table is not None:
+                self._join(name, table)
+                self._remove_if_due(name, table)
+        positions = self._lake.open_own(POSITIONS)
+        if positions is not None:
+            self._remove_if_due(positions.name, positions)
+
+    def _join(self, name: TableName, table: DeltaLakeTable) -> None:
+        size = self._config.file_bytes
+        if table.count_files(size // 2) < SMALL_FILES:
+            return
+        try:
+            before, after = table.join_files(size)
+        except HeadraceError as error:
+            if error.kind is not Kind.CONTINUITY:
+                raise
+            self._report.warning(f"the files of {name} stay as they are: {error.cause}")
+            return
+        self._report.info(f"joined files of {name}: {before} became {after}")
+
+    def _remove_if_due(self, name: TableName, table: DeltaLakeTable) -> None:
+        now = time.monotonic()
+        if now < self._removed.get(name, float("-inf")) + _REMOVAL_SECONDS:
+            return
+        self._removed[name] = now
+        removed = table.remove_files(self._config.retention_seconds)
+        if removed:
+            self._report.info(f"removed {removed} old files of {name}")

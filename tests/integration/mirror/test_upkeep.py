@@ -1,0 +1,81 @@
+"""Do tables stay fit to be read: few files, none that no version of late has, nothing lost?"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pydantic import ValidationError
+
+from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.mirror.delta import DeltaLake
+from headrace.mirror.files import write_files
+from headrace.mirror.upkeep import SMALL_FILES, LakeUpkeep
+from headrace.model.names import TableName
+from headrace.reporter import SilentReporter
+
+TABLE = TableName("public", "t")
+SCHEMA = pa.schema([pa.field("k", pa.int64(), metadata={"headrace.column": "1"}), pa.field("v", pa.string())])
+
+
+def config(folder: Path, **values: Any) -> MirrorConfig:
+    return MirrorConfig(location=str(folder), tables=(MirroredTables(tables=("*.*",)),), **values)
+
+
+def append(lake: DeltaLake, number: int) -> None:
+    batch = pa.RecordBatch.from_pydict({"k": [number], "v": [f"row {number}"]}, SCHEMA)
+    files = write_files(lake.folder(TABLE), SCHEMA, [batch])
+    (lake.append if number else lake.replace)(TABLE, SCHEMA, files, (number + 1, 0))
+
+
+def test_small_files_are_joined_and_those_of_old_versions_removed(tmp_path: Path) -> None:
+    lake = DeltaLake(str(tmp_path))
+    upkeep = LakeUpkeep(lake, config(tmp_path, retention="1h"), SilentReporter())
+    for number in range(SMALL_FILES - 1):
+        append(lake, number)
+    upkeep.tend([TABLE])
+    assert len(data_files(tmp_path)) == SMALL_FILES - 1, "not enough of them"
+
+    append(lake, SMALL_FILES)
+    upkeep.tend([TABLE])
+    table = lake.open(TABLE)
+    assert table is not None
+    assert table.count_files(1 << 30) == 1
+    assert table.position == (SMALL_FILES + 1, 0)
+    assert table.schema.equals(SCHEMA, check_metadata=True)
+    numbers = sorted(row["k"] for batch in table.rows() for row in batch.to_pylist())
+    assert numbers == [*range(SMALL_FILES - 1), SMALL_FILES]
+    assert len(data_files(tmp_path)) == SMALL_FILES + 1, "readers of older versions still find theirs"
+
+    orphan = tmp_path / "public" / "t" / "part-of-a-killed-program.parquet"
+    orphan.write_bytes(b"")
+    long_ago = time.time() - 7200
+    for file in data_files(tmp_path):
+        os.utime(file, (long_ago, long_ago))
+    LakeUpkeep(lake, config(tmp_path, retention="1h"), SilentReporter()).tend([TABLE])
+    assert not orphan.exists()
+    assert sorted(row["k"] for batch in table.rows() for row in batch.to_pylist()) == numbers
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"retention": "59m"}, "an hour at least"),
+        ({"retention": "long"}, "must be like"),
+        ({"file_size": "0MiB"}, "must be like"),
+        ({"interval": "30"}, "must be like"),
+    ],
+)
+def test_a_size_or_time_that_cannot_be_meant_is_refused(
+    values: dict[str, str], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ValidationError, match=message):
+        config(tmp_path, **values)
+
+
+def data_files(folder: Path) -> list[Path]:
+    return list((folder / "public" / "t").glob("*.parquet"))
