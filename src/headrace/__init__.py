@@ -12,10 +12,19 @@ from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.datasources.typed_options import PostgresSource
+    from headrace.mirror.program import Mirror
     from headrace.pipeline.pipeline import Pipeline
     from headrace.reporter import LoggingReporter, Reporter
 
-__all__ = ["HeadraceError", "LoggingReporter", "Pipeline", "PostgresSource", "Reporter", "__version__"]
+__all__ = [
+    "HeadraceError",
+    "LoggingReporter",
+    "Mirror",
+    "Pipeline",
+    "PostgresSource",
+    "Reporter",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> object:
@@ -24,6 +33,10 @@ def __getattr__(name: str) -> object:
         from headrace.datasources.typed_options import PostgresSource  # noqa: PLC0415
 
         return PostgresSource
+    if name == "Mirror":
+        from headrace.mirror.program import Mirror  # noqa: PLC0415
+
+        return Mirror
     if name == "Pipeline":
         from headrace.pipeline.pipeline import Pipeline  # noqa: PLC0415
 

@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import reaching
 from headrace.mirror.mirror import open_comparer
 from headrace.mirror.net_changes import Key
-from headrace.mirror.verify import Comparison
+from headrace.mirror.verify import TableComparison
 from headrace.model.names import TableName
 from headrace.model.table_pattern import one_table
 
@@ -46,11 +46,11 @@ def _table(text: str) -> TableName:
         raise HeadraceError(Kind.USAGE, str(error), "Write a table as in public.orders.") from error
 
 
-def _as_data(one: Comparison) -> dict[str, object]:
+def _as_data(one: TableComparison) -> dict[str, object]:
     return asdict(one) | {"table": str(one.table), "right": one.is_right}
 
 
-def _print(one: Comparison, *, repair: bool) -> None:
+def _print(one: TableComparison, *, repair: bool) -> None:
     if not one.compared:
         terminal.say(f"{one.table}: a table of changes is not compared")
         return

@@ -13,7 +13,7 @@ from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.datasources.typed_options import PostgresSource
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import reaching
-from headrace.mirror.mirror import WATCH_SECONDS, Mirror
+from headrace.mirror.mirror import WATCH_SECONDS, MirrorRun
 from headrace.model.names import TableName
 from headrace.reporter import Reporter, SilentReporter
 
@@ -81,7 +81,7 @@ class LakeBatches:
             publication=source.publication_name,
             tables=(MirroredTables(tables=(source.options()["tables"],), mode=mode),),
         )
-        self._mirror = Mirror(source.connection, config, reporter, threading.Event())
+        self._mirror = MirrorRun(source.connection, config, reporter, threading.Event())
         self._location = config.location
         self._checkpoint = str(checkpoint).rstrip("/")
         self._tables: list[TableName] | None = None

@@ -28,7 +28,7 @@ _WHOLE: tuple[tuple[Callable[[pa.DataType], bool], tuple[pa.DataType, ...]], ...
 """Types whose values are whole numbers, and by which casts they become such."""
 
 
-class Digest:
+class RowsDigest:
     """How many rows each bucket has, and the sum of their hashes."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Digest:
         self._sums = np.zeros(BUCKETS, np.uint64)
 
     @classmethod
-    def of(cls, batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> Digest:
+    def of(cls, batches: Iterable[pa.RecordBatch], key: Sequence[str]) -> RowsDigest:
         """Return the digest of all rows."""
         digest = cls()
         for batch in batches:
@@ -50,7 +50,7 @@ class Digest:
         """The number of rows."""
         return int(self.counts.sum())
 
-    def differing(self, other: Digest) -> npt.NDArray[np.bool_]:
+    def differing(self, other: RowsDigest) -> npt.NDArray[np.bool_]:
         """Return of each bucket whether the two sides have other rows."""
         differ: npt.NDArray[np.bool_] = (self.counts != other.counts) | (self._sums != other._sums)
         return differ

@@ -49,7 +49,7 @@ _QUIET_SECONDS = 60.0
 _LONGEST_WAIT = 30.0
 
 
-def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Event) -> Mirror:
+def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Event) -> MirrorRun:
     """Return the mirror of a deployment file; nothing is opened yet.
 
     Raises:
@@ -64,7 +64,7 @@ def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Ev
         )
     url = resolve_database(deployment).reveal()
     password_command = tuple(deployment.source.password_command or ())
-    return Mirror(for_slot(url, config.slot, password_command), config, report, stopping)
+    return MirrorRun(for_slot(url, config.slot, password_command), config, report, stopping)
 
 
 def open_comparer(deployment: Deployment) -> LakeComparer:
@@ -76,7 +76,7 @@ def open_comparer(deployment: Deployment) -> LakeComparer:
     return open_mirror(deployment, SilentReporter(), threading.Event()).comparer()
 
 
-class Mirror:
+class MirrorRun:
     """A lake that holds some of a database's tables.
 
     Args:

@@ -87,7 +87,7 @@ class Mode(ABC):
         raise NotImplementedError(f"{type(self).__name__} cannot be repaired")
 
 
-class CurrentRows(Mode):
+class CurrentMode(Mode):
     """The rows as they are."""
 
     fields: tuple[pa.Field, ...] = ()
@@ -124,7 +124,7 @@ class CurrentRows(Mode):
         table.merge(pa.concat_tables([kept, gone], promote_options="default"), key, table.known_position)
 
 
-class RowVersions(Mode):
+class HistoryMode(Mode):
     """Every version of each row: from when to when it was in the database."""
 
     fields = versions.FIELDS
@@ -168,7 +168,7 @@ class RowVersions(Mode):
         table.add_versions(found, keys.column_names)
 
 
-class Changes(Mode):
+class ChangesMode(Mode):
     """Every change, as a row that says what happened."""
 
     fields = tuple(
@@ -218,7 +218,7 @@ class Changes(Mode):
 
 
 MODES: Mapping[str, Mode] = MappingProxyType(
-    {"current": CurrentRows(), "history": RowVersions(), "changes": Changes()}
+    {"current": CurrentMode(), "history": HistoryMode(), "changes": ChangesMode()}
 )
 
 

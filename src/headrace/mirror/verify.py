@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import is_followed
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
-from headrace.mirror.digests import BUCKETS, Digest, chosen
+from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
 from headrace.mirror.modes import MODES, LoadMoment
 from headrace.mirror.net_changes import Key
 from headrace.mirror.positions import PositionsTable
@@ -53,7 +53,7 @@ Rows = dict[Key, tuple[Any, ...]]
 
 
 @dataclass(slots=True)
-class Comparison:
+class TableComparison:
     """What a comparison of one table found.
 
     Attributes:
@@ -121,7 +121,7 @@ class LakeComparer:
         """Where the lake is."""
         return self._lake.location
 
-    def compare(self, names: Sequence[TableName] = (), *, repair: bool = False) -> Iterator[Comparison]:
+    def compare(self, names: Sequence[TableName] = (), *, repair: bool = False) -> Iterator[TableComparison]:
         """Compare tables, all where none are named, and yield what each comparison found.
 
         Args:
@@ -149,8 +149,8 @@ class LakeComparer:
         for name in sorted(names or known):
             yield self._compare(name, repair=repair)
 
-    def _compare(self, name: TableName, *, repair: bool) -> Comparison:
-        found = Comparison(name)
+    def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
+        found = TableComparison(name)
         wanted = np.ones(BUCKETS, np.bool_)
         for _ in range(_LOOKS):
             with self._snapshot(name) as (database, start):
@@ -162,8 +162,8 @@ class LakeComparer:
                 lake = self._open(name)
                 key = database.table.key
                 ours, theirs = (
-                    Digest.of(database.batches(), key),
-                    Digest.of(_batches(lake, database.table), key),
+                    RowsDigest.of(database.batches(), key),
+                    RowsDigest.of(_batches(lake, database.table), key),
                 )
                 found.rows = ours.rows
                 wanted = wanted & ours.differing(theirs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -38,10 +39,44 @@ def run(url: str, *statements: str) -> None:
             execute(connection, statement)
 
 
+def program_with(words: str) -> str:
+    programs = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    [program] = [program for program in programs if words in program]
+    return str(program)
+
+
+def test_a_mirror_as_an_object_writes_tables_and_compares_them(
+    spark: SparkSession, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = program_with("headrace.Mirror(")
+    for old, new in {
+        "postgresql://me@localhost/shop": url,
+        'location="lake"': f'location="{tmp_path}/lake"',
+        "mirror.sync()": "mirror.sync(spark=spark)",
+    }.items():
+        assert old in program
+        program = program.replace(old, new)
+    names: dict[str, Any] = {"spark": spark}
+    exec(program, names)
+    assert capsys.readouterr().out.splitlines() == ["orders 1 True"]
+    run(url, "UPDATE orders SET name = 'b'")
+    follower = threading.Thread(target=lambda: names["mirror"].run(spark=spark))
+    follower.start()
+    Query.until_true(lambda: versions(tmp_path) == [(1, "a", False), (1, "b", True)])
+    [comparison] = names["mirror"].verify("public.orders")
+    assert comparison.is_right
+    names["mirror"].stop()
+    follower.join(30)
+    assert not follower.is_alive()
+
+
+def versions(folder: Path) -> list[tuple[Any, ...]]:
+    frame = pl.read_delta(f"{folder}/lake/public/orders")
+    return sorted(frame.select("id", "name", "_is_current").rows())
+
+
 def test_the_query_of_the_page_writes_tables(spark: SparkSession, url: str, tmp_path: Path) -> None:
-    [program] = [
-        text for text in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL) if "into(" in text
-    ]
+    program = program_with("into(")
     for old, new in {
         "postgresql://me@localhost/shop": url,
         '"lake", source, "checkpoint"': f'"{tmp_path}/lake", source, "{tmp_path}/checkpoint"',

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.mirror import Mirror
+from headrace.mirror.mirror import MirrorRun
 from headrace.mirror.positions import PositionsTable
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
@@ -58,6 +58,6 @@ def test_a_load_that_ends_at_a_table_does_not_read_those_before_it_again(
 
 def prepare(url: str, config: MirrorConfig, report: Loads) -> list[TableName]:
     """Do what a run does before it follows the log."""
-    mirror = Mirror(url, config, report, threading.Event())
+    mirror = MirrorRun(url, config, report, threading.Event())
     mirror.set_up()
     return mirror.prepare()

@@ -11,9 +11,9 @@ import pytest
 
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError
-from headrace.mirror.mirror import Mirror
+from headrace.mirror.mirror import MirrorRun
 from headrace.mirror.net_changes import DELETED
-from headrace.mirror.verify import Comparison
+from headrace.mirror.verify import TableComparison
 from headrace.mirror.versions import IS_CURRENT
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
@@ -37,7 +37,7 @@ FROM generate_series(1, 3000) AS i
 
 
 @pytest.fixture
-def mirror(database: str, tmp_path: Path) -> Iterator[Mirror]:
+def mirror(database: str, tmp_path: Path) -> Iterator[MirrorRun]:
     parts = (
         MirroredTables(tables=("public.versions",), mode="history"),
         MirroredTables(tables=("public.events",), mode="changes"),
@@ -49,14 +49,14 @@ def mirror(database: str, tmp_path: Path) -> Iterator[Mirror]:
             execute(connection, _CREATE.format(table))
             execute(connection, _FILL.format(table))
         execute(connection, "INSERT INTO wide (id, part) VALUES (-1, 'n'), (9999, 'n')")
-        mirror = Mirror(database, config, SilentReporter(), threading.Event())
+        mirror = MirrorRun(database, config, SilentReporter(), threading.Event())
         mirror.set_up()
         mirror.prepare()
         yield mirror
         drop_slot(connection, SLOT)
 
 
-def test_equal_tables_are_right(mirror: Mirror) -> None:
+def test_equal_tables_are_right(mirror: MirrorRun) -> None:
     found = compare(mirror)
     assert found["events"].compared is False
     assert [(found[name].rows, found[name].wrong, found[name].is_right) for name in ("versions", "wide")] == [
@@ -66,7 +66,7 @@ def test_equal_tables_are_right(mirror: Mirror) -> None:
 
 
 @pytest.mark.parametrize("name", ["wide", "versions"])
-def test_each_kind_of_difference_is_named_and_repaired(mirror: Mirror, name: str) -> None:
+def test_each_kind_of_difference_is_named_and_repaired(mirror: MirrorRun, name: str) -> None:
     lake = mirror.lake.open(TableName("public", name))
     assert lake is not None
     keys = pa.table({"id": pa.array([7, 8], pa.int32()), "part": ["p1", "p2"]})
@@ -95,17 +95,17 @@ def test_each_kind_of_difference_is_named_and_repaired(mirror: Mirror, name: str
     assert after.position == before
 
 
-def test_a_change_that_is_not_written_yet_is_no_difference(mirror: Mirror, database: str) -> None:
+def test_a_change_that_is_not_written_yet_is_no_difference(mirror: MirrorRun, database: str) -> None:
     with connect(database) as connection:
         execute(connection, "UPDATE wide SET good = NOT good WHERE id = 30")
     found = compare(mirror)["wide"]
     assert (found.wrong, found.undecided, found.is_right) == (0, 1, False)
 
 
-def test_an_unknown_table_is_refused_by_name(mirror: Mirror) -> None:
+def test_an_unknown_table_is_refused_by_name(mirror: MirrorRun) -> None:
     with pytest.raises(HeadraceError, match=r"the lake has no table wrong"):
         list(mirror.comparer().compare([TableName("public", "wrong")]))
 
 
-def compare(mirror: Mirror, *, repair: bool = False) -> dict[str, Comparison]:
+def compare(mirror: MirrorRun, *, repair: bool = False) -> dict[str, TableComparison]:
     return {found.table.name: found for found in mirror.comparer().compare(repair=repair)}
