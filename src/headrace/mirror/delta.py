@@ -34,6 +34,12 @@ from headrace.model.names import TableName
 from headrace.postgres.quoting import identifier
 
 _LSN, _SEQUENCE = "headrace.commit_lsn", "headrace.commit_seq"
+_OWN = "headrace"
+"""Stands in the information of each commit that a mirror makes."""
+_HARMLESS = frozenset(
+    {"OPTIMIZE", "VACUUM START", "VACUUM END", "ADD FEATURE", "UPGRADE PROTOCOL", "SET TBLPROPERTIES"}
+)
+"""Commits that leave the rows."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
@@ -140,6 +146,14 @@ class DeltaLakeTable:
         """The last change that the table has; None where Headrace did not write it."""
         lsn, sequence = (self.delta.transaction_version(name) for name in (_LSN, _SEQUENCE))
         return None if lsn is None or sequence is None else (int(lsn), int(sequence))
+
+    def find_other_commit(self, since: int) -> str | None:
+        """Return what another program did to the rows behind the commit `since`; None: nothing."""
+        for commit in self.delta.history(self.version - since) if self.version > since else ():
+            operation = str(commit.get("operation"))
+            if commit["version"] > since and _OWN not in commit and operation not in _HARMLESS:
+                return f"{operation}, version {commit['version']}"
+        return None
 
     @property
     def known_position(self) -> Position:
@@ -325,6 +339,7 @@ def _add(file: DataFile) -> AddAction:
 def _properties(position: Position) -> CommitProperties:
     lsn, sequence = position
     return CommitProperties(
+        custom_metadata={_OWN: f"{lsn}/{sequence}"},
         max_commit_retries=0,
         app_transactions=[Transaction(_LSN, lsn), Transaction(_SEQUENCE, sequence)],
     )

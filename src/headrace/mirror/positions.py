@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -112,6 +112,13 @@ class PositionsTable:
             for row in rows
         }
         return LakePositions(tables, json.loads(rows[0]["stream"]) if rows else None)
+
+    def accept(self, table: TableName, version: int) -> None:
+        """Say of a table's present version what was said of the one before, whoever wrote it."""
+        known = self.read()
+        tables = dict(known.tables)
+        tables[table] = replace(tables[table], version=version)
+        self.write(LakePositions(tables, known.stream))
 
     def write(self, positions: LakePositions) -> None:
         """Replace the positions, in one commit."""

@@ -147,7 +147,10 @@ class LakeComparer:
                 f"It has: {', '.join(map(str, sorted(known)))}.",
             )
         for name in sorted(names or known):
-            yield self._compare(name, repair=repair)
+            found = self._compare(name, repair=repair)
+            if repair and found.is_right:
+                self._positions.accept(name, self._open(name).version)
+            yield found
 
     def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
         found = TableComparison(name)

@@ -178,6 +178,7 @@ class LakeWriter:
         lake = self._open(table)
         if lake is None or lake.position is None or known is None or known.where != table.where:
             return False
+        _check_own(lake, known)
         kept = pa.schema([field for field in lake.schema if DROPPED not in (field.metadata or {})])
         if described(kept) == described(table.lake_schema):
             return True
@@ -263,6 +264,21 @@ class LakeWriter:
         typed = [_typed_rows(table, _renamed(part, former)) for part in after if len(part)]
         if typed:
             MODES[table.mode].apply(self._lake, lake, table.key, pa.concat_tables(typed))
+
+
+def _check_own(lake: DeltaLakeTable, known: TablePosition) -> None:
+    """Make sure that nobody else has written a table since its position was noted.
+
+    Raises:
+        HeadraceError: CONTINUITY.
+    """
+    other = lake.find_other_commit(known.version)
+    if other is not None:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"another program has written the lake's table {lake.name} ({other})",
+            "Run `headrace mirror verify --repair`: it makes its rows right, and accepts what is there.",
+        )
 
 
 def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:

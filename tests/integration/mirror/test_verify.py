@@ -93,6 +93,21 @@ def test_each_kind_of_difference_is_named_and_repaired(mirror: MirrorRun, name: 
     before, after = lake.position, mirror.lake.open(TableName("public", name))
     assert after is not None
     assert after.position == before
+    mirror.prepare()
+
+
+def test_a_table_that_another_program_wrote_is_refused_until_it_is_verified(mirror: MirrorRun) -> None:
+    lake = mirror.lake.open(WIDE)
+    assert lake is not None
+    lake.delta.optimize.z_order(["id"])
+    mirror.prepare()
+    lake.delta.delete("id = 20")
+    with pytest.raises(HeadraceError, match=r"another program has written the lake's table wide \(DELETE"):
+        mirror.prepare()
+    assert compare(mirror)["wide"].missing == [(20, "p2")]
+    assert compare(mirror, repair=True)["wide"].is_right
+    mirror.prepare()
+    assert compare(mirror)["wide"].is_right
 
 
 def test_a_change_that_is_not_written_yet_is_no_difference(mirror: MirrorRun, database: str) -> None:
