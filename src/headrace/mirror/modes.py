@@ -12,8 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.capture.rows import METADATA, SnapshotPlace
+from headrace.errors import HeadraceError, Kind
 from headrace.mirror import versions
 from headrace.mirror.columns import PREFIX, all_fitted, fitted
+from headrace.mirror.contents import content_changes, without
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
 from headrace.mirror.files import write_files
 from headrace.mirror.net_changes import DELETED, Key, Position, net_changes
@@ -124,6 +126,30 @@ class CurrentMode(Mode):
         table.merge(pa.concat_tables([kept, gone], promote_options="default"), key, table.known_position)
 
 
+class ContentMode(CurrentMode):
+    """The rows as they are, of a table without a key."""
+
+    def apply(self, lake: DeltaLake, table: DeltaLakeTable, _: Sequence[str], rows: pa.Table) -> None:
+        """Append what came; where rows went, write the table without them."""
+        found = content_changes(rows)
+        added = found.added.to_batches()
+        if found.emptied:
+            _replace(lake, table, added, found.position)
+        elif not len(found.removed):
+            folder = lake.folder(table.name)
+            files = write_files(folder, table.schema, all_fitted(added, table.schema))
+            lake.append(table.name, table.schema, files, found.position)
+        else:
+            try:
+                _replace(lake, table, added, found.position, without(table.rows(), found.removed))
+            except ValueError as error:
+                raise HeadraceError(
+                    Kind.CONTINUITY,
+                    f"the lake's table {table.name} lacks a row that was deleted: {error}",
+                    "Run `headrace mirror --reload`: it reads all tables anew.",
+                ) from error
+
+
 class HistoryMode(Mode):
     """Every version of each row: from when to when it was in the database."""
 
@@ -218,7 +244,7 @@ class ChangesMode(Mode):
 
 
 MODES: Mapping[str, Mode] = MappingProxyType(
-    {"current": CurrentMode(), "history": HistoryMode(), "changes": ChangesMode()}
+    {"current": CurrentMode(), "content": ContentMode(), "history": HistoryMode(), "changes": ChangesMode()}
 )
 
 

@@ -15,6 +15,7 @@ from headrace.config.mirror import MirroredTables, Mode
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.columns import COLUMN, KEY, PREFIX, TYPE
 from headrace.mirror.modes import MODES
+from headrace.mirror.modes import Mode as LakeMode
 from headrace.model.names import TableName
 from headrace.model.table_pattern import match_tables
 from headrace.model.value_type import ValueType
@@ -29,7 +30,10 @@ SELECT n.nspname::text, c.relname::text, c.oid::bigint,
        array_agg(a.attname::text ORDER BY a.attnum), array_agg(a.attnum::int ORDER BY a.attnum),
        array_agg((a.attmissingval::text::text[])[1] ORDER BY a.attnum),
        coalesce((SELECT string_agg(pg_relation_filenode(leaf.relid)::text, ' ' ORDER BY leaf.relid)
-                 FROM pg_partition_tree(c.oid) AS leaf WHERE leaf.isleaf), pg_relation_filenode(c.oid)::text)
+                 FROM pg_partition_tree(c.oid) AS leaf WHERE leaf.isleaf), pg_relation_filenode(c.oid)::text),
+       coalesce((SELECT bool_and(part.relreplident = 'f')
+                 FROM pg_partition_tree(c.oid) AS leaf JOIN pg_class part ON part.oid = leaf.relid
+                 WHERE leaf.isleaf), c.relreplident = 'f')
 FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
 JOIN pg_namespace n ON n.nspname = wanted.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
@@ -50,6 +54,7 @@ class MirroredTable:
         numbers: the database's number of each column, which no later column gets.
         defaults: for a column that was added with a default, the text of the value of older rows.
         files: the filenodes of its files.
+        has_full_identity: whether the log has whole rows before their change (REPLICA IDENTITY FULL).
         mode: what the lake holds of it.
         where: SQL that its mirrored rows satisfy; None: all are mirrored.
     """
@@ -61,6 +66,7 @@ class MirroredTable:
     numbers: Mapping[str, int]
     defaults: Mapping[str, str]
     files: str
+    has_full_identity: bool = False
     mode: Mode = "current"
     where: str | None = None
 
@@ -82,16 +88,28 @@ class MirroredTable:
         return pa.field(name, kind.arrow, metadata=known)
 
     @property
+    def is_known_by_content(self) -> bool:
+        """Whether its rows are told apart by all of their values, because it has no key."""
+        return self.mode == "current" and not self.key
+
+    @property
+    def rules(self) -> LakeMode:
+        """What the lake holds of it, as code."""
+        return MODES["content" if self.is_known_by_content else self.mode]
+
+    @property
     def lake_schema(self) -> pa.Schema:
         """The lake table's columns: its own, then those of the mode."""
-        return pa.schema([*self.schema, *MODES[self.mode].fields])
+        return pa.schema([*self.schema, *self.rules.fields])
 
     @property
     def shape(self) -> RowShape:
         """How changes become rows."""
         left_out = frozenset(attribute.name for attribute in self.row_type.attributes) - set(self.columns)
         kinds = {name: self.row_type.columns[name] for name in self.columns}
-        return RowShape(self.name, kinds, self.key, PREFIX, left_out=left_out)
+        return RowShape(
+            self.name, kinds, self.key, PREFIX, pre_images=self.is_known_by_content, left_out=left_out
+        )
 
     def default(self, column: str) -> pa.Scalar:
         """Return the value of `column` in rows that are older than it."""
@@ -140,7 +158,9 @@ class Selection:
         types = read_row_types(session, names)
         parameters = ([name.schema for name in names], [name.name for name in names])
         found: dict[TableName, MirroredTable] = {}
-        for schema, name, relation, columns, numbers, defaults, files in session.query(_COLUMNS, parameters):
+        for schema, name, relation, columns, numbers, defaults, files, is_full in session.query(
+            _COLUMNS, parameters
+        ):
             table = TableName(schema, name)
             if table not in known or table not in types:
                 continue
@@ -160,6 +180,7 @@ class Selection:
                     column: text for column, text in zip(columns, defaults, strict=True) if text is not None
                 },
                 files=files or "",
+                has_full_identity=is_full,
                 mode=part.mode,
                 where=part.where,
             )
@@ -182,7 +203,7 @@ def check_tables(tables: Iterable[MirroredTable]) -> None:
 
 
 def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
-    taken = [name for name in table.columns if name in MODES[table.mode].names]
+    taken = [name for name in table.columns if name in table.rules.names]
     if taken:
         yield HeadraceError(
             Kind.BINDING,
@@ -191,12 +212,12 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
         )
     if table.mode == "changes":
         return
-    if not table.key:
+    if not table.key and (table.mode == "history" or not table.has_full_identity):
         yield HeadraceError(
             Kind.REPLICA_IDENTITY,
             f"the table {table.name} has no key: the log does not say which row of it was changed",
-            f"Run: ALTER TABLE {quoted(table.name)} ADD PRIMARY KEY (…). Or give it a [[mirror.tables]] of "
-            'its own with mode = "changes", or name the others only.',
+            f"Run: ALTER TABLE {quoted(table.name)} ADD PRIMARY KEY (…). Or, but not for mode history: ALTER "
+            f"TABLE {quoted(table.name)} REPLICA IDENTITY FULL.",
         )
     absent = [name for name in table.key if name not in table.columns]
     if absent:

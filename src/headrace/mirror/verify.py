@@ -8,6 +8,7 @@ row that the lake held unchanged before and after is as new as the snapshot. Whe
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import is_followed
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
 from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
-from headrace.mirror.modes import MODES, LoadMoment
+from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import Key
 from headrace.mirror.positions import PositionsTable
 from headrace.mirror.tables import MirroredTable, Selection
@@ -163,7 +164,7 @@ class LakeComparer:
                     found.compared = False
                     return found
                 lake = self._open(name)
-                key = database.table.key
+                key = database.table.key or database.table.columns
                 ours, theirs = (
                     RowsDigest.of(database.batches(), key),
                     RowsDigest.of(_batches(lake, database.table), key),
@@ -173,11 +174,12 @@ class LakeComparer:
                 if not wanted.any():
                     found.changing = found.undecided = 0
                     return found
-                before = _rows(_batches(lake, database.table), key, wanted)
-                expected = _rows(database.batches(), key, wanted)
+                read = _counts if database.table.is_known_by_content else _rows
+                before = read(_batches(lake, database.table), key, wanted)
+                expected = read(database.batches(), key, wanted)
                 moment = LoadMoment(start, database.now)
             is_complete = self._await_complete(name, start)
-            after = _rows(_batches(self._open(name), database.table), key, wanted)
+            after = read(_batches(self._open(name), database.table), key, wanted)
             differing = [one for one in expected.keys() | after.keys() if not _same(one, expected, after)]
             wrong = [one for one in differing if _same(one, before, after)]
             found.changing = len(differing) - len(wrong)
@@ -188,7 +190,7 @@ class LakeComparer:
             found.surplus = sorted((one for one in wrong if one not in expected), key=repr)
             found.different = sorted((one for one in wrong if one in after and one in expected), key=repr)
             if wrong or not found.changing:
-                if repair and wrong:
+                if repair and wrong and not database.table.is_known_by_content:
                     self._repair(database.table, expected, wrong, moment)
                     found.repaired = found.wrong - self._compare(name, repair=False).wrong
                 return found
@@ -209,7 +211,7 @@ class LakeComparer:
             [dict(zip(table.key, one, strict=True)) for one in wrong],
             pa.schema([table.schema.field(name) for name in table.key]),
         )
-        MODES[table.mode].repair(self._open(table.name), keys, rows, moment)
+        table.rules.repair(self._open(table.name), keys, rows, moment)
 
     def _open(self, name: TableName) -> DeltaLakeTable:
         lake = self._lake.open(name)
@@ -292,7 +294,7 @@ def _batches(lake: DeltaLakeTable, table: MirroredTable) -> Iterator[pa.RecordBa
             f"the lake's table {table.name} does not have the columns of the database's yet",
             "Start `headrace mirror`, wait a moment, and verify again.",
         )
-    mode = MODES[table.mode]
+    mode = table.rules
     for batch in lake.rows():
         yield batch.filter(mode.present(batch)).select(table.columns).cast(table.schema)
 
@@ -313,3 +315,9 @@ def _rows(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDA
             one = tuple(row[place] for place in places)
             found[one] = row if one not in found else (*found[one], "twice")
     return found
+
+
+def _counts(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDArray[np.bool_]) -> Rows:
+    """Return how often each row of the wanted buckets is there, by what it shows."""
+    found = Counter(repr(row) for batch in batches for row in chosen(batch, key, wanted).to_pylist())
+    return {(content,): (number,) for content, number in found.items()}

@@ -28,7 +28,7 @@ from headrace.mirror.columns import (
 )
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
 from headrace.mirror.files import DataFile, write_files
-from headrace.mirror.modes import MODES, LoadMoment
+from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import Position
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable, Selection
@@ -97,7 +97,7 @@ class LakeWriter:
         self, table: MirroredTable, ranges: Sequence[CtidRange], snapshot: str, moment: LoadMoment
     ) -> None:
         """Replace the lake's table, but for what its mode keeps of the rows that it has."""
-        mode = MODES[table.mode]
+        mode = table.rules
         schema = table.lake_schema
         files = []
         existing = self._open(table) if mode.keeps else None
@@ -152,7 +152,7 @@ class LakeWriter:
         if lake is None or lake.position is None:
             return None
         added = {field.name for field in lake.schema if number_of(field) is None}
-        if added != MODES[table.mode].names:
+        if added != table.rules.names:
             raise HeadraceError(
                 Kind.CONFIG,
                 f"the lake's table {table.name} was not written in the mode {table.mode!r}",
@@ -184,10 +184,10 @@ class LakeWriter:
             return True
         complete = max(known.complete, lake.position[0])
         alteration = self._plan(lake, table, now, is_rewritten=table.files != known.files, complete=complete)
-        if alteration.needs_load:
+        if alteration.needs_load or table.is_known_by_content:
             return False
         self._report.info(f"altering {table.name}: {alteration}")
-        rows = altered_rows(lake.rows(), alteration, table.default, MODES[table.mode].present)
+        rows = altered_rows(lake.rows(), alteration, table.default, table.rules.present)
         written = write_files(self._lake.folder(table.name), alteration.schema, rows)
         self._lake.replace(table.name, alteration.schema, written, lake.position)
         return True
@@ -198,7 +198,7 @@ class LakeWriter:
         return plan_alteration(
             lake.schema,
             table.lake_schema,
-            keeps=MODES[table.mode].keeps,
+            keeps=table.rules.keeps,
             is_rewritten=is_rewritten,
             complete=complete,
             now=now,
@@ -263,7 +263,7 @@ class LakeWriter:
         after = (part.filter(_is_after(part, lake.position)) for part in changes)
         typed = [_typed_rows(table, _renamed(part, former)) for part in after if len(part)]
         if typed:
-            MODES[table.mode].apply(self._lake, lake, table.key, pa.concat_tables(typed))
+            table.rules.apply(self._lake, lake, table.key, pa.concat_tables(typed))
 
 
 def _check_own(lake: DeltaLakeTable, known: TablePosition) -> None:

@@ -1,0 +1,95 @@
+"""Reduce the changes of a table without a key to how often each content came and went. Pure.
+
+Such a table may have the same row several times. The log has the whole row that was deleted or updated
+(REPLICA IDENTITY FULL); which of the equal rows it was makes no difference.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.mirror.columns import PREFIX
+from headrace.mirror.digests import hashes
+from headrace.mirror.net_changes import Position, in_order
+
+_TYPE, _UNCHANGED = PREFIX + "change_type", PREFIX + "unchanged"
+_GONE = frozenset({"delete", "update_preimage"})
+
+
+@dataclass(frozen=True, slots=True)
+class ContentChanges:
+    """What some changes leave.
+
+    Attributes:
+        added: the rows that came, each as often as it came.
+        removed: the rows that went, in the same way; none is among `added`.
+        emptied: whether the table was truncated: no other row is left.
+        position: of the last change.
+    """
+
+    added: pa.Table
+    removed: pa.Table
+    emptied: bool
+    position: Position
+
+
+def content_changes(rows: pa.Table) -> ContentChanges:
+    """Reduce `rows`, at least one, to the contents that came and went.
+
+    Args:
+        rows: in the schema of a `RowShape` with the prefix `PREFIX` and `pre_images`.
+    """
+    rows, position = in_order(rows)
+    truncations = np.flatnonzero(pc.equal(rows.column(_TYPE), "truncate").to_numpy())
+    if len(truncations):
+        rows = rows.slice(int(truncations[-1]) + 1)
+    own = [name for name in rows.column_names if not name.startswith(PREFIX)]
+    number: Counter[str] = Counter()
+    contents: dict[str, dict[str, Any]] = {}
+    before: dict[str, Any] = {}
+    kinds, unchanged = (rows.column(name).to_pylist() for name in (_TYPE, _UNCHANGED))
+    for kind, absent, row in zip(kinds, unchanged, rows.select(own).to_pylist(), strict=True):
+        for name in absent or ():
+            row[name] = before[name]  # its row before the update, which stands right before it
+        content = repr(row)
+        contents[content] = before = row
+        number[content] += -1 if kind in _GONE else 1
+    schema = rows.select(own).schema
+    added = [contents[one] for one, count in number.items() for _ in range(count)]
+    removed = [contents[one] for one, count in number.items() for _ in range(-count)]
+    return ContentChanges(
+        pa.Table.from_pylist(added, schema),
+        pa.Table.from_pylist(removed, schema),
+        len(truncations) > 0,
+        position,
+    )
+
+
+def without(batches: Iterable[pa.RecordBatch], removed: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield rows without those that were removed, each of which must be there.
+
+    Raises:
+        ValueError: one of them is not.
+    """
+    left = Counter(map(repr, removed.to_pylist()))
+    names = removed.column_names
+    wanted = np.concatenate([hashes(batch, names) for batch in removed.to_batches()])
+    for batch in batches:
+        kept = np.ones(len(batch), np.bool_)
+        alike = np.flatnonzero(np.isin(hashes(batch, names), wanted))
+        for place, row in zip(alike, batch.select(names).take(pa.array(alike)).to_pylist(), strict=True):
+            content = repr(row)
+            if left[content] > 0:
+                left[content] -= 1
+                kept[place] = False
+        yield batch.filter(pa.array(kept))
+    missing = +left
+    if missing:
+        raise ValueError(next(iter(missing)))
