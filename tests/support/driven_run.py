@@ -86,7 +86,11 @@ class DrivenRun:
 
     def wait_failpoint(self) -> None:
         """Return once it stands still at the commit point that it was started with."""
-        self.wait_until(self._mark.exists, "did not reach its commit point", READY_WITHIN)
+        self.wait_until(self.is_at_failpoint, "did not reach its commit point", READY_WITHIN)
+
+    def is_at_failpoint(self) -> bool:
+        """Whether it stands still there."""
+        return self._mark.exists()
 
     def wait_until(self, condition: Callable[[], bool], failure: str, seconds: float) -> None:
         """Return once `condition` holds.

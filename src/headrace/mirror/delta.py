@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import math
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -290,17 +291,38 @@ class DeltaLakeTable:
         key: Sequence[str],
         keys: Sequence[Key],
         columns: Sequence[str],
-        condition: pc.Expression | None = None,
+        condition: Callable[[pa.RecordBatch], pa.Array] | None = None,
     ) -> dict[Key, dict[str, Any]]:
-        """Return the values of `columns` in the rows with these keys that meet `condition`, by key."""
+        """Return the values of `columns` in the rows with these keys that meet `condition`, by key.
+
+        The other columns are read from those files alone that have one of the keys. Rows are chosen here:
+        PyArrow cannot compare texts with the statistics of files that a merge wrote.
+        """
         dataset = self.delta.to_pyarrow_dataset()
-        for at, name in enumerate(key):
-            values = pa.array([values[at] for values in keys], dataset.schema.field(name).type)
-            part = pc.field(name).isin(values)
-            condition = part if condition is None else condition & part
-        wanted = [*key, *(name for name in columns if name not in key)]
-        found = dataset.to_table(columns=wanted, filter=condition).to_pylist()
-        return {tuple(row[name] for name in key): row for row in found}
+        wanted = [pa.array(values) for values in zip(*keys, strict=True)]
+        found: dict[Key, dict[str, Any]] = {}
+        for file in dataset.get_fragments():
+            chosen = [
+                _matching(batch, key, wanted)
+                for batch in file.to_batches(schema=dataset.schema, columns=[*key])
+            ]
+            if not any(pc.any(mask).as_py() for mask in chosen):
+                continue
+            for batch in file.to_batches(schema=dataset.schema):
+                rows = batch.filter(_matching(batch, key, wanted))
+                rows = rows if condition is None else rows.filter(condition(rows))
+                for row in rows.select([*key, *(name for name in columns if name not in key)]).to_pylist():
+                    found[tuple(row[name] for name in key)] = row
+        return found
+
+
+def _matching(batch: pa.RecordBatch, key: Sequence[str], wanted: Sequence[pa.Array]) -> pa.Array:
+    """Tell which rows may have one of some keys: each part of the key is one that such a key has."""
+    masks = (
+        pc.is_in(batch.column(name), values.cast(batch.schema.field(name).type))
+        for name, values in zip(key, wanted, strict=True)
+    )
+    return functools.reduce(pc.and_, masks)
 
 
 def _prunes(rows: pa.Table, key: Sequence[str]) -> bool:

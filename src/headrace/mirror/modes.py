@@ -173,9 +173,8 @@ class HistoryMode(Mode):
 
     def apply(self, lake: DeltaLake, table: DeltaLakeTable, key: Sequence[str], rows: pa.Table) -> None:
         """End the versions that were current, and begin new ones."""
-        is_current = pc.field(versions.IS_CURRENT)
         found = versions.row_versions(
-            rows, key, lambda keys, columns: table.look(key, keys, columns, is_current)
+            rows, key, lambda keys, columns: table.look(key, keys, columns, self.present)
         )
         if found.emptied is None:
             table.add_versions(found, key)

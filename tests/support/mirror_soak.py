@@ -1,0 +1,425 @@
+"""Random workloads with DDL and kills against a mirror's tables: `make mirror-soak ARGS="--minutes 30"`.
+
+Each round some writers work at once, tables are altered, the mirror is killed or stopped; then everything
+ends, and each table of the lake is compared with `SELECT *`, versions with what was read at each commit, and
+changes by replaying them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import psycopg
+
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.model.names import TableName
+from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.quoting import identifier
+from headrace.postgres.quoting import table as quoted
+from support.lake import Mirrored, comparable
+
+_TYPES = {
+    "int": lambda draw: str(draw.randint(-50, 50)),
+    "bigint": lambda draw: str(draw.choice([0, 2**62, -(2**62), 7])),
+    "text": lambda draw: _literal(
+        draw.choice(["", "a", "ä'\"\\", "line\nbreak", "x" * 300, "NULL", "\u2603"])
+    ),
+    "varchar(400)": lambda draw: _literal(draw.choice(["", "b", "c" * 200])),
+    "numeric(12,3)": lambda draw: f"{draw.randint(-(10**8), 10**8)}.{draw.randint(0, 999):03}",
+    "numeric": lambda draw: draw.choice(
+        ["1.50", "0.000000000000000000001", "-7", "12345678901234567890123.5"]
+    ),
+    "timestamptz": lambda draw: (
+        f"timestamptz '2026-01-01 00:00:00+00' + interval '{draw.randint(0, 10**6)} s'"
+    ),
+    "timestamp": lambda draw: f"timestamp '1999-12-31 23:59:59.999999' + interval '{draw.randint(0, 99)} h'",
+    "date": lambda draw: f"date '2024-02-29' + {draw.randint(-9999, 9999)}",
+    "boolean": lambda draw: draw.choice(["true", "false"]),
+    "float8": lambda draw: draw.choice(["1.5", "'-0'", "1e300", "0.1"]),
+    "int[]": lambda draw: draw.choice(["'{}'", "'{1,NULL,3}'", "NULL::int[]"]),
+    "jsonb": lambda draw: draw.choice(["'{}'", """'{"a": [1, null]}'""", "'null'"]),
+    "uuid": lambda draw: f"md5('{draw.randint(0, 99)}')::uuid",
+    "mood": lambda draw: draw.choice(["'sad'", "'happy'"]),
+    "large": lambda draw: f"repeat('{draw.choice('abc')}', {draw.randint(3000, 9000)})",
+}
+_CURRENT = ("plain", "composite", "Quo ted", "parted")
+_VERSIONS, _CHANGES, _HEAP = "versions", "events", "heap"
+_KEYED = (*_CURRENT, _VERSIONS, _CHANGES)
+_ALL = (*_KEYED, _HEAP)
+_PARTS = (
+    'tables = ["public.versions"]\nmode = "history"',
+    'tables = ["public.events"]\nmode = "changes"',
+    'tables = ["public.*"]',
+)
+_COLUMNS = "a int, b text, c numeric, d large, e timestamptz, f int[], g mood, h float8"
+_ROWS = 60
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _create(name: str) -> list[str]:
+    """The statements that make a table."""
+    key = {
+        "composite": "id int, part text, PRIMARY KEY (part, id)",
+        "parted": "id int, part text, PRIMARY KEY (id, part)",
+    }
+    head = key.get(name, "id int" if name == _HEAP else "id int PRIMARY KEY")
+    table = identifier(name)
+    tail = " PARTITION BY LIST (part)" if name == "parted" else ""
+    made = [f"CREATE TABLE {table} ({head}, {_COLUMNS}){tail}"]
+    if name == "parted":
+        # its columns stand in another order
+        others = "g mood, a int, part text NOT NULL, id int NOT NULL, b text, c numeric, d large, e timestamptz, f int[], h float8"
+        made += [
+            f"CREATE TABLE parted_s ({others})",
+            "ALTER TABLE parted ATTACH PARTITION parted_s FOR VALUES IN ('s')",
+            "CREATE TABLE parted_n PARTITION OF parted DEFAULT",
+        ]
+    if name == _HEAP:
+        made.append(f"ALTER TABLE {table} REPLICA IDENTITY FULL")
+    storage = ["parted_s", "parted_n"] if name == "parted" else [name]
+    return [*made, *(f"ALTER TABLE {identifier(one)} ALTER d SET STORAGE EXTERNAL" for one in storage)]
+
+
+class MirrorSoak:
+    """A database, its mirror, and what is done to both.
+
+    Args:
+        url: the database.
+        folder: for the lake.
+        seed: of all that is drawn.
+    """
+
+    def __init__(self, url: str, folder: Path, seed: int) -> None:
+        self._url = url
+        self._random = random.Random(seed)
+        self._mirror = Mirrored(folder, url, "mirror_soak", parts=_PARTS)
+        self._rounds = 0
+        self._new = 0
+        self.statements = 0
+        self.done: list[str] = []
+
+    def set_up(self) -> None:
+        """Make the tables, and start the mirror."""
+        with connect(self._url) as connection:
+            execute(connection, "CREATE TYPE mood AS ENUM ('sad', 'happy')")
+            execute(connection, "CREATE DOMAIN large AS text")
+            for name in _ALL:
+                for statement in _create(name):
+                    execute(connection, statement)
+        for name in _ALL:
+            self._write(name, self._random, transactions=20)
+        self._mirror.start()
+        self._converge()
+
+    def close(self) -> None:
+        """Stop the mirror."""
+        self._mirror.close()
+
+    def round(self) -> None:
+        """Write, alter and kill at once; then compare everything."""
+        self._rounds += 1
+        draw = self._random
+        alters = draw.random() < 0.6
+        self.done.clear()
+        seeds = [draw.randrange(2**32) for _ in range(2)]
+        snapshots: list[tuple[int, list[tuple[Any, ...]]]] = []
+        writers = [
+            threading.Thread(target=self._write_some, args=(random.Random(seed),), daemon=True)
+            for seed in seeds
+        ]
+        with self._disturbed(draw):
+            for writer in writers:
+                writer.start()
+            if alters:
+                self._alter(draw)
+            for writer in writers:
+                writer.join()
+            if not alters:
+                for _ in range(6):
+                    self._write(_VERSIONS, draw, transactions=1)
+                    snapshots.append(self._read_versions())
+        self._converge()
+        for position, rows in snapshots:
+            found = self._versions_at(position)
+            assert found == rows, f"versions at {position}: {_difference(found, rows)}"
+
+    @contextlib.contextmanager
+    def _disturbed(self, draw: random.Random) -> Iterator[None]:
+        """Kill or stop the mirror while the block runs, and start it again behind it; or leave it alone."""
+        what = draw.choice(["nothing", "nothing", "kill", "stopped", "failpoint"])
+        self._say(f"-- mirror: {what}")
+        if what == "failpoint":
+            self._mirror.kill()
+            self._mirror.start(
+                f"{draw.choice(['mirror_commit', 'mirror_committed', 'mirror_noted'])}:{draw.randint(1, 4)}"
+            )
+        elif what == "stopped":
+            self._mirror.terminate()
+        yield
+        if what == "kill":
+            time.sleep(draw.random() * 2)
+            self._mirror.kill()
+        elif what == "failpoint":
+            with contextlib.suppress(AssertionError):
+                self._mirror.wait_until(self._mirror.is_at_failpoint, "was not there", 20)
+            self._mirror.kill()
+        if what != "nothing":
+            self._mirror.start()
+
+    def _write_some(self, draw: random.Random) -> None:
+        for _ in range(draw.randint(2, 12)):
+            self._write(draw.choice(_ALL), draw, transactions=1)
+            time.sleep(draw.random() * 0.1)
+
+    def _write(self, name: str, draw: random.Random, transactions: int) -> None:
+        """Write to one table, and now and then to another in the same transaction."""
+        for _ in range(transactions):
+            with contextlib.suppress(psycopg.Error), connect(self._url, autocommit=False) as connection:
+                for _ in range(draw.choice([1, 1, 2, 5])):
+                    self._execute(connection, self._statement(connection, draw, name))
+                    if draw.random() < 0.1:
+                        execute(connection, "SAVEPOINT s")
+                        self._execute(connection, self._statement(connection, draw, name))
+                        execute(connection, "ROLLBACK TO s")
+                        self._say("ROLLBACK TO s")
+                    name = draw.choice(_ALL) if draw.random() < 0.2 else name
+                if draw.random() < 0.1:
+                    connection.rollback()
+                    self._say("ROLLBACK")
+
+    def _execute(self, connection: Connection, statement: str) -> None:
+        self._say(statement)
+        execute(connection, statement)
+        self.statements += 1
+
+    def _say(self, text: str) -> None:
+        self.done.append(text[:300])
+
+    def _statement(self, connection: Connection, draw: random.Random, name: str) -> str:
+        columns = _columns(connection, name)
+        table = identifier(name)
+        values = {
+            column: "NULL" if draw.random() < 0.15 else _TYPES[kind](draw) for column, kind in columns.items()
+        }
+        number = draw.randint(1, _ROWS)
+        kind = draw.choices(["insert", "update", "delete", "move", "truncate", "many"], [6, 6, 2, 1, 0.2, 1])[
+            0
+        ]
+        if kind == "insert" or (not columns and kind in {"update", "many"}):
+            key = {"id": str(number)} | (
+                {"part": draw.choice(["'n'", "'s'"])} if name in {"composite", "parted"} else {}
+            )
+            names = ", ".join(map(identifier, [*key, *values]))
+            ending = "" if name == _HEAP else " ON CONFLICT DO NOTHING"
+            return f"INSERT INTO {table} ({names}) VALUES ({', '.join([*key.values(), *values.values()])}){ending}"
+        if kind == "delete":
+            return f"DELETE FROM {table} WHERE id BETWEEN {number} AND {number + draw.randint(0, 3)}"
+        if kind == "move" and name != _HEAP:
+            return f"UPDATE {table} SET id = id + {draw.choice([1000, -1000])} WHERE id IN ({number}, {number + 1000})"
+        if kind == "truncate":
+            return (
+                f"TRUNCATE {draw.choice(['parted_s', 'parted_n', 'parted']) if name == 'parted' else table}"
+            )
+        chosen = draw.sample(sorted(values), draw.randint(1, min(3, len(values)))) if values else []
+        if not chosen:
+            return f"DELETE FROM {table} WHERE id = {number}"
+        setting = ", ".join(f"{identifier(column)} = {values[column]}" for column in chosen)
+        where = f"id % 7 = {draw.randint(0, 6)}" if kind == "many" else f"id = {number}"
+        return f"UPDATE {table} SET {setting} WHERE {where}"
+
+    def _alter(self, draw: random.Random) -> None:
+        """Alter tables, alone or together with changes of the same transaction."""
+        for _ in range(draw.randint(1, 4)):
+            name = draw.choice(_ALL)
+            with contextlib.suppress(psycopg.Error), connect(self._url, autocommit=False) as connection:
+                execute(connection, "SET lock_timeout = '3s'")
+                if draw.random() < 0.5:
+                    self._execute(connection, self._statement(connection, draw, name))
+                for statement in self._alteration(connection, draw, name):
+                    self._execute(connection, statement)
+                if draw.random() < 0.5:
+                    self._execute(connection, self._statement(connection, draw, name))
+            if draw.random() < 0.1:
+                with contextlib.suppress(psycopg.Error), connect(self._url) as connection:
+                    execute(connection, "SET lock_timeout = '3s'")
+                    self._execute(connection, f"VACUUM FULL {identifier(name)}")
+            time.sleep(draw.choice([0, 0, 0.3, 2]))
+
+    def _alteration(self, connection: Connection, draw: random.Random, name: str) -> list[str]:
+        columns = _columns(connection, name)
+        table = f"ALTER TABLE {identifier(name)}"
+        self._new += 1
+        new = draw.choice([f"n{self._new}", "again", "a", "b"])
+        kind = draw.choice(sorted(_TYPES))
+        default = f" DEFAULT {_TYPES[kind](draw)}" if draw.random() < 0.6 and name != _CHANGES else ""
+        choices: list[Callable[[], list[str]]] = [
+            lambda: [f"{table} ADD COLUMN {identifier(new)} {kind}{default}"],
+            lambda: [f"{table} ADD COLUMN {identifier(new)} {kind}{default}"],
+            lambda: (
+                [f"{table} REPLICA IDENTITY {draw.choice(['FULL', 'DEFAULT'])}"]
+                if name not in {_HEAP, "parted"}
+                else []
+            ),
+        ]
+        if name != _CHANGES:
+            choices.append(lambda: [f"{table} ADD COLUMN {identifier(new)} float8 DEFAULT random()"])
+        if len(columns) > 2:
+            one, other = draw.sample(sorted(columns), 2)
+            retyped = {
+                "int": "bigint",
+                "varchar(400)": "text",
+                "numeric(12,3)": "numeric",
+                "text": "varchar(400)",
+                "bigint": "text USING 'n' || " + identifier(one),
+                "timestamp": "timestamptz",
+            }
+            choices += [
+                lambda: [f"{table} DROP COLUMN {identifier(one)}"],
+                lambda: [f"{table} RENAME COLUMN {identifier(one)} TO {identifier(new)}"],
+                lambda: [
+                    f"{table} RENAME COLUMN {identifier(one)} TO tmp",
+                    f"{table} RENAME COLUMN {identifier(other)} TO {identifier(one)}",
+                    f"{table} RENAME COLUMN tmp TO {identifier(other)}",
+                ],
+                lambda: [
+                    f"{table} DROP COLUMN {identifier(one)}",
+                    f"{table} ADD COLUMN {identifier(one)} {kind}{default}",
+                ],
+            ]
+            if columns[one] in retyped:
+                choices.append(
+                    lambda: [f"{table} ALTER COLUMN {identifier(one)} TYPE {retyped[columns[one]]}"]
+                )
+        if draw.random() < 0.05:
+            choices = [lambda: [f"DROP TABLE {identifier(name)}", *_create(name)]]
+        return draw.choice(choices)()
+
+    def _read_versions(self) -> tuple[int, list[tuple[Any, ...]]]:
+        names, rows = self._mirror.expected(TableName("public", _VERSIONS))
+        with connect(self._url) as connection:
+            [(position,)] = execute(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+        return position, comparable([tuple(row) for row in rows])
+
+    def _versions_at(self, position: int) -> list[tuple[Any, ...]]:
+        names, _ = self._mirror.expected(TableName("public", _VERSIONS))
+        frame = pl.read_delta(str(self._mirror.path(TableName("public", _VERSIONS))))
+        kept = frame.filter(
+            (pl.col("_from_lsn") < position) & (pl.col("_to_lsn").is_null() | (pl.col("_to_lsn") >= position))
+        )
+        return comparable(kept.select(names).iter_rows())
+
+    def _converge(self) -> None:
+        """Wait until every table of the lake is as the database's.
+
+        Raises:
+            AssertionError: one is not, in good time.
+        """
+        self._mirror.converges(*_CURRENT, _HEAP)
+        for name, read in ((_VERSIONS, self._current_versions), (_CHANGES, self._replayed)):
+            table = TableName("public", name)
+            names, rows = self._mirror.expected(table)
+            self._mirror.waits_until(
+                lambda names=names, rows=rows, read=read: read(names) == rows,
+                lambda names=names, rows=rows, read=read, name=name: (
+                    f"{name}: {_difference(read(names), rows)}"
+                ),
+            )
+
+    def _current_versions(self, names: list[str]) -> list[tuple[Any, ...]]:
+        path = self._mirror.path(TableName("public", _VERSIONS))
+        if not (path / "_delta_log").exists():
+            return []
+        frame = pl.read_delta(str(path))
+        if not set(names) <= set(frame.columns):
+            return []
+        return comparable(frame.filter(pl.col("_is_current")).select(names).iter_rows())
+
+    def _replayed(self, names: list[str]) -> list[tuple[Any, ...]]:
+        path = self._mirror.path(TableName("public", _CHANGES))
+        if not (path / "_delta_log").exists():
+            return []
+        frame = pl.read_delta(str(path)).sort("_commit_lsn", "_commit_seq", maintain_order=True)
+        if not set(names) <= set(frame.columns):
+            return []
+        rows: dict[Any, dict[str, Any]] = {}
+        moved: dict[str, Any] = {}
+        for row in frame.iter_rows(named=True):
+            match row["_change_type"]:
+                case "truncate":
+                    rows.clear()
+                case "delete":
+                    moved = rows.pop(row["id"], {})
+                case kind:
+                    before = rows.get(row["id"], moved if kind == "insert" else {})
+                    unchanged = {name: before.get(name) for name in row["_unchanged"] or ()}
+                    rows[row["id"]] = row | {name: value for name, value in unchanged.items() if name in row}
+        return comparable(tuple(row[name] for name in names) for row in rows.values())
+
+
+def _columns(connection: Connection, name: str) -> dict[str, str]:
+    """The columns of a table besides its key, and their types."""
+    rows = execute(
+        connection,
+        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
+        "WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('id', 'part')",
+        (quoted(TableName("public", name)),),
+    )
+    known = {
+        "integer": "int",
+        "double precision": "float8",
+        "character varying(400)": "varchar(400)",
+        "timestamp with time zone": "timestamptz",
+        "timestamp without time zone": "timestamp",
+        "integer[]": "int[]",
+    }
+    return {column: known.get(kind, kind) for column, kind in rows}
+
+
+def _difference(found: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> str:
+    more = [row for row in found if row not in rows][:3]
+    less = [row for row in rows if row not in found][:3]
+    return f"{len(found)} rows, {len(rows)} expected; should not be {more}; lack {less}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=5.0, help="for so long (5)")
+    parser.add_argument("--seed", type=int, default=None, help="of the first case (of the clock)")
+    given = parser.parse_args()
+    seed = int(time.time()) if given.seed is None else given.seed
+    end = time.monotonic() + given.minutes * 60
+    with (
+        EmbeddedPostgres(settings={"wal_level": "logical"}) as server,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        soak = MirrorSoak(server.create_database("soak"), Path(folder), seed)
+        print(f"seed {seed}", flush=True)
+        rounds = 0
+        try:
+            soak.set_up()
+            while time.monotonic() < end:
+                soak.round()
+                rounds += 1
+                print(f"round {rounds}: {soak.statements:,} statements, no difference", flush=True)
+        except AssertionError as error:
+            print("\n".join(soak.done), file=sys.stderr)
+            sys.exit(f"seed {seed}, round {rounds + 1}: {error}")
+        finally:
+            soak.close()
+
+
+if __name__ == "__main__":
+    main()
