@@ -63,6 +63,7 @@ _PARTS = (
 )
 _COLUMNS = "a int, b text, c numeric, d large, e timestamptz, f int[], g mood, h float8"
 _ROWS = 60
+_STARTED_WITHIN = 3.0
 
 
 def _literal(text: str) -> str:
@@ -167,6 +168,7 @@ class MirrorSoak:
                 f"{draw.choice(['mirror_commit', 'mirror_committed', 'mirror_noted'])}:{draw.randint(1, 4)}"
             )
         elif what == "stopped":
+            time.sleep(_STARTED_WITHIN)  # a signal right after the start ends it as the system does
             self._mirror.terminate()
         yield
         if what == "kill":
