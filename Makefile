@@ -10,7 +10,7 @@ BIN = $(VENV)/bin
 # Where a shell sets it, every process of the tests compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help environment demo docs test test-all pytest soak chaos compat lint bench bench-record deploy-check \
+.PHONY: help environment demo docs test test-all pytest soak mirror-soak chaos compat lint bench bench-record deploy-check \
 	dist dist-installed sbom lock clean
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo "make test       format, lint, types, layers, all tests but the long ones"
 	@echo "make test-all   the same with the long fault suites, and what the tests reach"
 	@echo "make pytest     the tests that ARGS names (ARGS=\"tests/integration -m 'not long'\")"
+	@echo "make mirror-soak  random workloads, DDL and kills against a mirror (ARGS=--minutes=30)"
 	@echo "make soak       random schemas and workloads against the oracle (ARGS=--minutes=10: so long)"
 	@echo "make chaos      every fault in turn, with writers (ARGS=--minutes=30: so long)"
 	@echo "make compat     the Spark sources on PySpark 4.2 with Delta, in an environment of its own"
@@ -58,6 +59,9 @@ test-all: lint
 
 pytest: environment
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+mirror-soak: environment
+	PYTHONPATH=tests $(BIN)/python -m support.mirror_soak $(ARGS)
 
 soak: environment
 	PYTHONPATH=tests $(BIN)/python -m support.soak $(ARGS)

@@ -28,7 +28,7 @@ from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 from support.lake import Mirrored, comparable
 
-_TYPES = {
+_TYPES: dict[str, Callable[[random.Random], str]] = {
     "int": lambda draw: str(draw.randint(-50, 50)),
     "bigint": lambda draw: str(draw.choice([0, 2**62, -(2**62), 7])),
     "text": lambda draw: _literal(
@@ -82,7 +82,10 @@ def _create(name: str) -> list[str]:
     made = [f"CREATE TABLE {table} ({head}, {_COLUMNS}){tail}"]
     if name == "parted":
         # its columns stand in another order
-        others = "g mood, a int, part text NOT NULL, id int NOT NULL, b text, c numeric, d large, e timestamptz, f int[], h float8"
+        others = (
+            "g mood, a int, part text NOT NULL, id int NOT NULL, "
+            "b text, c numeric, d large, e timestamptz, f int[], h float8"
+        )
         made += [
             f"CREATE TABLE parted_s ({others})",
             "ALTER TABLE parted ATTACH PARTITION parted_s FOR VALUES IN ('s')",
@@ -226,11 +229,13 @@ class MirrorSoak:
             )
             names = ", ".join(map(identifier, [*key, *values]))
             ending = "" if name == _HEAP else " ON CONFLICT DO NOTHING"
-            return f"INSERT INTO {table} ({names}) VALUES ({', '.join([*key.values(), *values.values()])}){ending}"
+            row = ", ".join([*key.values(), *values.values()])
+            return f"INSERT INTO {table} ({names}) VALUES ({row}){ending}"
         if kind == "delete":
             return f"DELETE FROM {table} WHERE id BETWEEN {number} AND {number + draw.randint(0, 3)}"
         if kind == "move" and name != _HEAP:
-            return f"UPDATE {table} SET id = id + {draw.choice([1000, -1000])} WHERE id IN ({number}, {number + 1000})"
+            step = draw.choice([1000, -1000])
+            return f"UPDATE {table} SET id = id + {step} WHERE id IN ({number}, {number + 1000})"
         if kind == "truncate":
             return (
                 f"TRUNCATE {draw.choice(['parted_s', 'parted_n', 'parted']) if name == 'parted' else table}"
@@ -310,7 +315,7 @@ class MirrorSoak:
         return draw.choice(choices)()
 
     def _read_versions(self) -> tuple[int, list[tuple[Any, ...]]]:
-        names, rows = self._mirror.expected(TableName("public", _VERSIONS))
+        _, rows = self._mirror.expected(TableName("public", _VERSIONS))
         with connect(self._url) as connection:
             [(position,)] = execute(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
         return position, comparable([tuple(row) for row in rows])
@@ -331,14 +336,13 @@ class MirrorSoak:
         """
         self._mirror.converges(*_CURRENT, _HEAP)
         for name, read in ((_VERSIONS, self._current_versions), (_CHANGES, self._replayed)):
-            table = TableName("public", name)
-            names, rows = self._mirror.expected(table)
-            self._mirror.waits_until(
-                lambda names=names, rows=rows, read=read: read(names) == rows,
-                lambda names=names, rows=rows, read=read, name=name: (
-                    f"{name}: {_difference(read(names), rows)}"
-                ),
-            )
+            self._await(name, read)
+
+    def _await(self, name: str, read: Callable[[list[str]], list[tuple[Any, ...]]]) -> None:
+        names, rows = self._mirror.expected(TableName("public", name))
+        self._mirror.waits_until(
+            lambda: read(names) == rows, lambda: f"{name}: {_difference(read(names), rows)}"
+        )
 
     def _current_versions(self, names: list[str]) -> list[tuple[Any, ...]]:
         path = self._mirror.path(TableName("public", _VERSIONS))
@@ -376,7 +380,8 @@ def _columns(connection: Connection, name: str) -> dict[str, str]:
     rows = execute(
         connection,
         "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
-        "WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped AND attname NOT IN ('id', 'part')",
+        "WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped "
+        "AND attname NOT IN ('id', 'part')",
         (quoted(TableName("public", name)),),
     )
     known = {

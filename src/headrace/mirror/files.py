@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import uuid
 from collections.abc import Iterable, Iterator
@@ -56,13 +57,27 @@ def write_files(
         name = f"part-{uuid.uuid4().hex}.parquet"
         metadata: list[pq.FileMetaData] = []
         with folder.open_output_stream(name) as out:
-            with pq.ParquetWriter(out, schema, compression="snappy", metadata_collector=metadata) as writer:
+            with (
+                _telling_why(),
+                pq.ParquetWriter(out, schema, compression="snappy", metadata_collector=metadata) as writer,
+            ):
                 while group is not None and out.tell() < target_bytes:
                     writer.write_table(group)
                     group = next(groups, None)
             size = out.tell()
         files.append(_describe(name, size, metadata[0]))
     return files
+
+
+@contextlib.contextmanager
+def _telling_why() -> Iterator[None]:
+    """Raise the error that kept a file from being written; PyArrow hides it behind that of closing it."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def _row_groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -1,0 +1,131 @@
+"""Does a fault leave a mirror right, or say so?"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.mirror import MirrorRun
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
+from headrace.reporter import SilentReporter
+
+SLOT = "mirror_faults"
+_SMALL_DISK = """
+import json, subprocess, sys, threading
+from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.errors import HeadraceError
+from headrace.mirror.delta import reaching
+from headrace.mirror.mirror import MirrorRun
+from headrace.reporter import SilentReporter
+
+url, folder = sys.argv[1:]
+config = MirrorConfig(
+    location=folder, slot="mirror_faults", publication="mirror_faults",
+    tables=(MirroredTables(tables=("public.*",)),),
+)
+mirror = MirrorRun(url, config, SilentReporter(), threading.Event())
+mirror.set_up()
+found = []
+for size in ("1m", "64m"):
+    subprocess.run(["mount", "-o", f"remount,size={size}", folder], check=True)
+    try:
+        with reaching(folder):
+            mirror.prepare()
+        found.append("loaded")
+    except HeadraceError as error:
+        found.append(error.kind.name)
+found += [comparison.is_right for comparison in mirror.comparer().compare()]
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture
+def url(database: str) -> Iterator[str]:
+    with connect(database) as connection:
+        execute(connection, "CREATE TABLE t (id int PRIMARY KEY, name text)")
+        execute(connection, "INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1, 100000) AS i")
+        yield database
+        drop_slot(connection, SLOT)
+
+
+def mirror_of(url: str, folder: Path) -> MirrorRun:
+    parts = (MirroredTables(tables=("public.*",)),)
+    config = MirrorConfig(location=str(folder), slot=SLOT, publication=SLOT, tables=parts)
+    mirror = MirrorRun(url, config, SilentReporter(), threading.Event())
+    mirror.set_up()
+    return mirror
+
+
+def test_a_slot_that_was_dropped_and_made_again_is_a_gap_until_everything_is_read_anew(
+    url: str, tmp_path: Path
+) -> None:
+    mirror_of(url, tmp_path).prepare()
+    with connect(url) as connection:
+        drop_slot(connection, SLOT)
+        execute(connection, "DELETE FROM t WHERE id % 2 = 0")
+    mirror = mirror_of(url, tmp_path)
+    with pytest.raises(HeadraceError, match="headrace mirror --reload"):
+        mirror.prepare()
+    mirror.prepare(reload=True)
+    [comparison] = mirror.comparer().compare()
+    assert (comparison.rows, comparison.is_right) == (50_000, True)
+
+
+def test_a_lake_belongs_to_one_slot(url: str, tmp_path: Path) -> None:
+    mirror_of(url, tmp_path).prepare()
+    other = MirrorConfig(
+        location=str(tmp_path),
+        slot=f"{SLOT}_other",
+        publication=SLOT,
+        tables=(MirroredTables(tables=("public.*",)),),
+    )
+    mirror = MirrorRun(url, other, SilentReporter(), threading.Event())
+    mirror.set_up()
+    try:
+        with pytest.raises(HeadraceError, match=f"the mirror of another slot, {SLOT}") as refused:
+            mirror.prepare()
+        assert refused.value.kind is Kind.CONFIG
+    finally:
+        with connect(url) as connection:
+            drop_slot(connection, other.slot)
+
+
+def test_a_full_disk_ends_a_load_and_room_lets_it_go_on(url: str, tmp_path: Path) -> None:
+    unshare = shutil.which("unshare")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = f"mount -t tmpfs -o size=1m tmpfs {folder}"
+    if unshare is None or subprocess.run([unshare, "-rm", "sh", "-c", mount], check=False).returncode:
+        pytest.skip("this system lets a test mount no file system of its own")
+    script = tmp_path / "program.py"
+    script.write_text(_SMALL_DISK)
+    done = subprocess.run(
+        [
+            unshare,
+            "-rm",
+            "sh",
+            "-c",
+            f'{mount} && exec "$@"',
+            "sh",
+            sys.executable,
+            str(script),
+            url,
+            str(folder),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [Kind.DISK.name, "loaded", True]
