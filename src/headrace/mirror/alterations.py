@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import DROPPED, KEY, TYPE, altered_at, is_followed, number_of, with_metadata
+from headrace.mirror.modes import Mode
 from headrace.model.lsn import Lsn
 
 _TEXTS = frozenset({"text", "varchar"})
@@ -32,10 +33,15 @@ class Alteration:
     needs_load: bool
 
     def __str__(self) -> str:
-        renamed = [f"{old} → {new}" for new, old in self.sources.items() if new != old]
+        renamed = [f"{old} → {new}" for old, new in self.renamed.items()]
         taken = set(self.sources.values())
         dropped = [f"-{name}" for name in self._dropped if name not in taken]
         return ", ".join([*(f"+{name}" for name in self.added), *dropped, *renamed]) or "types"
+
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The new name of each column that has another one, by the name before."""
+        return {old: new for new, old in self.sources.items() if new != old}
 
     @property
     def _dropped(self) -> tuple[str, ...]:
@@ -100,7 +106,7 @@ def altered_rows(
     batches: Iterable[pa.RecordBatch],
     alteration: Alteration,
     default: Callable[[str], pa.Scalar],
-    is_present: Callable[[pa.RecordBatch], pa.Array],
+    mode: Mode,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a table's rows with its altered columns.
 
@@ -108,10 +114,10 @@ def altered_rows(
         batches: its rows.
         alteration: what is altered.
         default: returns the value that an added column has in the database's older rows.
-        is_present: tells of a batch's rows which the database has now; the others get no default.
+        mode: what the lake holds of it; rows that the database does not have now get no default.
     """
     defaults = {name: default(name) for name in alteration.added}
-    for batch in batches:
+    for batch in (mode.renamed(old, alteration.renamed) for old in batches):
         columns = []
         for field in alteration.schema:
             source = alteration.sources.get(field.name)
@@ -119,7 +125,9 @@ def altered_rows(
                 columns.append(batch.column(source).cast(field.type))
             elif field.name in defaults:
                 nothing = pa.scalar(None, field.type)
-                columns.append(pc.if_else(is_present(batch), defaults[field.name].cast(field.type), nothing))
+                columns.append(
+                    pc.if_else(mode.present(batch), defaults[field.name].cast(field.type), nothing)
+                )
             else:
                 columns.append(pa.nulls(len(batch), field.type))
         yield pa.RecordBatch.from_arrays(columns, schema=alteration.schema)

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     import datetime as dt
 
 
+_UNCHANGED = "_unchanged"
+
+
 @dataclass(frozen=True, slots=True)
 class LoadMoment:
     """When rows were read.
@@ -61,6 +64,10 @@ class Mode(ABC):
     @abstractmethod
     def kept(self, old: Iterable[pa.RecordBatch], moment: LoadMoment) -> Iterator[pa.RecordBatch]:
         """Yield what stays of the lake's rows where a table is loaded anew."""
+
+    def renamed(self, batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:  # noqa: ARG002
+        """Return the lake's rows with what they say of columns under the columns' new names."""
+        return batch
 
     @abstractmethod
     def present(self, batch: pa.RecordBatch) -> pa.Array:
@@ -215,6 +222,18 @@ class ChangesMode(Mode):
             nothing = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
             emptied = self._read(nothing, moment, "truncate", SnapshotPlace(moment.start, 1).emptied)
             yield fitted(emptied, schema)
+
+    def renamed(self, batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
+        """Return changes whose `_unchanged` has the columns' new names."""
+        at = batch.schema.get_field_index(_UNCHANGED)
+        unchanged = batch.column(at)
+        if not names or unchanged.null_count == len(batch):
+            return batch
+        lists = [
+            None if absent is None else [names.get(name, name) for name in absent]
+            for absent in unchanged.to_pylist()
+        ]
+        return batch.set_column(at, batch.schema.field(at), pa.array(lists, unchanged.type))
 
     def present(self, batch: pa.RecordBatch) -> pa.Array:
         """Tell that changes are past."""

@@ -106,7 +106,7 @@ class LakeWriter:
             schema = pa.schema(
                 [with_metadata(field, former=None, altered=None) for field in alteration.schema]
             )
-            old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode.present)
+            old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
             files += write_files(
                 self._lake.folder(table.name), schema, all_fitted(mode.kept(old, moment), schema)
             )
@@ -187,7 +187,7 @@ class LakeWriter:
         if alteration.needs_load or table.is_known_by_content:
             return False
         self._report.info(f"altering {table.name}: {alteration}")
-        rows = altered_rows(lake.rows(), alteration, table.default, table.rules.present)
+        rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
         written = write_files(self._lake.folder(table.name), alteration.schema, rows)
         self._lake.replace(table.name, alteration.schema, written, lake.position)
         return True
