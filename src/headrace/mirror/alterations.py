@@ -49,7 +49,14 @@ class Alteration:
 
 
 def plan_alteration(
-    old: pa.Schema, new: pa.Schema, *, keeps: bool, is_rewritten: bool, complete: Lsn, now: Lsn
+    old: pa.Schema,
+    new: pa.Schema,
+    *,
+    keeps: bool,
+    is_rewritten: bool,
+    complete: Lsn,
+    now: Lsn,
+    highest: int,
 ) -> Alteration:
     """Plan how a table with the columns `old` gets those of `new`.
 
@@ -60,6 +67,8 @@ def plan_alteration(
         is_rewritten: whether the database has written the table anew since it was loaded.
         complete: up to where (bytes) the lake has the log.
         now: a position (bytes) behind the alteration.
+        highest: the highest number of a column that the database's table had at `complete`. One that comes
+            to be mirrored and is older has values that the lake does not know.
     """
     before = {number_of(field): field for field in old if is_followed(field)}
     after = {number_of(field): field for field in new if is_followed(field)}
@@ -72,6 +81,7 @@ def plan_alteration(
         altered_at(old) > complete
         or names_again
         or (is_rewritten and bool(added or retyped))
+        or any(int(number or 0) <= highest for number in after.keys() - before.keys())
         or not all(_keeps_values(*pair) for pair in retyped)
         or _key(before.values()) != _key(after.values())
     )

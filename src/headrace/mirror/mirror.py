@@ -193,6 +193,7 @@ class MirrorRun:
         again = self._writer.follow_alterations(fitting, same)
         missing = [name for name in tables if name not in same or name in again]
         self._positions = LakePositions(same, stream)
+        self._writer.tables = tables
         for name, loaded in self._writer.load(missing) if missing else ():
             self._note(stream, {name: loaded}, only={name})  # a killed load goes on with the next table
         self._note(stream, {})
@@ -314,6 +315,7 @@ class MirrorRun:
     ) -> None:
         """Write down that all tables have reached an offset; only those of `only` may have new versions."""
         offset = Offset.from_json(stream)
+        tables_now = self._writer.tables
         tables: dict[TableName, TablePosition] = dict(self._positions.tables)
         for name, (table, start) in loaded.items():
             tables[name] = TablePosition(0, start, table.relation, table.files, table.where)
@@ -326,6 +328,7 @@ class MirrorRun:
                 version=position.version if lake is None else lake.version,
                 complete=complete,
                 is_whole=offset.transaction is None or ahead,
+                highest=tables_now[name].highest if name in tables_now else position.highest,
             )
         self._positions = LakePositions(tables, dict(stream))
         self._table.write(self._positions)

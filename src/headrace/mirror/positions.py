@@ -32,6 +32,7 @@ _SCHEMA = pa.schema(
         pa.field("slot", pa.string()),
         pa.field("stream", pa.string()),
         pa.field("row_filter", pa.string()),
+        pa.field("highest_column", pa.int32()),
     ]
 )
 
@@ -46,6 +47,7 @@ class TablePosition:
         relation: the oid of the database's table.
         files: the filenodes of its files when it was loaded.
         where: the condition that its rows satisfied when it was loaded; None: there was none.
+        highest: the highest number of a column that the database's table had.
         is_whole: whether the table has no part of a transaction of which other parts are still to come.
     """
 
@@ -54,6 +56,7 @@ class TablePosition:
     relation: int
     files: str
     where: str | None = None
+    highest: int = 0
     is_whole: bool = True
 
 
@@ -107,6 +110,7 @@ class PositionsTable:
                 relation=row["relation"],
                 files=row["files"],
                 where=row.get("row_filter"),
+                highest=row.get("highest_column") or 0,
                 is_whole=row["is_whole"],
             )
             for row in rows
@@ -134,6 +138,7 @@ class PositionsTable:
                 "slot": self._slot,
                 "stream": json.dumps(positions.stream),
                 "row_filter": position.where,
+                "highest_column": position.highest,
             }
             for table, position in sorted(positions.tables.items())
         ]

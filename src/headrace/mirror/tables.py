@@ -71,6 +71,11 @@ class MirroredTable:
     where: str | None = None
 
     @property
+    def highest(self) -> int:
+        """The highest number of its columns, mirrored or not; one that is added later has a higher one."""
+        return max(self.numbers.values(), default=0)
+
+    @property
     def name(self) -> TableName:
         """The table's name."""
         return self.row_type.table

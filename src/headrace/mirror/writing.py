@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from headrace.capture.envelope import by_table, unwrapped
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.alterations import Alteration, altered_rows, plan_alteration
+from headrace.mirror.alterations import altered_rows, plan_alteration
 from headrace.mirror.columns import (
     DROPPED,
     PREFIX,
@@ -46,6 +46,12 @@ from headrace.snapshot.reading import RowSelection
 _BATCH_BYTES = 8 << 20
 _VISIBLE_WITHIN = 60.0
 _CONNECTIONS = 2
+
+
+_POSITION = """
+SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+            ELSE pg_current_wal_insert_lsn() END - '0/0'
+"""
 
 
 class LakeWriter:
@@ -100,9 +106,17 @@ class LakeWriter:
         mode = table.rules
         schema = table.lake_schema
         files = []
-        existing = self._open(table) if mode.keeps else None
-        if existing is not None:
-            alteration = self._plan(existing, table, moment.start, is_rewritten=True)
+        existing = self._open(table)
+        if existing is not None and mode.keeps:
+            alteration = plan_alteration(
+                existing.schema,
+                table.lake_schema,
+                keeps=True,
+                is_rewritten=True,
+                complete=0,
+                now=0,
+                highest=0,
+            )
             schema = pa.schema(
                 [with_metadata(field, former=None, altered=None) for field in alteration.schema]
             )
@@ -143,14 +157,20 @@ class LakeWriter:
                 yield from read_part(session, selection, left.get_nowait(), table.schema, _BATCH_BYTES)
 
     def _open(self, table: MirroredTable) -> DeltaLakeTable | None:
-        """Open the lake's table, if Headrace wrote it.
+        """Open the lake's table; None where there is none.
 
         Raises:
-            HeadraceError: CONFIG: it was written in another mode.
+            HeadraceError: CONFIG: it was written by another program, or in another mode.
         """
         lake = self._lake.open(table.name)
-        if lake is None or lake.position is None:
+        if lake is None:
             return None
+        if lake.position is None:
+            raise HeadraceError(
+                Kind.CONFIG,
+                f"{self._lake.path(table.name)} is a table that no mirror wrote",
+                "Remove it, or give the mirror another location.",
+            )
         added = {field.name for field in lake.schema if number_of(field) is None}
         if added != table.rules.names:
             raise HeadraceError(
@@ -170,39 +190,35 @@ class LakeWriter:
             known: up to where each is complete.
         """
         with ReadSession(self._url) as session:
-            [(now,)] = session.query("SELECT pg_current_wal_insert_lsn() - '0/0'")
+            [(now,)] = session.query(_POSITION)
         return [name for name, table in tables.items() if not self._follow(table, known.get(name), int(now))]
 
     def _follow(self, table: MirroredTable, known: TablePosition | None, now: Lsn) -> bool:
         """Alter one table of the lake; return whether it fits by then."""
         lake = self._open(table)
-        if lake is None or lake.position is None or known is None or known.where != table.where:
+        if lake is None or known is None or known.where != table.where:
             return False
         _check_own(lake, known)
         kept = pa.schema([field for field in lake.schema if DROPPED not in (field.metadata or {})])
         if described(kept) == described(table.lake_schema):
             return True
-        complete = max(known.complete, lake.position[0])
-        alteration = self._plan(lake, table, now, is_rewritten=table.files != known.files, complete=complete)
+        position = lake.known_position
+        alteration = plan_alteration(
+            lake.schema,
+            table.lake_schema,
+            keeps=table.rules.keeps,
+            is_rewritten=table.files != known.files,
+            complete=max(known.complete, position[0]),
+            now=now,
+            highest=known.highest,
+        )
         if alteration.needs_load or table.is_known_by_content:
             return False
         self._report.info(f"altering {table.name}: {alteration}")
         rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
         written = write_files(self._lake.folder(table.name), alteration.schema, rows)
-        self._lake.replace(table.name, alteration.schema, written, lake.position)
+        self._lake.replace(table.name, alteration.schema, written, position)
         return True
-
-    def _plan(
-        self, lake: DeltaLakeTable, table: MirroredTable, now: Lsn, *, is_rewritten: bool, complete: Lsn = 0
-    ) -> Alteration:
-        return plan_alteration(
-            lake.schema,
-            table.lake_schema,
-            keeps=table.rules.keeps,
-            is_rewritten=is_rewritten,
-            complete=complete,
-            now=now,
-        )
 
     def apply(
         self, batch: pa.Table, tables: Iterable[TableName], known: Mapping[TableName, TablePosition]

@@ -10,9 +10,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
-from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.mirror import MirrorRun
 from headrace.postgres.connection import connect, execute
@@ -58,8 +60,8 @@ def url(database: str) -> Iterator[str]:
         drop_slot(connection, SLOT)
 
 
-def mirror_of(url: str, folder: Path) -> MirrorRun:
-    parts = (MirroredTables(tables=("public.*",)),)
+def mirror_of(url: str, folder: Path, *, excluded: tuple[str, ...] = (), mode: Mode = "current") -> MirrorRun:
+    parts = (MirroredTables(tables=("public.*",), exclude_columns=excluded, mode=mode),)
     config = MirrorConfig(location=str(folder), slot=SLOT, publication=SLOT, tables=parts)
     mirror = MirrorRun(url, config, SilentReporter(), threading.Event())
     mirror.set_up()
@@ -79,6 +81,28 @@ def test_a_slot_that_was_dropped_and_made_again_is_a_gap_until_everything_is_rea
     mirror.prepare(reload=True)
     [comparison] = mirror.comparer().compare()
     assert (comparison.rows, comparison.is_right) == (50_000, True)
+
+
+@pytest.mark.parametrize("mode", ["current", "history"])
+def test_a_column_that_comes_to_be_mirrored_has_the_values_that_it_has(
+    url: str, tmp_path: Path, mode: Mode
+) -> None:
+    mirror_of(url, tmp_path, excluded=("name",), mode=mode).prepare()
+    mirror = mirror_of(url, tmp_path, mode=mode)
+    mirror.prepare()
+    [comparison] = mirror.comparer().compare()
+    assert (comparison.rows, comparison.is_right) == (100_000, True)
+
+
+def test_a_folder_of_another_mode_or_program_is_left_alone(url: str, tmp_path: Path) -> None:
+    write_deltalake(tmp_path / "public" / "t", pa.table({"theirs": [1]}))
+    with pytest.raises(HeadraceError, match="is a table that no mirror wrote"):
+        mirror_of(url, tmp_path).prepare()
+    shutil.rmtree(tmp_path / "public")
+    mirror_of(url, tmp_path, mode="history").prepare()
+    for reload in (False, True):
+        with pytest.raises(HeadraceError, match="was not written in the mode 'current'"):
+            mirror_of(url, tmp_path).prepare(reload=reload)
 
 
 def test_a_lake_belongs_to_one_slot(url: str, tmp_path: Path) -> None:
