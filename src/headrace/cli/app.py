@@ -176,6 +176,9 @@ def mirror(
 
     `mirror verify` compares the lake with the database instead, also while the mirror runs.
     """
+    misplaced = (once or reload) if action is MirrorAction.VERIFY else (tables or repair)
+    if misplaced:
+        raise typer.BadParameter("--once and --reload are for a run; tables and --repair are for verify")
     if action is MirrorAction.VERIFY:
         from headrace.cli.mirror_verify import verify_mirror
 
