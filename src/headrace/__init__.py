@@ -12,7 +12,7 @@ from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.datasources.typed_options import PostgresSource
-    from headrace.mirror.program import Mirror
+    from headrace.mirror.mirror import Mirror
     from headrace.pipeline.pipeline import Pipeline
     from headrace.reporter import LoggingReporter, Reporter
 
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> object:
 
         return PostgresSource
     if name == "Mirror":
-        from headrace.mirror.program import Mirror  # noqa: PLC0415
+        from headrace.mirror.mirror import Mirror  # noqa: PLC0415
 
         return Mirror
     if name == "Pipeline":

@@ -10,7 +10,7 @@ from headrace.cli.context import CommandContext
 from headrace.cli.signals import stopping_by_signals
 from headrace.config.load import load_deployment
 from headrace.logs import LogFormat, WorkerLogs, add_to_each_line
-from headrace.mirror.mirror import open_mirror
+from headrace.mirror.run import open_mirror
 from headrace.reporter import LoggingReporter, Reporter
 from headrace.spark.session import local_spark
 from headrace.spark.settings import chosen_master, given_settings

@@ -25,8 +25,8 @@ from headrace.demo.shop import create_shop
 from headrace.demo.workload import Workload
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
-from headrace.mirror.mirror import open_mirror
 from headrace.mirror.positions import NAME as POSITIONS
+from headrace.mirror.run import open_mirror
 from headrace.model.lsn import Lsn
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.postgres.connection import connect, execute

@@ -11,8 +11,8 @@ from headrace.cli.context import CommandContext
 from headrace.config.load import load_deployment
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import reaching
-from headrace.mirror.mirror import open_comparer
 from headrace.mirror.net_changes import Key
+from headrace.mirror.run import open_comparer
 from headrace.mirror.verify import TableComparison
 from headrace.model.names import TableName
 from headrace.model.table_pattern import one_table

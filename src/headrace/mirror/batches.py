@@ -13,7 +13,7 @@ from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.datasources.typed_options import PostgresSource
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import reaching
-from headrace.mirror.mirror import WATCH_SECONDS, MirrorRun
+from headrace.mirror.run import WATCH_SECONDS, MirrorRun
 from headrace.model.names import TableName
 from headrace.reporter import Reporter, SilentReporter
 

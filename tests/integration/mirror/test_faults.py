@@ -16,7 +16,7 @@ from deltalake import write_deltalake
 
 from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.mirror import MirrorRun
+from headrace.mirror.run import MirrorRun
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
@@ -27,7 +27,7 @@ import json, subprocess, sys, threading
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError
 from headrace.mirror.delta import reaching
-from headrace.mirror.mirror import MirrorRun
+from headrace.mirror.run import MirrorRun
 from headrace.reporter import SilentReporter
 
 url, folder = sys.argv[1:]

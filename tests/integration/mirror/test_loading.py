@@ -9,8 +9,8 @@ import pytest
 
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.mirror import MirrorRun
 from headrace.mirror.positions import PositionsTable
+from headrace.mirror.run import MirrorRun
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot

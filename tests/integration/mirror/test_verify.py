@@ -11,8 +11,8 @@ import pytest
 
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError
-from headrace.mirror.mirror import MirrorRun
 from headrace.mirror.net_changes import DELETED
+from headrace.mirror.run import MirrorRun
 from headrace.mirror.verify import TableComparison
 from headrace.mirror.versions import IS_CURRENT
 from headrace.model.names import TableName

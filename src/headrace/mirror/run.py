@@ -1,0 +1,334 @@
+"""Run a mirror: find the tables, load what is not loaded, follow the log."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark.errors import StreamingQueryException
+
+from headrace.capture import LogOrigin, Offset
+from headrace.capture.continuity import LogPositions, check_continuity, read_positions
+from headrace.config.deployment import Deployment
+from headrace.config.mirror import MirrorConfig
+from headrace.config.resolve import resolve_database
+from headrace.errors import POLICIES, HeadraceError, Kind, Retry
+from headrace.mirror.delta import DeltaLake, reaching
+from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
+from headrace.mirror.tables import MirroredTable, Selection, check_tables
+from headrace.mirror.upkeep import LakeUpkeep
+from headrace.mirror.verify import LakeComparer
+from headrace.mirror.writing import LakeWriter
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
+from headrace.model.table_pattern import format_table
+from headrace.postgres.address import for_slot
+from headrace.postgres.provision import prepare_slot
+from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
+from headrace.postgres.replication import replication_connection
+from headrace.postgres.session import ReadSession
+from headrace.reporter import Reporter, SilentReporter
+from headrace.spark import register
+from headrace.spark.session import LocalSpark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_BATCH_BYTES = 64 << 20
+WATCH_SECONDS = 10.0
+"""How often a mirror looks whether tables were created, dropped or altered."""
+_POLL_SECONDS = 0.2
+_QUIET_SECONDS = 60.0
+_LONGEST_WAIT = 30.0
+
+
+def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Event) -> MirrorRun:
+    """Return the mirror of a deployment file; nothing is opened yet.
+
+    Raises:
+        HeadraceError: CONFIG: the file has no `[mirror]`, or a variable is not set.
+    """
+    config = deployment.mirror
+    if config is None:
+        raise HeadraceError(
+            Kind.CONFIG,
+            f"{deployment.file}: there is no [mirror]",
+            "Say which tables go where: see docs/mirror.md.",
+        )
+    url = resolve_database(deployment).reveal()
+    password_command = tuple(deployment.source.password_command or ())
+    return MirrorRun(for_slot(url, config.slot, password_command), config, report, stopping)
+
+
+def open_comparer(deployment: Deployment) -> LakeComparer:
+    """Return what compares the lake of a deployment file with its database.
+
+    Raises:
+        HeadraceError: as for `open_mirror`.
+    """
+    return open_mirror(deployment, SilentReporter(), threading.Event()).comparer()
+
+
+class MirrorRun:
+    """A lake that holds some of a database's tables.
+
+    Args:
+        url: the database.
+        config: what is mirrored, and where to.
+        report: is told what happens.
+        stopping: ends `run`.
+    """
+
+    def __init__(self, url: str, config: MirrorConfig, report: Reporter, stopping: threading.Event) -> None:
+        self._url = url
+        self._config = config
+        self._report = report
+        self._stopping = stopping
+        self.lake = DeltaLake(config.location)
+        self._table = PositionsTable(config.location, config.slot)
+        self._selection = Selection(config.tables, config.publication)
+        self._writer = LakeWriter(url, config.slot, self._selection, self.lake, report)
+        self._upkeep = LakeUpkeep(self.lake, config, report)
+        self._positions = LakePositions()
+
+    @property
+    def slot(self) -> str:
+        """The name of the replication slot."""
+        return self._config.slot
+
+    def comparer(self) -> LakeComparer:
+        """Return what compares the lake with the database."""
+        return LakeComparer(
+            self._url,
+            slot=self._config.slot,
+            publication=self._config.publication,
+            selection=self._selection,
+            lake=self.lake,
+            positions=self._table,
+        )
+
+    def run(self, spark: LocalSpark, *, once: bool = False, reload: bool = False) -> None:
+        """Load what is not loaded, then follow until stopped; with `once` up to the log's present end.
+
+        Args:
+            spark: the session.
+            once: end when everything is written that was committed before.
+            reload: read all tables anew first.
+
+        Raises:
+            HeadraceError: what the database, the lake or Spark refuse.
+        """
+        register(spark.session)
+        failures = 0
+        for start in itertools.count(1):
+            began = time.monotonic()
+            try:
+                self.set_up()
+                with reaching(self._config.location):
+                    tables = self.prepare(reload=reload)
+                reload = False
+                self._follow(spark, tables, spark.scratch / f"mirror-{start}", once=once)
+            except HeadraceError as error:
+                if once or POLICIES[error.kind].retry is not Retry.BACK_OFF:
+                    raise
+                failures = 1 if time.monotonic() > began + _QUIET_SECONDS else failures + 1
+                seconds = min(_LONGEST_WAIT, 2.0**failures)
+                self._report.warning(f"{error.cause}; trying again in {seconds:.0f} s")
+                self._stopping.wait(seconds)
+            if once or self._stopping.is_set():
+                return
+
+    def set_up(self) -> None:
+        """Make publication and slot, where they are missing."""
+        config = self._config
+        tables = self._read_tables()
+        requirements = {
+            name: PublicationRequirements(selection=PublicationFilter(rows=table.where))
+            for name, table in tables.items()
+            if table.where is not None
+        }
+        prepare_slot(
+            self._url,
+            slot=config.slot,
+            publication=config.publication,
+            tables=[*tables],
+            create=True,
+            requirements=requirements,
+        )
+
+    def prepare(self, *, reload: bool = False) -> list[TableName]:
+        """Check that the log goes on, and bring the lake's tables into shape.
+
+        Args:
+            reload: read all tables anew.
+
+        Returns:
+            The tables that are followed.
+
+        Raises:
+            HeadraceError: CONTINUITY, where the log has a gap; what the database or the lake refuse.
+        """
+        known = LakePositions() if reload else self._table.read()
+        now = self._read_log()
+        stream = known.stream
+        if stream is None:
+            assert now.confirmed is not None
+            stream = Offset(now.confirmed).to_json() | now.origin.to_json()
+        else:
+            self._check_log(now, stream, known)
+        tables = self._read_tables()
+        same = {
+            name: position
+            for name, position in known.tables.items()
+            if name in tables and position.relation == tables[name].relation
+        }
+        fitting = {name: table for name, table in tables.items() if name in same}
+        again = self._writer.follow_alterations(fitting, same)
+        missing = [name for name in tables if name not in same or name in again]
+        self._positions = LakePositions(same, stream)
+        self._writer.tables = tables
+        for name, loaded in self._writer.load(missing) if missing else ():
+            self._note(stream, {name: loaded}, only={name})  # a killed load goes on with the next table
+        self._note(stream, {})
+        self._writer.tables = {
+            name: table for name, table in tables.items() if name in self._positions.tables
+        }
+        return list(self._writer.tables)
+
+    def _read_tables(self) -> dict[TableName, MirroredTable]:
+        with ReadSession(self._url) as session:
+            tables = self._selection.read(session, self._selection.find(session))
+        check_tables(tables.values())
+        return tables
+
+    def _read_log(self) -> LogPositions:
+        with replication_connection(self._url, "headrace look") as connection:
+            return read_positions(connection, self._config.slot, self._config.publication)
+
+    def _check_log(self, now: LogPositions, stream: Mapping[str, Any], known: LakePositions) -> None:
+        offset = Offset.from_json(stream)
+        highest = max((position.complete for position in known.tables.values()), default=0)
+        try:
+            check_continuity(now, self._config.slot, offset.lsn, LogOrigin.from_json(stream), known=highest)
+        except HeadraceError as error:
+            if error.kind is Kind.CONNECTION:
+                raise
+            raise HeadraceError(
+                error.kind,
+                error.cause,
+                "Run `headrace mirror --reload`: it reads all tables anew.",
+            ) from error
+
+    def _follow(
+        self, spark: LocalSpark, tables: Sequence[TableName], checkpoint: Path, *, once: bool
+    ) -> None:
+        """Follow the log until stopped, or until tables were added, dropped or altered."""
+        config = self._config
+        ending = threading.Event()
+
+        def write(batch: DataFrame, number: int) -> None:
+            arrow = batch.toArrow()
+            end = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
+            with reaching(config.location):
+                self.write(arrow, end, tables)
+            if arrow.nbytes < _BATCH_BYTES // 4 and not once:
+                self._pause(ending, config.interval_seconds)
+
+        changes = (
+            spark.session.readStream.format("postgres_cdc")
+            .options(
+                url=self._url,
+                slotName=config.slot,
+                publicationName=config.publication,
+                tables=", ".join(map(format_table, tables)),
+                envelope="changes",
+                startingOffsets="earliest",
+                unchangedToast="mark",
+                maxBytesPerTrigger=str(_BATCH_BYTES),
+                **self._conditions(),
+            )
+            .load()
+        )
+        writer = changes.writeStream.foreachBatch(write).option("checkpointLocation", str(checkpoint))
+        query = (writer.trigger(availableNow=True) if once else writer).start()
+        self._report.info(f"following {len(tables)} tables")
+        try:
+            watched = time.monotonic()
+            while not self._stopping.wait(_POLL_SECONDS) and query.isActive:
+                if not once and time.monotonic() > watched + WATCH_SECONDS:
+                    watched = time.monotonic()
+                    if self.is_altered():
+                        break
+            if not query.isActive:
+                query.awaitTermination()  # raises what ended it
+        except StreamingQueryException as error:
+            raise HeadraceError.find(str(error)) or HeadraceError(Kind.SPARK, str(error)) from error
+        finally:
+            ending.set()
+            query.stop()
+
+    def _conditions(self) -> dict[str, str]:
+        """Return the option that says which rows are followed, where not all are."""
+        chosen = {
+            format_table(name): table.where for name, table in self._writer.tables.items() if table.where
+        }
+        return {"where": json.dumps(chosen)} if chosen else {}
+
+    def _pause(self, ending: threading.Event, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and not ending.wait(_POLL_SECONDS) and not self._stopping.is_set():
+            pass
+
+    def is_altered(self) -> bool:
+        """Tell whether the database's tables are not those, or not as, the lake's are."""
+        with ReadSession(self._url) as session:
+            now = self._selection.read(session, self._selection.find(session))
+        return {name: (one.relation, one.schema) for name, one in now.items()} != {
+            name: (one.relation, one.schema) for name, one in self._writer.tables.items()
+        }
+
+    def write(self, batch: pa.Table, end: Mapping[str, Any], tables: Iterable[TableName]) -> None:
+        """Write one batch to every table, then the positions.
+
+        Args:
+            batch: rows of `envelope=changes`.
+            end: the offset at which it ends.
+            tables: what `prepare` returned.
+        """
+        loaded = self._writer.apply(batch, tables, self._positions.tables)
+        self._note(end, loaded)
+        if len(batch):
+            self._upkeep.tend(self._writer.written)
+
+    def _note(
+        self,
+        stream: Mapping[str, Any],
+        loaded: Mapping[TableName, tuple[MirroredTable, Lsn]],
+        only: Collection[TableName] | None = None,
+    ) -> None:
+        """Write down that all tables have reached an offset; only those of `only` may have new versions."""
+        offset = Offset.from_json(stream)
+        tables_now = self._writer.tables
+        tables: dict[TableName, TablePosition] = dict(self._positions.tables)
+        for name, (table, start) in loaded.items():
+            tables[name] = TablePosition(0, start, table.relation, table.files, table.where)
+        for name, position in tables.items():
+            lake = self.lake.open(name) if only is None or name in only else None
+            complete = max(position.complete, offset.lsn)
+            ahead = position.complete >= offset.order[0]
+            tables[name] = replace(
+                position,
+                version=position.version if lake is None else lake.version,
+                complete=complete,
+                is_whole=offset.transaction is None or ahead,
+                highest=tables_now[name].highest if name in tables_now else position.highest,
+            )
+        self._positions = LakePositions(tables, dict(stream))
+        self._table.write(self._positions)
