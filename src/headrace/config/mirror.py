@@ -71,7 +71,7 @@ class MirrorConfig(FileModel):
     interval: str = "30s"
     """How often changes are written; a shorter one makes more and smaller files."""
     file_size: str = "128MiB"
-    """The size of data files: smaller ones are joined to such, where there are 20 of them."""
+    """The size of data files, about: those of less than half of it are joined, where there are 20 of them."""
     retention: str = "7d"
     """How long files stay that only older versions of a table have; an hour at least."""
     slot: Annotated[str, Field(pattern=r"^[a-z0-9_]{1,63}$")] = "headrace_mirror"

@@ -27,7 +27,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSys
 
 from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.files import DataFile
+from headrace.mirror.files import TARGET_BYTES, DataFile, write_files
 from headrace.mirror.net_changes import DELETED, Key, Position
 from headrace.mirror.versions import CLOSES, IS_CURRENT, TO_LSN, VALID_TO, RowVersions
 from headrace.model.failpoints import reach
@@ -49,10 +49,12 @@ class DeltaLake:
 
     Args:
         location: the folder, or a URL of an object store, whose credentials stand in the environment.
+        file_bytes: the size of data files, about.
     """
 
-    def __init__(self, location: str) -> None:
+    def __init__(self, location: str, file_bytes: int = TARGET_BYTES) -> None:
         self.location = location.rstrip("/")
+        self._file_bytes = file_bytes
 
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
@@ -65,6 +67,14 @@ class DeltaLake:
             return PyFileSystem(DeltaStorageHandler(path))
         Path(path).mkdir(parents=True, exist_ok=True)
         return SubTreeFileSystem(path, LocalFileSystem())
+
+    def write(self, table: TableName, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
+        """Write rows to files in the folder of `table`; no commit names them yet.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        return write_files(self.folder(table), schema, batches, self._file_bytes)
 
     def open(self, table: TableName) -> DeltaLakeTable | None:
         """Open the lake's table; None where there is none."""

@@ -17,7 +17,6 @@ from headrace.mirror import versions
 from headrace.mirror.columns import PREFIX, all_fitted, fitted
 from headrace.mirror.contents import content_changes, without
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
-from headrace.mirror.files import write_files
 from headrace.mirror.net_changes import DELETED, Key, Position, net_changes
 from headrace.model.lsn import Lsn
 
@@ -143,8 +142,7 @@ class ContentMode(CurrentMode):
         if found.emptied:
             _replace(lake, table, added, found.position)
         elif not len(found.removed):
-            folder = lake.folder(table.name)
-            files = write_files(folder, table.schema, all_fitted(added, table.schema))
+            files = lake.write(table.name, table.schema, all_fitted(added, table.schema))
             lake.append(table.name, table.schema, files, found.position)
         else:
             try:
@@ -246,9 +244,7 @@ class ChangesMode(Mode):
         position = ordered.column(lsn)[-1].as_py(), ordered.column(sequence)[-1].as_py()
         renamed = ordered.rename_columns([_public(name) for name in ordered.column_names])
         batches = all_fitted(renamed.to_batches(), table.schema)
-        lake.append(
-            table.name, table.schema, write_files(lake.folder(table.name), table.schema, batches), position
-        )
+        lake.append(table.name, table.schema, lake.write(table.name, table.schema, batches), position)
 
     def _read(self, batch: pa.RecordBatch, moment: LoadMoment, kind: str, sequence: int) -> pa.RecordBatch:
         values = {
@@ -314,6 +310,6 @@ def _replace(
     old: Iterable[pa.RecordBatch] = (),
 ) -> None:
     """Make `old` and `new` all that a table consists of."""
-    schema, folder = table.schema, lake.folder(table.name)
-    files = [*write_files(folder, schema, old), *write_files(folder, schema, all_fitted(new, schema))]
-    lake.replace(table.name, schema, files, position)
+    name, schema = table.name, table.schema
+    files = [*lake.write(name, schema, old), *lake.write(name, schema, all_fitted(new, schema))]
+    lake.replace(name, schema, files, position)

@@ -91,7 +91,7 @@ class MirrorRun:
         self._config = config
         self._report = report
         self._stopping = stopping
-        self.lake = DeltaLake(config.location)
+        self.lake = DeltaLake(config.location, config.file_bytes)
         self._table = PositionsTable(config.location, config.slot)
         self._selection = Selection(config.tables, config.publication)
         self._writer = LakeWriter(url, config.slot, self._selection, self.lake, report)

@@ -27,7 +27,7 @@ from headrace.mirror.columns import (
     with_metadata,
 )
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
-from headrace.mirror.files import DataFile, write_files
+from headrace.mirror.files import DataFile
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import Position
 from headrace.mirror.positions import TablePosition
@@ -121,9 +121,7 @@ class LakeWriter:
                 [with_metadata(field, former=None, altered=None) for field in alteration.schema]
             )
             old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
-            files += write_files(
-                self._lake.folder(table.name), schema, all_fitted(mode.kept(old, moment), schema)
-            )
+            files += self._lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
         files += self._read(table, ranges, snapshot, lambda batch: fitted(mode.loaded(batch, moment), schema))
         self._lake.replace(table.name, schema, files, (moment.start - 1, 0))
 
@@ -135,14 +133,13 @@ class LakeWriter:
         complete: Callable[[pa.RecordBatch], pa.RecordBatch],
     ) -> list[DataFile]:
         """Write the rows of all ranges to files, with several connections."""
-        folder = self._lake.folder(table.name)
         schema = complete(pa.RecordBatch.from_pylist([], table.schema)).schema
         left = queue.SimpleQueue[CtidRange]()
         for range_ in ranges:
             left.put(range_)
 
         def write_some(_: int) -> list[DataFile]:
-            return write_files(folder, schema, map(complete, self._rows(table, left, snapshot)))
+            return self._lake.write(table.name, schema, map(complete, self._rows(table, left, snapshot)))
 
         with ThreadPoolExecutor(_CONNECTIONS, "headrace load") as threads:
             return [file for files in threads.map(write_some, range(_CONNECTIONS)) for file in files]
@@ -216,7 +213,7 @@ class LakeWriter:
             return False
         self._report.info(f"altering {table.name}: {alteration}")
         rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
-        written = write_files(self._lake.folder(table.name), alteration.schema, rows)
+        written = self._lake.write(table.name, alteration.schema, rows)
         self._lake.replace(table.name, alteration.schema, written, position)
         return True
 
