@@ -23,12 +23,17 @@ from headrace.model.values import convert_all
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
-# PostgreSQL keeps the default of an added column beside the table: rows that were there before have it, and
-# the log says nothing of them. A rewrite of the table (another filenode) puts it into the rows.
+# PostgreSQL keeps the default of an added column beside the table, of a partitioned one beside each of its
+# partitions: rows that were there before have it, and the log says nothing of them. A rewrite of the table (another filenode) puts it into the rows.
 _COLUMNS = """
 SELECT n.nspname::text, c.relname::text, c.oid::bigint,
        array_agg(a.attname::text ORDER BY a.attnum), array_agg(a.attnum::int ORDER BY a.attnum),
-       array_agg((a.attmissingval::text::text[])[1] ORDER BY a.attnum),
+       array_agg(coalesce(
+           (a.attmissingval::text::text[])[1],
+           (SELECT max((own.attmissingval::text::text[])[1])
+            FROM pg_partition_tree(c.oid) AS leaf
+            JOIN pg_attribute own ON own.attrelid = leaf.relid AND own.attname = a.attname
+            WHERE leaf.isleaf)) ORDER BY a.attnum),
        coalesce((SELECT string_agg(pg_relation_filenode(leaf.relid)::text, ' ' ORDER BY leaf.relid)
                  FROM pg_partition_tree(c.oid) AS leaf WHERE leaf.isleaf), pg_relation_filenode(c.oid)::text),
        coalesce((SELECT bool_and(part.relreplident = 'f')

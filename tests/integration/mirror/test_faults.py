@@ -94,6 +94,22 @@ def test_a_column_that_comes_to_be_mirrored_has_the_values_that_it_has(
     assert (comparison.rows, comparison.is_right) == (100_000, True)
 
 
+def test_old_rows_of_partitions_get_the_default_of_an_added_column(url: str, tmp_path: Path) -> None:
+    with connect(url) as connection:
+        execute(connection, "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+        execute(connection, "CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (100)")
+        execute(connection, "CREATE TABLE high (note int, id int NOT NULL)")
+        execute(connection, "ALTER TABLE high DROP COLUMN note")  # its columns have other numbers
+        execute(connection, "ALTER TABLE parted ATTACH PARTITION high FOR VALUES FROM (100) TO (200)")
+        execute(connection, "INSERT INTO parted SELECT generate_series(0, 199)")
+        mirror_of(url, tmp_path).prepare()
+        execute(connection, "ALTER TABLE parted ADD COLUMN more text DEFAULT 'of old', ADD COLUMN none int")
+    mirror = mirror_of(url, tmp_path)
+    mirror.prepare()
+    found = {comparison.table.name: comparison for comparison in mirror.comparer().compare()}
+    assert (found["parted"].rows, found["parted"].wrong, found["parted"].is_right) == (200, 0, True)
+
+
 def test_a_folder_of_another_mode_or_program_is_left_alone(url: str, tmp_path: Path) -> None:
     write_deltalake(tmp_path / "public" / "t", pa.table({"theirs": [1]}))
     with pytest.raises(HeadraceError, match="is a table that no mirror wrote"):
