@@ -24,7 +24,8 @@ from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
 # PostgreSQL keeps the default of an added column beside the table, of a partitioned one beside each of its
-# partitions: rows that were there before have it, and the log says nothing of them. A rewrite of the table (another filenode) puts it into the rows.
+# partitions: rows that were there before have it, and the log says nothing of them. A rewrite of the table
+# (another filenode) puts it into the rows.
 _COLUMNS = """
 SELECT n.nspname::text, c.relname::text, c.oid::bigint,
        array_agg(a.attname::text ORDER BY a.attnum), array_agg(a.attnum::int ORDER BY a.attnum),
