@@ -134,7 +134,8 @@ class MirrorRun:
                 with reaching(self._config.location):
                     tables = self.prepare(reload=reload)
                 reload = False
-                self._follow(spark, tables, spark.scratch / f"mirror-{start}", once=once)
+                if self._follow(spark, tables, spark.scratch / f"mirror-{start}", once=once):
+                    continue
             except HeadraceError as error:
                 if once or POLICIES[error.kind].retry is not Retry.BACK_OFF:
                     raise
@@ -228,8 +229,12 @@ class MirrorRun:
 
     def _follow(
         self, spark: LocalSpark, tables: Sequence[TableName], checkpoint: Path, *, once: bool
-    ) -> None:
-        """Follow the log until stopped, or until tables were added, dropped or altered."""
+    ) -> bool:
+        """Follow the log until stopped, or until tables were added, dropped or altered.
+
+        Returns:
+            Whether the stream ended because a table was dropped, or dropped and created again.
+        """
         config = self._config
         ending = threading.Event()
 
@@ -269,10 +274,14 @@ class MirrorRun:
             if not query.isActive:
                 query.awaitTermination()  # raises what ended it
         except StreamingQueryException as error:
-            raise HeadraceError.find(str(error)) or HeadraceError(Kind.SPARK, str(error)) from error
+            found = HeadraceError.find(str(error)) or HeadraceError(Kind.SPARK, str(error))
+            if found.kind is Kind.PUBLICATION and self.is_altered():
+                return True
+            raise found from error
         finally:
             ending.set()
             query.stop()
+        return False
 
     def _conditions(self) -> dict[str, str]:
         """Return the option that says which rows are followed, where not all are."""
