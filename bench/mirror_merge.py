@@ -11,7 +11,7 @@ import argparse
 import shutil
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from time import perf_counter
 
 import pyarrow as pa
@@ -22,6 +22,8 @@ from headrace.capture import ChangeStream, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.envelope import enveloped
 from headrace.mirror.net_changes import DELETED, net_changes
+from headrace.mirror.positions import TablePosition
+from headrace.model.names import TableName
 
 ROWS, QUICK, CHANGES, ROUNDS = 5_000_000, 500_000, 100_000, 3
 BAR_SECONDS = 10.0
@@ -64,14 +66,15 @@ def main() -> None:
     mirror, bare = [], []
     with MirroredOrders.serve(rows) as orders:
         writer = orders.writer("base")
-        table, _ = dict(writer.load([ORDERS]))[ORDERS]
+        table, start = dict(writer.load([ORDERS]))[ORDERS]
+        known = {ORDERS: TablePosition(0, start, table.relation, table.files)}
         changes = pa.Table.from_batches(list(change(orders))).combine_chunks().to_batches()[0]
         batch = pa.Table.from_batches([enveloped(changes, {ORDERS: ("id",)}, "bench", {})])
         typed = pa.Table.from_batches([table.shape.rows(changes)])
         ready = net_changes(typed, table.key, lambda _keys, _names: {}).rows
         for number in range(ROUNDS):
             report.machine()
-            mirror.append(mirrored(orders, f"mirror-{number}", batch))
+            mirror.append(mirrored(orders, f"mirror-{number}", batch, known))
             bare.append(merged(orders, f"bare-{number}", ready))
     middle = {
         "headrace mirror": statistics.median(mirror),
@@ -85,11 +88,13 @@ def main() -> None:
     sys.exit(not held)
 
 
-def mirrored(orders: MirroredOrders, name: str, batch: pa.Table) -> float:
+def mirrored(
+    orders: MirroredOrders, name: str, batch: pa.Table, known: Mapping[TableName, TablePosition]
+) -> float:
     """Seconds of the mirror, from changes in memory to the commit."""
     shutil.copytree(orders.folder / "base", orders.folder / name)
     begin = perf_counter()
-    orders.writer(name).apply(batch, [ORDERS], {})
+    orders.writer(name).apply(batch, [ORDERS], known)
     seconds = perf_counter() - begin
     shutil.rmtree(orders.folder / name)
     return seconds

@@ -6,7 +6,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from headrace.capture.continuity import LogPositions, check_continuity, read_pos
 from headrace.config.deployment import Deployment
 from headrace.config.mirror import MirrorConfig
 from headrace.config.resolve import resolve_database
+from headrace.datasources.publication_membership import Published, read_published
 from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.mirror.delta import DeltaLake, reaching
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
@@ -30,6 +31,7 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
 from headrace.postgres.address import for_slot
+from headrace.postgres.connection import connect
 from headrace.postgres.provision import prepare_slot
 from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 from headrace.postgres.replication import replication_connection
@@ -47,6 +49,7 @@ WATCH_SECONDS = 10.0
 _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 60.0
 _LONGEST_WAIT = 30.0
+_MOST_FAILURES = 3
 
 
 def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Event) -> MirrorRun:
@@ -65,6 +68,22 @@ def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Ev
     url = resolve_database(deployment).reveal()
     password_command = tuple(deployment.source.password_command or ())
     return MirrorRun(for_slot(url, config.slot, password_command), config, report, stopping)
+
+
+def _sent_ever_since(stream: Mapping[str, Any], now: Published) -> Callable[[TableName], bool]:
+    """Return what tells whether the publication has sent a table all the time since an offset was stored."""
+    before = Published.from_json(stream)
+    if before is None:
+        return lambda _: True
+    if before.altered != now.altered:
+        return lambda _: False
+    members = before.members
+
+    def is_sent(name: TableName) -> bool:
+        text = format_table(name)
+        return text not in members or now.members.get(text) == members[text]
+
+    return is_sent
 
 
 def open_comparer(deployment: Deployment) -> LakeComparer:
@@ -134,10 +153,9 @@ class MirrorRun:
                 with reaching(self._config.location):
                     tables = self.prepare(reload=reload)
                 reload = False
-                if self._follow(spark, tables, spark.scratch / f"mirror-{start}", once=once):
-                    continue
+                self._follow(spark, tables, spark.scratch / f"mirror-{start}", once=once)
             except HeadraceError as error:
-                if once or POLICIES[error.kind].retry is not Retry.BACK_OFF:
+                if once or not self._can_go_on(error, failures):
                     raise
                 failures = 1 if time.monotonic() > began + _QUIET_SECONDS else failures + 1
                 seconds = min(_LONGEST_WAIT, 2.0**failures)
@@ -145,6 +163,12 @@ class MirrorRun:
                 self._stopping.wait(seconds)
             if once or self._stopping.is_set():
                 return
+
+    @staticmethod
+    def _can_go_on(error: HeadraceError, failures: int) -> bool:
+        """Tell whether a new start may help; it loads tables that were made anew, or left the publication."""
+        is_passing = POLICIES[error.kind].retry is Retry.BACK_OFF
+        return is_passing or (error.kind is Kind.PUBLICATION and failures < _MOST_FAILURES)
 
     def set_up(self) -> None:
         """Make publication and slot, where they are missing."""
@@ -185,11 +209,14 @@ class MirrorRun:
         else:
             self._check_log(now, stream, known)
         tables = self._read_tables()
+        published = self._read_published([*tables])
+        sent = _sent_ever_since(stream, published)
         same = {
             name: position
             for name, position in known.tables.items()
-            if name in tables and position.relation == tables[name].relation
+            if name in tables and position.relation == tables[name].relation and sent(name)
         }
+        stream = dict(stream) | published.to_json()
         fitting = {name: table for name, table in tables.items() if name in same}
         again = self._writer.follow_alterations(fitting, same)
         missing = [name for name in tables if name not in same or name in again]
@@ -208,6 +235,10 @@ class MirrorRun:
             tables = self._selection.read(session, self._selection.find(session))
         check_tables(tables.values())
         return tables
+
+    def _read_published(self, names: Sequence[TableName]) -> Published:
+        with connect(self._url) as connection:
+            return read_published(connection, self._config.publication, names)
 
     def _read_log(self) -> LogPositions:
         with replication_connection(self._url, "headrace look") as connection:
@@ -229,12 +260,8 @@ class MirrorRun:
 
     def _follow(
         self, spark: LocalSpark, tables: Sequence[TableName], checkpoint: Path, *, once: bool
-    ) -> bool:
-        """Follow the log until stopped, or until tables were added, dropped or altered.
-
-        Returns:
-            Whether the stream ended because a table was dropped, or dropped and created again.
-        """
+    ) -> None:
+        """Follow the log until stopped, or until tables were added, dropped or altered."""
         config = self._config
         ending = threading.Event()
 
@@ -274,14 +301,10 @@ class MirrorRun:
             if not query.isActive:
                 query.awaitTermination()  # raises what ended it
         except StreamingQueryException as error:
-            found = HeadraceError.find(str(error)) or HeadraceError(Kind.SPARK, str(error))
-            if found.kind is Kind.PUBLICATION and self.is_altered():
-                return True
-            raise found from error
+            raise HeadraceError.find(str(error)) or HeadraceError(Kind.SPARK, str(error)) from error
         finally:
             ending.set()
             query.stop()
-        return False
 
     def _conditions(self) -> dict[str, str]:
         """Return the option that says which rows are followed, where not all are."""

@@ -243,7 +243,9 @@ class LakeWriter:
         with ReadSession(self._url) as session:
             self._await_visible(session, batch)
             names = [name for name in tables if name in changes or str(name) in truncated_partitions]
-            mirrored = self._selection.read(session, names)
+            found = self._selection.read(session, names)
+        # one that was made again is not published yet: the next start publishes and loads it
+        mirrored = {name: table for name, table in found.items() if known[name].relation == table.relation}
         self.tables |= mirrored
         self.written = tuple(mirrored)
         to_load = self.follow_alterations(mirrored, known)

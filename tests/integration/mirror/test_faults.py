@@ -121,6 +121,19 @@ def test_a_folder_of_another_mode_or_program_is_left_alone(url: str, tmp_path: P
             mirror_of(url, tmp_path).prepare(reload=reload)
 
 
+def test_what_was_written_while_a_table_was_not_published_is_read_at_the_next_start(
+    url: str, tmp_path: Path
+) -> None:
+    mirror_of(url, tmp_path).prepare()
+    with connect(url) as connection:
+        execute(connection, f"ALTER PUBLICATION {SLOT} DROP TABLE t")
+        execute(connection, "DELETE FROM t WHERE id % 2 = 0")
+    mirror = mirror_of(url, tmp_path)
+    mirror.prepare()
+    [comparison] = mirror.comparer().compare()
+    assert (comparison.rows, comparison.wrong, comparison.is_right) == (50_000, 0, True)
+
+
 def test_a_lake_belongs_to_one_slot(url: str, tmp_path: Path) -> None:
     mirror_of(url, tmp_path).prepare()
     other = MirrorConfig(
