@@ -186,11 +186,9 @@ class LakeWriter:
             tables: the database's tables.
             known: up to where each is complete.
         """
-        with ReadSession(self._url) as session:
-            [(now,)] = session.query(_POSITION)
-        return [name for name, table in tables.items() if not self._follow(table, known.get(name), int(now))]
+        return [name for name, table in tables.items() if not self._follow(table, known.get(name))]
 
-    def _follow(self, table: MirroredTable, known: TablePosition | None, now: Lsn) -> bool:
+    def _follow(self, table: MirroredTable, known: TablePosition | None) -> bool:
         """Alter one table of the lake; return whether it fits by then."""
         lake = self._open(table)
         if lake is None or known is None or known.where != table.where:
@@ -206,7 +204,7 @@ class LakeWriter:
             keeps=table.rules.keeps,
             is_rewritten=table.files != known.files,
             complete=max(known.complete, position[0]),
-            now=now,
+            now=self._read_position(),
             highest=known.highest,
         )
         if alteration.needs_load or table.is_known_by_content:
@@ -216,6 +214,12 @@ class LakeWriter:
         written = self._lake.write(table.name, alteration.schema, rows)
         self._lake.replace(table.name, alteration.schema, written, position)
         return True
+
+    def _read_position(self) -> Lsn:
+        """Return a position in the log (bytes) that all alterations seen so far lie before."""
+        with ReadSession(self._url) as session:
+            [(now,)] = session.query(_POSITION)
+        return int(now)
 
     def apply(
         self, batch: pa.Table, tables: Iterable[TableName], known: Mapping[TableName, TablePosition]
