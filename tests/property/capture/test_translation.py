@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headrace.capture import Offset
@@ -185,9 +185,14 @@ def test_all_at_once_or_one_by_one_is_the_same(
 @settings(max_examples=120)
 @given(logs(), st.data())
 def test_broken_bytes_are_refused_by_both_or_mean_the_same(log: list[Message], data: st.DataObject) -> None:
-    """Drasi's hole 3: what cannot be decoded is dropped at debug level."""
+    """Drasi's hole 3: what cannot be decoded is dropped at debug level.
+
+    A message of `pg_logical_emit_message` that nobody asked for says nothing of rows: read all at once, it is
+    passed over, whole or not.
+    """
     payloads = [encode(message) for message in log]
-    index = data.draw(st.integers(0, len(payloads) - 1))
+    told = [index for index, message in enumerate(log) if not isinstance(message, LogicalMessage)]
+    index = data.draw(st.sampled_from(told))
     broken = bytearray(payloads[index])
     what = data.draw(st.sampled_from(["change", "cut", "add", "drop"]))
     if what == "change":
@@ -197,6 +202,7 @@ def test_broken_bytes_are_refused_by_both_or_mean_the_same(log: list[Message], d
         del broken[data.draw(st.integers(0, len(broken) - 1)) :]
     elif what == "add":
         broken += data.draw(st.binary(min_size=1, max_size=3))
+    assume(broken[:1] != b"M")
     payloads[index : index + 1] = [] if what == "drop" else [bytes(broken)]
     parts = cut(payloads, data.draw(st.lists(st.integers(0, 60), max_size=3)))
     assert outcome(lambda: quickly(parts, Offset(0), frozenset())) == outcome(
