@@ -41,7 +41,7 @@ def copied(orders: MirroredOrders) -> float:
 def ours(orders: MirroredOrders, number: int) -> float:
     """Seconds of the mirror's own load."""
     begin = perf_counter()
-    dict(orders.writer(f"load-{number}").load([ORDERS]))
+    dict(orders.writer(f"load-{number}").loader.load([ORDERS]))
     seconds = perf_counter() - begin
     table = orders.lake(f"load-{number}").open(ORDERS)
     assert table is not None

@@ -66,7 +66,7 @@ def main() -> None:
     mirror, bare = [], []
     with MirroredOrders.serve(rows) as orders:
         writer = orders.writer("base")
-        table, start = dict(writer.load([ORDERS]))[ORDERS]
+        table, start = dict(writer.loader.load([ORDERS]))[ORDERS]
         known = {ORDERS: TablePosition(0, start, table.relation, table.files)}
         changes = pa.Table.from_batches(list(change(orders))).combine_chunks().to_batches()[0]
         batch = pa.Table.from_batches([enveloped(changes, {ORDERS: ("id",)}, "bench", {})])

@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from headrace.mirror.delta import folder_name
+from headrace.mirror.lake import folder_name
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier

@@ -10,7 +10,7 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.config.load import load_deployment
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.delta import reaching
+from headrace.mirror.lake import reaching
 from headrace.mirror.net_changes import Key
 from headrace.mirror.run import open_comparer
 from headrace.mirror.verify import TableComparison
@@ -29,7 +29,7 @@ def verify_mirror(context: CommandContext, tables: Sequence[str], *, repair: boo
     deployment = load_deployment(context.config, context.environ)
     comparer = open_comparer(deployment)
     found = []
-    with reaching(comparer.location):
+    with reaching(comparer.lake):
         for comparison in comparer.compare([_table(text) for text in tables], repair=repair):
             found.append(comparison)
             if not context.as_json:

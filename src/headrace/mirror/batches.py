@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.datasources.typed_options import PostgresSource
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.delta import reaching
+from headrace.mirror.lake import reaching
 from headrace.mirror.run import WATCH_SECONDS, MirrorRun
 from headrace.model.names import TableName
 from headrace.reporter import Reporter, SilentReporter
@@ -82,7 +82,6 @@ class LakeBatches:
             tables=(MirroredTables(tables=(source.options()["tables"],), mode=mode),),
         )
         self._mirror = MirrorRun(source.connection, config, reporter, threading.Event())
-        self._location = config.location
         self._checkpoint = str(checkpoint).rstrip("/")
         self._tables: list[TableName] | None = None
         self._watched = 0.0
@@ -95,7 +94,7 @@ class LakeBatches:
                 has written the lake's tables; what the database or the lake refuse.
         """
         end = self._read_end(batch, number)
-        with reaching(self._location):
+        with reaching(self._mirror.lake):
             if self._tables is None or self._is_altered():
                 self._tables = self._mirror.prepare()
             self._mirror.write(batch.toArrow(), end, self._tables)

@@ -6,28 +6,25 @@ repeated is recognised, whatever became of checkpoints. A commit that finds anot
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import functools
 import json
 import math
-import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from headrace.config.mirror import is_url
-from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import TARGET_BYTES, DataFile, write_files
+from headrace.mirror.lake import RowCondition, folder_name, other_writer
 from headrace.mirror.net_changes import DELETED, Key, Position
 from headrace.mirror.versions import CLOSES, IS_CURRENT, TO_LSN, VALID_TO, RowVersions
 from headrace.model.failpoints import reach
@@ -41,7 +38,6 @@ _HARMLESS = frozenset(
     {"OPTIMIZE", "VACUUM START", "VACUUM END", "ADD FEATURE", "UPGRADE PROTOCOL", "SET TBLPROPERTIES"}
 )
 """Commits that leave the rows."""
-_OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 
 class DeltaLake:
@@ -54,6 +50,7 @@ class DeltaLake:
 
     def __init__(self, location: str, file_bytes: int = TARGET_BYTES) -> None:
         self.location = location.rstrip("/")
+        self.errors = (DeltaError, OSError)
         self._file_bytes = file_bytes
 
     def path(self, table: TableName) -> str:
@@ -86,6 +83,10 @@ class DeltaLake:
         path = f"{self.location}/{name}"
         own = TableName("", name)
         return DeltaLakeTable(own, DeltaTable(path)) if DeltaTable.is_deltatable(path) else None
+
+    def write_own(self, name: str, rows: pa.Table) -> None:
+        """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
+        write_deltalake(f"{self.location}/{name}", rows, mode="overwrite", schema_mode="overwrite")
 
     def replace(
         self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
@@ -148,6 +149,11 @@ class DeltaLakeTable:
         self.delta = delta
 
     @property
+    def uri(self) -> str:
+        """Where it is."""
+        return self.delta.table_uri
+
+    @property
     def version(self) -> int:
         """The number of the table's last commit."""
         return int(self.delta.version())
@@ -165,21 +171,6 @@ class DeltaLakeTable:
             if commit["version"] > since and _OWN not in commit and operation not in _HARMLESS:
                 return f"{operation}, version {commit['version']}"
         return None
-
-    @property
-    def known_position(self) -> Position:
-        """The last change that the table has.
-
-        Raises:
-            HeadraceError: CONTINUITY where Headrace did not write it.
-        """
-        if self.position is None:
-            raise HeadraceError(
-                Kind.CONTINUITY,
-                f"the lake's table {self.name} was not written by a mirror",
-                f"Remove {self.delta.table_uri}, or give the mirror another location.",
-            )
-        return self.position
 
     @property
     def schema(self) -> pa.Schema:
@@ -279,7 +270,7 @@ class DeltaLakeTable:
                 target_size=target_bytes, commit_properties=CommitProperties(max_commit_retries=0)
             )
         except CommitFailedError as error:
-            raise _other_writer(self.name, error) from error
+            raise other_writer(self.name, error) from error
         return done["numFilesRemoved"], done["numFilesAdded"]
 
     def remove_files(self, retention_seconds: float) -> int:
@@ -301,7 +292,7 @@ class DeltaLakeTable:
         key: Sequence[str],
         keys: Sequence[Key],
         columns: Sequence[str],
-        condition: Callable[[pa.RecordBatch], pa.Array] | None = None,
+        condition: RowCondition | None = None,
     ) -> dict[Key, dict[str, Any]]:
         """Return the values of `columns` in the rows with these keys that meet `condition`, by key.
 
@@ -394,42 +385,7 @@ class _committing:  # noqa: N801 - a context manager
         if isinstance(error, CommitFailedError):
             is_made = DeltaLakeTable(self._table, DeltaTable(self._path)).position == self._position
             if not is_made:
-                raise _other_writer(self._table, error) from error
+                raise other_writer(self._table, error) from error
         if is_made:
             reach("mirror_committed")
         return is_made
-
-
-def _other_writer(table: TableName, error: Exception) -> HeadraceError:
-    return HeadraceError(
-        Kind.CONTINUITY,
-        f"another program has written the lake's table {table} meanwhile: {error}",
-        "Let one mirror alone write a location; then start it again.",
-    )
-
-
-@contextlib.contextmanager
-def reaching(location: str) -> Iterator[None]:
-    """Turn the errors of a lake that does not answer into Headrace's.
-
-    Raises:
-        HeadraceError: SINK_UNREACHABLE; DISK, where a folder's disk is full.
-    """
-    try:
-        yield
-    except (DeltaError, OSError) as error:
-        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise HeadraceError(Kind.DISK, f"the disk of {location} is full", "Make room.") from error
-        raise HeadraceError(
-            Kind.SINK_UNREACHABLE,
-            f"the lake at {location} cannot be read or written: {str(error).splitlines()[0]}",
-            "Credentials of an object store stand in the environment: see docs/mirror.md.",
-        ) from error
-
-
-def folder_name(name: str) -> str:
-    """Return a folder's name for a database name; the bytes of other characters stand as `~HH`.
-
-    No reader of Delta tables decodes it: `%` and blanks are read differently by different ones.
-    """
-    return _OTHER.sub(lambda match: "".join(f"~{byte:02X}" for byte in match[0].encode()), name)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from headrace.config.load import deployment_of, load_deployment
-from headrace.mirror.delta import reaching
+from headrace.mirror.lake import reaching
 from headrace.mirror.run import open_mirror
 from headrace.mirror.verify import TableComparison
 from headrace.model.table_pattern import one_table
@@ -128,7 +128,7 @@ class Mirror:
             ValueError: a table's name cannot be read.
         """
         comparer = self._tables.comparer()
-        with reaching(comparer.location):
+        with reaching(comparer.lake):
             yield from comparer.compare([one_table(name) for name in tables], repair=repair)
 
 

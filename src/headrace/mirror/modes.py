@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror import versions
 from headrace.mirror.columns import PREFIX, all_fitted, fitted
 from headrace.mirror.contents import content_changes, without
-from headrace.mirror.delta import DeltaLake, DeltaLakeTable
+from headrace.mirror.lake import Lake, LakeTable, known_position
 from headrace.mirror.net_changes import DELETED, Key, Position, net_changes
 from headrace.model.lsn import Lsn
 
@@ -73,7 +73,7 @@ class Mode(ABC):
         """Tell of each of the lake's rows whether the database has it now."""
 
     @abstractmethod
-    def apply(self, lake: DeltaLake, table: DeltaLakeTable, key: Sequence[str], rows: pa.Table) -> None:
+    def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
         """Bring changes into the lake, in one commit.
 
         Args:
@@ -83,7 +83,7 @@ class Mode(ABC):
             rows: the changes, in the schema of a `RowShape` with the prefix `PREFIX`.
         """
 
-    def repair(self, table: DeltaLakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
+    def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
         """Make the rows with these keys `rows`, in one commit that leaves the table's position.
 
         Args:
@@ -113,7 +113,7 @@ class CurrentMode(Mode):
         """Tell that the database has every row."""
         return pa.repeat(pa.scalar(value=True), len(batch))
 
-    def apply(self, lake: DeltaLake, table: DeltaLakeTable, key: Sequence[str], rows: pa.Table) -> None:
+    def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
         """Reduce the changes to the newest of each key, and merge them."""
         net = net_changes(rows, key, lambda keys, columns: table.look(key, keys, columns))
         if net.emptied:
@@ -123,19 +123,19 @@ class CurrentMode(Mode):
         else:
             table.merge(net.rows, key, net.position)
 
-    def repair(self, table: DeltaLakeTable, keys: pa.Table, rows: pa.Table, _: LoadMoment) -> None:
+    def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, _: LoadMoment) -> None:
         """Write the rows, and delete those that the database does not have."""
         key = keys.column_names
         kept = rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), len(rows)))
         gone = keys.join(rows.select(key), key, join_type="left anti")
         gone = gone.append_column(DELETED, pa.repeat(pa.scalar(value=True), len(gone)))
-        table.merge(pa.concat_tables([kept, gone], promote_options="default"), key, table.known_position)
+        table.merge(pa.concat_tables([kept, gone], promote_options="default"), key, known_position(table))
 
 
 class ContentMode(CurrentMode):
     """The rows as they are, of a table without a key."""
 
-    def apply(self, lake: DeltaLake, table: DeltaLakeTable, _: Sequence[str], rows: pa.Table) -> None:
+    def apply(self, lake: Lake, table: LakeTable, _: Sequence[str], rows: pa.Table) -> None:
         """Append what came; where rows went, write the table without them."""
         found = content_changes(rows)
         added = found.added.to_batches()
@@ -176,7 +176,7 @@ class HistoryMode(Mode):
         """Tell which versions are current."""
         return batch.column(versions.IS_CURRENT)
 
-    def apply(self, lake: DeltaLake, table: DeltaLakeTable, key: Sequence[str], rows: pa.Table) -> None:
+    def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
         """End the versions that were current, and begin new ones."""
         found = versions.row_versions(
             rows, key, lambda keys, columns: table.look(key, keys, columns, self.present)
@@ -187,14 +187,14 @@ class HistoryMode(Mode):
         old = _ended(table.rows(), key, found.closings, found.emptied)
         _replace(lake, table, found.rows.to_batches(), found.position, old)
 
-    def repair(self, table: DeltaLakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
+    def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
         """End the present versions of the keys now, and begin those of the rows."""
         lsn = pa.repeat(pa.scalar(moment.start - 1, pa.int64()), len(keys))
         time = pa.repeat(pa.scalar(moment.time, versions.FIELDS[0].type), len(keys))
         ended = keys.append_column(versions.VALID_TO, time).append_column(versions.TO_LSN, lsn)
         begun = [self.loaded(batch, moment) for batch in rows.to_batches()]
         schema = pa.schema([*rows.schema, *self.fields])
-        found = versions.RowVersions(pa.Table.from_batches(begun, schema), ended, None, table.known_position)
+        found = versions.RowVersions(pa.Table.from_batches(begun, schema), ended, None, known_position(table))
         table.add_versions(found, keys.column_names)
 
 
@@ -237,7 +237,7 @@ class ChangesMode(Mode):
         """Tell that changes are past."""
         return pa.repeat(pa.scalar(value=False), len(batch))
 
-    def apply(self, lake: DeltaLake, table: DeltaLakeTable, _: Sequence[str], rows: pa.Table) -> None:
+    def apply(self, lake: Lake, table: LakeTable, _: Sequence[str], rows: pa.Table) -> None:
         """Append the changes."""
         lsn, sequence = PREFIX + "commit_lsn", PREFIX + "commit_seq"
         ordered = rows.sort_by([(lsn, "ascending"), (sequence, "ascending")])
@@ -303,8 +303,8 @@ def _ended(
 
 
 def _replace(
-    lake: DeltaLake,
-    table: DeltaLakeTable,
+    lake: Lake,
+    table: LakeTable,
     new: Iterable[pa.RecordBatch],
     position: Position,
     old: Iterable[pa.RecordBatch] = (),

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
 
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.lake import Lake
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -75,16 +75,15 @@ class LakePositions:
 
 
 class PositionsTable:
-    """The table `headrace_positions` of a location.
+    """The table `headrace_positions` of a lake.
 
     Args:
-        location: the lake's folder.
-        slot: the replication slot; a location belongs to one.
+        lake: the lake.
+        slot: the replication slot; a lake belongs to one.
     """
 
-    def __init__(self, location: str, slot: str) -> None:
-        self._location = location
-        self._path = f"{location.rstrip('/')}/{NAME}"
+    def __init__(self, lake: Lake, slot: str) -> None:
+        self._lake = lake
         self._slot = slot
 
     def read(self) -> LakePositions:
@@ -93,14 +92,15 @@ class PositionsTable:
         Raises:
             HeadraceError: CONFIG, where the location belongs to another slot.
         """
-        if not DeltaTable.is_deltatable(self._path):
+        table = self._lake.open_own(NAME)
+        if table is None:
             return LakePositions()
-        rows = DeltaTable(self._path).to_pyarrow_table().to_pylist()
+        rows = [row for batch in table.rows() for row in batch.to_pylist()]
         owners = {row["slot"] for row in rows} - {self._slot}
         if owners:
             raise HeadraceError(
                 Kind.CONFIG,
-                f"the lake at {self._location} is the mirror of another slot, {min(owners)}",
+                f"the lake at {self._lake.location} is the mirror of another slot, {min(owners)}",
                 "Give each mirror a location of its own, or name that slot in [mirror].",
             )
         tables = {
@@ -142,7 +142,5 @@ class PositionsTable:
             }
             for table, position in sorted(positions.tables.items())
         ]
-        write_deltalake(
-            self._path, pa.Table.from_pylist(rows, _SCHEMA), mode="overwrite", schema_mode="overwrite"
-        )
+        self._lake.write_own(NAME, pa.Table.from_pylist(rows, _SCHEMA))
         reach("mirror_noted")

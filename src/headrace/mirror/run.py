@@ -21,7 +21,8 @@ from headrace.config.mirror import MirrorConfig
 from headrace.config.resolve import resolve_database
 from headrace.datasources.publication_membership import Published, read_published
 from headrace.errors import POLICIES, HeadraceError, Kind, Retry
-from headrace.mirror.delta import DeltaLake, reaching
+from headrace.mirror.formats import open_lake
+from headrace.mirror.lake import reaching
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.tables import MirroredTable, Selection, check_tables
 from headrace.mirror.upkeep import LakeUpkeep
@@ -110,8 +111,8 @@ class MirrorRun:
         self._config = config
         self._report = report
         self._stopping = stopping
-        self.lake = DeltaLake(config.location, config.file_bytes)
-        self._table = PositionsTable(config.location, config.slot)
+        self.lake = open_lake(config)
+        self._table = PositionsTable(self.lake, config.slot)
         self._selection = Selection(config.tables, config.publication)
         self._writer = LakeWriter(url, config.slot, self._selection, self.lake, report)
         self._upkeep = LakeUpkeep(self.lake, config, report)
@@ -150,7 +151,7 @@ class MirrorRun:
             began = time.monotonic()
             try:
                 self.set_up()
-                with reaching(self._config.location):
+                with reaching(self.lake):
                     tables = self.prepare(reload=reload)
                 reload = False
                 self._follow(spark, tables, spark.scratch / f"mirror-{start}", once=once)
@@ -222,7 +223,7 @@ class MirrorRun:
         missing = [name for name in tables if name not in same or name in again]
         self._positions = LakePositions(same, stream)
         self._writer.tables = tables
-        for name, loaded in self._writer.load(missing) if missing else ():
+        for name, loaded in self._writer.loader.load(missing) if missing else ():
             self._note(stream, {name: loaded}, only={name})  # a killed load goes on with the next table
         self._note(stream, {})
         self._writer.tables = {
@@ -268,7 +269,7 @@ class MirrorRun:
         def write(batch: DataFrame, number: int) -> None:
             arrow = batch.toArrow()
             end = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
-            with reaching(config.location):
+            with reaching(self.lake):
                 self.write(arrow, end, tables)
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:
                 self._pause(ending, config.interval_seconds)

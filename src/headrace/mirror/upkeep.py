@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from headrace.config.mirror import MirrorConfig
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.delta import DeltaLake, DeltaLakeTable
+from headrace.mirror.lake import Lake, LakeTable
 from headrace.mirror.positions import NAME as POSITIONS
 from headrace.model.names import TableName
 from headrace.reporter import Reporter
@@ -26,7 +26,7 @@ class LakeUpkeep:
         report: is told what was done.
     """
 
-    def __init__(self, lake: DeltaLake, config: MirrorConfig, report: Reporter) -> None:
+    def __init__(self, lake: Lake, config: MirrorConfig, report: Reporter) -> None:
         self._lake = lake
         self._config = config
         self._report = report
@@ -43,7 +43,7 @@ class LakeUpkeep:
         if positions is not None:
             self._remove_if_due(positions.name, positions)
 
-    def _join(self, name: TableName, table: DeltaLakeTable) -> None:
+    def _join(self, name: TableName, table: LakeTable) -> None:
         size = self._config.file_bytes
         if table.count_files(size // 2) < SMALL_FILES:
             return
@@ -56,7 +56,7 @@ class LakeUpkeep:
             return
         self._report.info(f"joined files of {name}: {before} became {after}")
 
-    def _remove_if_due(self, name: TableName, table: DeltaLakeTable) -> None:
+    def _remove_if_due(self, name: TableName, table: LakeTable) -> None:
         now = time.monotonic()
         if now < self._removed.get(name, float("-inf")) + _REMOVAL_SECONDS:
             return

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import is_followed
-from headrace.mirror.delta import DeltaLake, DeltaLakeTable
 from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
+from headrace.mirror.lake import Lake, LakeTable
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import Key
 from headrace.mirror.positions import PositionsTable
@@ -107,7 +107,7 @@ class LakeComparer:
         slot: str,
         publication: str,
         selection: Selection,
-        lake: DeltaLake,
+        lake: Lake,
         positions: PositionsTable,
     ) -> None:
         self._url = url
@@ -118,9 +118,9 @@ class LakeComparer:
         self._positions = positions
 
     @property
-    def location(self) -> str:
-        """Where the lake is."""
-        return self._lake.location
+    def lake(self) -> Lake:
+        """The lake."""
+        return self._lake
 
     def compare(self, names: Sequence[TableName] = (), *, repair: bool = False) -> Iterator[TableComparison]:
         """Compare tables, all where none are named, and yield what each comparison found.
@@ -213,7 +213,7 @@ class LakeComparer:
         )
         table.rules.repair(self._open(table.name), keys, rows, moment)
 
-    def _open(self, name: TableName) -> DeltaLakeTable:
+    def _open(self, name: TableName) -> LakeTable:
         lake = self._lake.open(name)
         if lake is None:
             raise HeadraceError(
@@ -281,7 +281,7 @@ class _DatabaseRows:
                 yield from read_part(session, selection, range_, self.table.schema, _BATCH_BYTES)
 
 
-def _batches(lake: DeltaLakeTable, table: MirroredTable) -> Iterator[pa.RecordBatch]:
+def _batches(lake: LakeTable, table: MirroredTable) -> Iterator[pa.RecordBatch]:
     """Yield the lake's present rows, with the table's columns.
 
     Raises:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -16,37 +12,20 @@ from headrace.capture.envelope import by_table, unwrapped
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import altered_rows, plan_alteration
-from headrace.mirror.columns import (
-    DROPPED,
-    PREFIX,
-    all_fitted,
-    described,
-    fitted,
-    former_names,
-    number_of,
-    with_metadata,
-)
-from headrace.mirror.delta import DeltaLake, DeltaLakeTable
-from headrace.mirror.files import DataFile
-from headrace.mirror.modes import LoadMoment
+from headrace.mirror.columns import DROPPED, PREFIX, described, former_names
+from headrace.mirror.lake import Lake, LakeTable, known_position
+from headrace.mirror.loading import LakeLoader, open_mirrored
 from headrace.mirror.net_changes import Position
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.model.changes import Op
 from headrace.model.lsn import Lsn
-from headrace.model.names import CtidRange, TableName
+from headrace.model.names import TableName
 from headrace.model.values import column_texts
-from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
-from headrace.snapshot import plan_tables, read_part
-from headrace.snapshot.exporting import positioned_snapshot
-from headrace.snapshot.reading import RowSelection
 
-_BATCH_BYTES = 8 << 20
 _VISIBLE_WITHIN = 60.0
-_CONNECTIONS = 2
-
 
 _POSITION = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
@@ -65,117 +44,19 @@ class LakeWriter:
         report: is told what is loaded and altered.
 
     Attributes:
+        loader: reads tables anew.
         tables: each table as the database had it when its changes were last written.
         written: those that the last batch was of.
     """
 
-    def __init__(self, url: str, slot: str, selection: Selection, lake: DeltaLake, report: Reporter) -> None:
+    def __init__(self, url: str, slot: str, selection: Selection, lake: Lake, report: Reporter) -> None:
         self._url = url
-        self._slot = slot
         self._selection = selection
         self._lake = lake
         self._report = report
+        self.loader = LakeLoader(url, slot, selection, lake, report)
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
-
-    def load(self, names: Iterable[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
-        """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
-
-        A table that is gone by now is left out.
-
-        Raises:
-            HeadraceError: CONTINUITY, a table was rewritten meanwhile; CONNECTION, DATABASE.
-        """
-        with ReadSession(self._url) as session:
-            [(now,)] = session.query("SELECT clock_timestamp()")
-        with positioned_snapshot(self._url, self._slot) as (start, snapshot):
-            moment = LoadMoment(start, now)
-            with ReadSession(self._url, snapshot=snapshot) as session:
-                tables = self._selection.read(session, names)
-                parts = plan_tables(session, list(tables), inheritance_children=False)
-            for name, table in sorted(tables.items()):
-                ranges = [range_ for part in parts[name] for range_ in part.ranges]
-                self._report.info(f"loading {name}")
-                self._load(table, ranges, snapshot, moment)
-                yield name, (table, start)
-
-    def _load(
-        self, table: MirroredTable, ranges: Sequence[CtidRange], snapshot: str, moment: LoadMoment
-    ) -> None:
-        """Replace the lake's table, but for what its mode keeps of the rows that it has."""
-        mode = table.rules
-        schema = table.lake_schema
-        files = []
-        existing = self._open(table)
-        if existing is not None and mode.keeps:
-            alteration = plan_alteration(
-                existing.schema,
-                table.lake_schema,
-                keeps=True,
-                is_rewritten=True,
-                complete=0,
-                now=0,
-                highest=0,
-            )
-            schema = pa.schema(
-                [with_metadata(field, former=None, altered=None) for field in alteration.schema]
-            )
-            old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
-            files += self._lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
-        files += self._read(table, ranges, snapshot, lambda batch: fitted(mode.loaded(batch, moment), schema))
-        self._lake.replace(table.name, schema, files, (moment.start - 1, 0))
-
-    def _read(
-        self,
-        table: MirroredTable,
-        ranges: Sequence[CtidRange],
-        snapshot: str,
-        complete: Callable[[pa.RecordBatch], pa.RecordBatch],
-    ) -> list[DataFile]:
-        """Write the rows of all ranges to files, with several connections."""
-        schema = complete(pa.RecordBatch.from_pylist([], table.schema)).schema
-        left = queue.SimpleQueue[CtidRange]()
-        for range_ in ranges:
-            left.put(range_)
-
-        def write_some(_: int) -> list[DataFile]:
-            return self._lake.write(table.name, schema, map(complete, self._rows(table, left, snapshot)))
-
-        with ThreadPoolExecutor(_CONNECTIONS, "headrace load") as threads:
-            return [file for files in threads.map(write_some, range(_CONNECTIONS)) for file in files]
-
-    def _rows(
-        self, table: MirroredTable, left: queue.SimpleQueue[CtidRange], snapshot: str
-    ) -> Iterator[pa.RecordBatch]:
-        conditions = () if table.where is None else (table.where,)
-        selection = RowSelection(table.row_type, table.columns, conditions)
-        with RowSession(self._url, snapshot=snapshot) as session, suppress(queue.Empty):
-            while True:
-                yield from read_part(session, selection, left.get_nowait(), table.schema, _BATCH_BYTES)
-
-    def _open(self, table: MirroredTable) -> DeltaLakeTable | None:
-        """Open the lake's table; None where there is none.
-
-        Raises:
-            HeadraceError: CONFIG: it was written by another program, or in another mode.
-        """
-        lake = self._lake.open(table.name)
-        if lake is None:
-            return None
-        if lake.position is None:
-            raise HeadraceError(
-                Kind.CONFIG,
-                f"{self._lake.path(table.name)} is a table that no mirror wrote",
-                "Remove it, or give the mirror another location.",
-            )
-        added = {field.name for field in lake.schema if number_of(field) is None}
-        if added != table.rules.names:
-            raise HeadraceError(
-                Kind.CONFIG,
-                f"the lake's table {table.name} was not written in the mode {table.mode!r}",
-                f"Give its [[mirror.tables]] the mode that it had, or remove {self._lake.path(table.name)}.",
-            )
-        return lake
 
     def follow_alterations(
         self, tables: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition]
@@ -190,14 +71,14 @@ class LakeWriter:
 
     def _follow(self, table: MirroredTable, known: TablePosition | None) -> bool:
         """Alter one table of the lake; return whether it fits by then."""
-        lake = self._open(table)
+        lake = open_mirrored(self._lake, table)
         if lake is None or known is None or known.where != table.where:
             return False
         _check_own(lake, known)
         kept = pa.schema([field for field in lake.schema if DROPPED not in (field.metadata or {})])
         if described(kept) == described(table.lake_schema):
             return True
-        position = lake.known_position
+        position = known_position(lake)
         alteration = plan_alteration(
             lake.schema,
             table.lake_schema,
@@ -254,7 +135,7 @@ class LakeWriter:
         self.written = tuple(mirrored)
         to_load = self.follow_alterations(mirrored, known)
         to_load += [name for name in mirrored if str(name) in truncated_partitions and name not in to_load]
-        loaded = dict(self.load(to_load)) if to_load else {}
+        loaded = dict(self.loader.load(to_load)) if to_load else {}
         for name, table in mirrored.items():
             if name not in loaded and name not in to_load:
                 self._apply(table, changes[name])
@@ -285,7 +166,7 @@ class LakeWriter:
             table.rules.apply(self._lake, lake, table.key, pa.concat_tables(typed))
 
 
-def _check_own(lake: DeltaLakeTable, known: TablePosition) -> None:
+def _check_own(lake: LakeTable, known: TablePosition) -> None:
     """Make sure that nobody else has written a table since its position was noted.
 
     Raises:

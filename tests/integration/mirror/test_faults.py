@@ -26,7 +26,7 @@ _SMALL_DISK = """
 import json, subprocess, sys, threading
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError
-from headrace.mirror.delta import reaching
+from headrace.mirror.lake import reaching
 from headrace.mirror.run import MirrorRun
 from headrace.reporter import SilentReporter
 
@@ -41,7 +41,7 @@ found = []
 for size in ("1m", "64m"):
     subprocess.run(["mount", "-o", f"remount,size={size}", folder], check=True)
     try:
-        with reaching(folder):
+        with reaching(mirror.lake):
             mirror.prepare()
         found.append("loaded")
     except HeadraceError as error:

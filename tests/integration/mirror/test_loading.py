@@ -9,6 +9,7 @@ import pytest
 
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.formats import open_lake
 from headrace.mirror.positions import PositionsTable
 from headrace.mirror.run import MirrorRun
 from headrace.model.names import TableName
@@ -46,7 +47,7 @@ def test_a_load_that_ends_at_a_table_does_not_read_those_before_it_again(
             with pytest.raises(HeadraceError) as raised:
                 prepare(database, config, Loads())
             assert raised.value.kind is Kind.VALUE
-            assert list(PositionsTable(str(tmp_path), SLOT).read().tables) == [FIRST]
+            assert list(PositionsTable(open_lake(config), SLOT).read().tables) == [FIRST]
 
             execute(connection, "UPDATE second SET day = '2026-01-01'")
             again = Loads()

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.delta import DeltaLake, reaching
+from headrace.mirror.delta import DeltaLake
 from headrace.mirror.files import write_files
+from headrace.mirror.lake import reaching
 from headrace.mirror.net_changes import DELETED
 from headrace.model.names import TableName
 from support.object_store import ObjectStore, object_store
@@ -87,7 +88,8 @@ def test_a_second_writer_is_refused(lake: DeltaLake) -> None:
 def test_a_store_that_refuses_is_waited_for(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_RETRIES", "0")
-    with pytest.raises(HeadraceError) as error, reaching(store.url):
-        DeltaLake(store.url).open(ITEMS)
+    lake = DeltaLake(store.url)
+    with pytest.raises(HeadraceError) as error, reaching(lake):
+        lake.open(ITEMS)
     assert error.value.kind is Kind.SINK_UNREACHABLE
     assert "testing" not in str(error.value)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from deltalake import DeltaTable
 
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError
+from headrace.mirror.lake import known_position
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.run import MirrorRun
 from headrace.mirror.verify import TableComparison
@@ -71,16 +73,16 @@ def test_each_kind_of_difference_is_named_and_repaired(mirror: MirrorRun, name: 
     assert lake is not None
     keys = pa.table({"id": pa.array([7, 8], pa.int32()), "part": ["p1", "p2"]})
     gone = keys.append_column(DELETED, pa.array([True, True]))
-    lake.merge(gone, ["id", "part"], lake.known_position)
+    lake.merge(gone, ["id", "part"], known_position(lake))
     lake = mirror.lake.open(TableName("public", name))
     assert lake is not None
     more = pa.table({"id": pa.array([77777], pa.int32()), "part": ["x"], DELETED: [False]})
     if name == "versions":
         more = more.append_column(IS_CURRENT, pa.array([True]))
-    lake.merge(more, ["id", "part"], lake.known_position)
+    lake.merge(more, ["id", "part"], known_position(lake))
     lake = mirror.lake.open(TableName("public", name))
     assert lake is not None
-    lake.delta.update({"raw": "X'00'"}, predicate="id = 20 AND part = 'p2'")
+    DeltaTable(lake.uri).update({"raw": "X'00'"}, predicate="id = 20 AND part = 'p2'")
 
     found = compare(mirror)[name]
     assert (found.missing, found.surplus) == ([(7, "p1"), (8, "p2")], [(77777, "x")])
@@ -99,9 +101,9 @@ def test_each_kind_of_difference_is_named_and_repaired(mirror: MirrorRun, name: 
 def test_a_table_that_another_program_wrote_is_refused_until_it_is_verified(mirror: MirrorRun) -> None:
     lake = mirror.lake.open(WIDE)
     assert lake is not None
-    lake.delta.optimize.z_order(["id"])
+    DeltaTable(lake.uri).optimize.z_order(["id"])
     mirror.prepare()
-    lake.delta.delete("id = 20")
+    DeltaTable(lake.uri).delete("id = 20")
     with pytest.raises(HeadraceError, match=r"another program has written the lake's table wide \(DELETE"):
         mirror.prepare()
     assert compare(mirror)["wide"].missing == [(20, "p2")]

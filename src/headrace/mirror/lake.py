@@ -1,0 +1,183 @@
+"""What the mirror needs of a lake: tables whose every commit says up to where they have the log.
+
+`delta.py` has such a lake; the rest of the mirror does not know which it writes to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.files import DataFile
+from headrace.mirror.net_changes import Key, Position
+from headrace.model.names import TableName
+
+if TYPE_CHECKING:
+    from headrace.mirror.versions import RowVersions
+
+_OTHER = re.compile(r"[^A-Za-z0-9_-]")
+
+RowCondition = Callable[[pa.RecordBatch], pa.Array]
+"""Tells of each row of a batch whether it is meant."""
+
+
+class LakeTable(Protocol):
+    """One table of a lake, as it was when it was opened.
+
+    Each method that writes makes one commit, which no other writer's may precede: it raises HeadraceError
+    (CONTINUITY) then. A commit whose answer was lost counts as made where the table has its position.
+    """
+
+    @property
+    def name(self) -> TableName:
+        """The database's table."""
+
+    @property
+    def uri(self) -> str:
+        """Where it is."""
+
+    @property
+    def version(self) -> int:
+        """The number by which readers name the table as its last commit left it."""
+
+    @property
+    def position(self) -> Position | None:
+        """The last change that the table has; None where no mirror wrote it."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns, with the metadata that they were written with."""
+
+    def find_other_commit(self, since: int) -> str | None:
+        """Return what another program did to the rows behind the version `since`; None: nothing."""
+
+    def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
+        """Upsert and delete rows by key.
+
+        Args:
+            rows: at most one of each key: the table's columns, then whether it is deleted.
+            key: the key's columns.
+            position: of the last change.
+        """
+
+    def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
+        """End current versions, and add others."""
+
+    def count_files(self, smaller_than: int) -> int:
+        """Return how many files are smaller than some bytes."""
+
+    def join_files(self, target_bytes: int) -> tuple[int, int]:
+        """Join small files to such of about `target_bytes`; return how many became how many."""
+
+    def remove_files(self, retention_seconds: float) -> int:
+        """Remove files that no version of the last `retention_seconds` has; return how many."""
+
+    def rows(self) -> Iterable[pa.RecordBatch]:
+        """Yield all rows."""
+
+    def look(
+        self,
+        key: Sequence[str],
+        keys: Sequence[Key],
+        columns: Sequence[str],
+        condition: RowCondition | None = None,
+    ) -> dict[Key, dict[str, Any]]:
+        """Return the values of `columns` in the rows with these keys that meet `condition`, by key."""
+
+
+class Lake(Protocol):
+    """Tables in a folder, an object store or a catalog."""
+
+    @property
+    def location(self) -> str:
+        """Where they are."""
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """What is raised where it cannot be read or written, OSError included."""
+
+    def path(self, table: TableName) -> str:
+        """Return where `table` is."""
+
+    def open(self, table: TableName) -> LakeTable | None:
+        """Open a table; None where there is none."""
+
+    def write(self, table: TableName, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
+        """Write rows to files of `table`, which may not be there yet; no commit names them yet.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+
+    def replace(
+        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
+    ) -> None:
+        """Make `files` all that the table consists of, in one commit; it is made where it is missing."""
+
+    def append(
+        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
+    ) -> None:
+        """Add `files` to a table with this schema, in one commit."""
+
+    def open_own(self, name: str) -> LakeTable | None:
+        """Open a table of the mirror's own, beside those of the database; None where there is none."""
+
+    def write_own(self, name: str, rows: pa.Table) -> None:
+        """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
+
+
+def known_position(table: LakeTable) -> Position:
+    """Return the last change that a table has.
+
+    Raises:
+        HeadraceError: CONTINUITY where no mirror wrote it.
+    """
+    if table.position is None:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the lake's table {table.name} was not written by a mirror",
+            f"Remove {table.uri}, or give the mirror another location.",
+        )
+    return table.position
+
+
+def other_writer(table: TableName, error: Exception) -> HeadraceError:
+    """Return the error of a commit that another program's commit preceded."""
+    return HeadraceError(
+        Kind.CONTINUITY,
+        f"another program has written the lake's table {table} meanwhile: {error}",
+        "Let one mirror alone write a location; then start it again.",
+    )
+
+
+@contextlib.contextmanager
+def reaching(lake: Lake) -> Iterator[None]:
+    """Turn the errors of a lake that does not answer into Headrace's.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE; DISK, where a folder's disk is full.
+    """
+    try:
+        yield
+    except lake.errors as error:
+        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise HeadraceError(Kind.DISK, f"the disk of {lake.location} is full", "Make room.") from error
+        raise HeadraceError(
+            Kind.SINK_UNREACHABLE,
+            f"the lake at {lake.location} cannot be read or written: {str(error).splitlines()[0]}",
+            "Credentials of an object store stand in the environment: see docs/mirror.md.",
+        ) from error
+
+
+def folder_name(name: str) -> str:
+    """Return a folder's name for a database name; the bytes of other characters stand as `~HH`.
+
+    No reader of a lake's tables decodes it: `%` and blanks are read differently by different ones.
+    """
+    return _OTHER.sub(lambda match: "".join(f"~{byte:02X}" for byte in match[0].encode()), name)
