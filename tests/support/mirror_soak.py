@@ -49,7 +49,7 @@ _TYPES: dict[str, Callable[[random.Random], str]] = {
     "int[]": lambda draw: draw.choice(["'{}'", "'{1,NULL,3}'", "NULL::int[]"]),
     "jsonb": lambda draw: draw.choice(["'{}'", """'{"a": [1, null]}'""", "'null'"]),
     "uuid": lambda draw: f"md5('{draw.randint(0, 99)}')::uuid",
-    "mood": lambda draw: draw.choice(["'sad'", "'happy'"]),
+    "mood": lambda draw: draw.choice(["'sad'", "'happy'", "(enum_range(NULL::mood))[3]"]),
     "large": lambda draw: f"repeat('{draw.choice('abc')}', {draw.randint(3000, 9000)})",
 }
 _CURRENT = ("plain", "composite", "Quo ted", "parted")
@@ -118,7 +118,7 @@ class MirrorSoak:
     def set_up(self) -> None:
         """Make the tables, and start the mirror."""
         with connect(self._url) as connection:
-            execute(connection, "CREATE TYPE mood AS ENUM ('sad', 'happy')")
+            execute(connection, "CREATE TYPE mood AS ENUM ('sad', 'happy', 'odd')")
             execute(connection, "CREATE DOMAIN large AS text")
             for name in _ALL:
                 for statement in _create(name):
@@ -310,9 +310,35 @@ class MirrorSoak:
                 choices.append(
                     lambda: [f"{table} ALTER COLUMN {identifier(one)} TYPE {retyped[columns[one]]}"]
                 )
+            choices.append(
+                lambda: [
+                    f"{table} ALTER {identifier(one)} TYPE {columns[one]} USING {_TYPES[columns[one]](draw)}"
+                ]
+            )
+        if draw.random() < 0.15:
+            [(label,)] = execute(connection, "SELECT (enum_range(NULL::mood))[3]::text")
+            choices = [lambda: [f"ALTER TYPE mood RENAME VALUE '{label}' TO 'odd{self._new}'"]]
+        elif name == "parted":
+            choices += [lambda: self._move_partition(connection, draw)] * 4
         if draw.random() < 0.05:
             choices = [lambda: [f"DROP TABLE {identifier(name)}", *_create(name)]]
         return draw.choice(choices)()
+
+    def _move_partition(self, connection: Connection, draw: random.Random) -> list[str]:
+        attach = "ALTER TABLE parted ATTACH PARTITION parted_s FOR VALUES IN ('s')"
+        detach = "ALTER TABLE parted DETACH PARTITION parted_s"
+        write = "DELETE FROM parted_s WHERE id % 3 = 0"
+        [(oid, is_attached)] = execute(
+            connection,
+            "SELECT to_regclass('parted_s')::oid::bigint, EXISTS "
+            "(SELECT FROM pg_inherits WHERE inhrelid = to_regclass('parted_s'))",
+        )
+        if is_attached:
+            return draw.choice([[detach], [detach, write], [detach, write, attach], ["DROP TABLE parted_s"]])
+        room = "DELETE FROM parted_n WHERE part = 's'"
+        if oid:
+            return draw.choice([[room, attach], [write, room, attach]])
+        return [room, "CREATE TABLE parted_s PARTITION OF parted FOR VALUES IN ('s')"]
 
     def _read_versions(self) -> tuple[int, list[tuple[Any, ...]]]:
         _, rows = self._mirror.expected(TableName("public", _VERSIONS))

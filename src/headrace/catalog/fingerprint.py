@@ -120,6 +120,10 @@ class Fingerprint:
     as_of: Lsn = 0
     ended: int = field(default=0, compare=False)
 
+    def part(self, table: TableName) -> Fingerprint:
+        """Return what one table depends on."""
+        return Fingerprint({table: self.tables[table]}, ended=self.ended)
+
     def altered_like(self, other: Fingerprint) -> Fingerprint:
         """Return a copy whose publication was last altered as in `other`; Headrace altered it since."""
         if self.publication is None or other.publication is None:

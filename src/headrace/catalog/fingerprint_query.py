@@ -16,16 +16,21 @@ def read_fingerprint(session: ReadSession, usage: Usage, publication: str) -> Fi
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    before = _read(session, usage, publication)
+    before = read_once(session, usage, publication)
     while True:
         [(position,)] = session.query(_POSITION)
-        after = _read(session, usage, publication)
+        after = read_once(session, usage, publication)
         if after == before:
             return Fingerprint(after.tables, after.publication, int(position), before.ended)
         before = after
 
 
-def _read(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
+def read_once(session: ReadSession, usage: Usage, publication: str) -> Fingerprint:
+    """Read what `usage` depends on now, without a position of the log.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
     names = sorted(usage)
     columns = [(name, column) for name in names for column in sorted(usage[name])]
     [(version, ended)] = session.query(_BEFORE)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.lake import Lake
 from headrace.model.failpoints import reach
@@ -20,6 +21,7 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 
 NAME = "headrace_positions"
+_NOTHING = Fingerprint()
 _SCHEMA = pa.schema(
     [
         pa.field("table_schema", pa.string()),
@@ -33,6 +35,7 @@ _SCHEMA = pa.schema(
         pa.field("stream", pa.string()),
         pa.field("row_filter", pa.string()),
         pa.field("highest_column", pa.int32()),
+        pa.field("catalog", pa.string()),
     ]
 )
 
@@ -48,6 +51,7 @@ class TablePosition:
         files: the filenodes of its files when it was loaded.
         where: the condition that its rows satisfied when it was loaded; None: there was none.
         highest: the highest number of a column that the database's table had.
+        catalog: what else its rows' values depended on.
         is_whole: whether the table has no part of a transaction of which other parts are still to come.
     """
 
@@ -57,6 +61,7 @@ class TablePosition:
     files: str
     where: str | None = None
     highest: int = 0
+    catalog: Fingerprint = _NOTHING
     is_whole: bool = True
 
 
@@ -111,6 +116,7 @@ class PositionsTable:
                 files=row["files"],
                 where=row.get("row_filter"),
                 highest=row.get("highest_column") or 0,
+                catalog=Fingerprint.from_text(row.get("catalog") or ""),
                 is_whole=row["is_whole"],
             )
             for row in rows
@@ -139,6 +145,7 @@ class PositionsTable:
                 "stream": json.dumps(positions.stream),
                 "row_filter": position.where,
                 "highest_column": position.highest,
+                "catalog": position.catalog.to_text(),
             }
             for table, position in sorted(positions.tables.items())
         ]

@@ -21,6 +21,7 @@ from headrace.config.mirror import MirrorConfig
 from headrace.config.resolve import resolve_database
 from headrace.datasources.publication_membership import Published, read_published
 from headrace.errors import POLICIES, HeadraceError, Kind, Retry
+from headrace.mirror.drift import may_have_drifted
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import reaching
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
@@ -222,13 +223,11 @@ class MirrorRun:
         again = self._writer.follow_alterations(fitting, same)
         missing = [name for name in tables if name not in same or name in again]
         self._positions = LakePositions(same, stream)
-        self._writer.tables = tables
+        self._writer.tables = {name: tables[name] for name in same if name not in again}
         for name, loaded in self._writer.loader.load(missing) if missing else ():
+            self._writer.tables[name], _ = loaded
             self._note(stream, {name: loaded}, only={name})  # a killed load goes on with the next table
         self._note(stream, {})
-        self._writer.tables = {
-            name: table for name, table in tables.items() if name in self._positions.tables
-        }
         return list(self._writer.tables)
 
     def _read_tables(self) -> dict[TableName, MirroredTable]:
@@ -323,9 +322,10 @@ class MirrorRun:
         """Tell whether the database's tables are not those, or not as, the lake's are."""
         with ReadSession(self._url) as session:
             now = self._selection.read(session, self._selection.find(session))
+        followed = self._writer.tables
         return {name: (one.relation, one.schema) for name, one in now.items()} != {
-            name: (one.relation, one.schema) for name, one in self._writer.tables.items()
-        }
+            name: (one.relation, one.schema) for name, one in followed.items()
+        } or any(may_have_drifted(followed[name].catalog, table.catalog) for name, table in now.items())
 
     def write(self, batch: pa.Table, end: Mapping[str, Any], tables: Iterable[TableName]) -> None:
         """Write one batch to every table, then the positions.
@@ -362,6 +362,7 @@ class MirrorRun:
                 complete=complete,
                 is_whole=offset.transaction is None or ahead,
                 highest=tables_now[name].highest if name in tables_now else position.highest,
+                catalog=tables_now[name].catalog if name in tables_now else position.catalog,
             )
         self._positions = LakePositions(tables, dict(stream))
         self._table.write(self._positions)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from headrace.capture.rows import RowShape
 from headrace.catalog import list_tables
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.catalog.fingerprint_query import read_once
 from headrace.catalog.known import read_known
 from headrace.catalog.types import RowType, read_row_types
 from headrace.config.mirror import MirroredTables, Mode
@@ -22,6 +24,8 @@ from headrace.model.value_type import ValueType
 from headrace.model.values import convert_all
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
+
+_NOTHING = Fingerprint()
 
 # PostgreSQL keeps the default of an added column beside the table, of a partitioned one beside each of its
 # partitions: rows that were there before have it, and the log says nothing of them. A rewrite of the table
@@ -63,6 +67,7 @@ class MirroredTable:
         has_full_identity: whether the log has whole rows before their change (REPLICA IDENTITY FULL).
         mode: what the lake holds of it.
         where: SQL that its mirrored rows satisfy; None: all are mirrored.
+        catalog: what its rows' values depend on besides: its partitions, labels of enums, rewrites.
     """
 
     relation: int
@@ -75,6 +80,7 @@ class MirroredTable:
     has_full_identity: bool = False
     mode: Mode = "current"
     where: str | None = None
+    catalog: Fingerprint = _NOTHING
 
     @property
     def highest(self) -> int:
@@ -195,7 +201,13 @@ class Selection:
                 mode=part.mode,
                 where=part.where,
             )
-        return found
+        usage = {name: frozenset(table.columns) for name, table in found.items()}
+        catalog = read_once(session, usage, self._publication)
+        return {
+            name: replace(table, catalog=catalog.part(name))
+            for name, table in found.items()
+            if name in catalog.tables
+        }
 
     def _part(self, table: TableName) -> MirroredTables:
         return next(part for part in self._parts if any(pattern.matches(table) for pattern in part.patterns))

@@ -13,6 +13,7 @@ from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import altered_rows, plan_alteration
 from headrace.mirror.columns import DROPPED, PREFIX, described, former_names
+from headrace.mirror.drift import find_drift
 from headrace.mirror.lake import Lake, LakeTable, known_position
 from headrace.mirror.loading import LakeLoader, open_mirrored
 from headrace.mirror.net_changes import Position
@@ -67,14 +68,21 @@ class LakeWriter:
             tables: the database's tables.
             known: up to where each is complete.
         """
-        return [name for name, table in tables.items() if not self._follow(table, known.get(name))]
+        with ReadSession(self._url) as session:
+            return [
+                name for name, table in tables.items() if not self._follow(session, table, known.get(name))
+            ]
 
-    def _follow(self, table: MirroredTable, known: TablePosition | None) -> bool:
+    def _follow(self, session: ReadSession, table: MirroredTable, known: TablePosition | None) -> bool:
         """Alter one table of the lake; return whether it fits by then."""
         lake = open_mirrored(self._lake, table)
         if lake is None or known is None or known.where != table.where:
             return False
         _check_own(lake, known)
+        drift = find_drift(session, known.catalog, table.catalog)
+        if drift is not None:
+            self._report.info(drift)
+            return False
         kept = pa.schema([field for field in lake.schema if DROPPED not in (field.metadata or {})])
         if described(kept) == described(table.lake_schema):
             return True
@@ -136,6 +144,7 @@ class LakeWriter:
         to_load = self.follow_alterations(mirrored, known)
         to_load += [name for name in mirrored if str(name) in truncated_partitions and name not in to_load]
         loaded = dict(self.loader.load(to_load)) if to_load else {}
+        self.tables |= {name: table for name, (table, _) in loaded.items()}
         for name, table in mirrored.items():
             if name not in loaded and name not in to_load:
                 self._apply(table, changes[name])

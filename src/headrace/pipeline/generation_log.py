@@ -12,6 +12,7 @@ import dataclasses
 import time
 from collections.abc import Collection, Mapping, Sequence
 
+from headrace.catalog.drift import SchemaDrift
 from headrace.errors import HeadraceError, Retry, retrying
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
@@ -27,7 +28,6 @@ from headrace.pipeline.generation_states import (
 )
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.reloading import Replan
-from headrace.pipeline.schema_drift import SchemaDrift
 from headrace.sinks.opensearch import (
     ControlRequest,
     ControlRequests,

@@ -10,14 +10,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.catalog.differences import (
-    CatalogDifference,
-    Weakening,
-    came_with_rows,
-    compare,
-    may_have_been_unlogged,
-    weakened,
-)
+from headrace.catalog.differences import CatalogDifference, Weakening, weakened
+from headrace.catalog.drift import SchemaDrift, compare_fingerprints
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
@@ -33,54 +27,6 @@ SECONDS = 10.0
 ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
 """Errors about an altered table, found in the catalog or in the log."""
 _AGAIN = "Correct the schema file if it names what has changed, then reload it: documents are rebuilt"
-
-
-@dataclass(frozen=True, slots=True)
-class SchemaDrift:
-    """What was altered between two moments, as far as documents depend on it.
-
-    Attributes:
-        wrong: changes that make documents wrong, or may; the documents are built again.
-        moved: whether partitions were attached or detached, or a table was emptied.
-        emptied: tables that lost rows, for example with a partition: any document may have changed.
-    """
-
-    wrong: tuple[CatalogDifference, ...] = ()
-    moved: bool = False
-    emptied: frozenset[TableName] = frozenset()
-
-
-def compare_fingerprints(session: ReadSession, before: Fingerprint, now: Fingerprint) -> SchemaDrift:
-    """Compare two fingerprints of the catalog, and ask the server about tables that are in doubt.
-
-    Raises:
-        HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
-    """
-    difference = compare(before, now)
-    attached = [
-        CatalogDifference(
-            arrival.table,
-            f"the partition {arrival.part.name} was attached to {arrival.table} with rows in it",
-        )
-        for arrival in difference.arrivals
-        if arrival.part.persistence == "p"
-        and came_with_rows(session, arrival.table, arrival.part.name, arrival.oid)
-    ]
-    # True: the table may have been unlogged meanwhile. None: it was emptied.
-    rewritten = {rewrite: may_have_been_unlogged(session, rewrite) for rewrite in difference.rewrites}
-    doubtful = [
-        CatalogDifference(
-            rewrite.table, f"{rewrite.part.name} was rewritten, and may have been unlogged meanwhile"
-        )
-        for rewrite, doubt in rewritten.items()
-        if doubt
-    ]
-    emptied = [rewrite.table for rewrite, doubt in rewritten.items() if doubt is None]
-    return SchemaDrift(
-        (*difference.plain, *attached, *doubtful),
-        bool(difference.arrivals or difference.departures or emptied),
-        frozenset((*(departure.table for departure in difference.departures), *emptied)),
-    )
 
 
 @dataclass(frozen=True, slots=True)

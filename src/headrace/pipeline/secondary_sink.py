@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
 
+from headrace.catalog.drift import SchemaDrift
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -19,7 +20,6 @@ from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.inspection import Inspection, inspect_retained
 from headrace.pipeline.project import Project
-from headrace.pipeline.schema_drift import SchemaDrift
 from headrace.pipeline.sink_probe import SinkProbe
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.stream.deferred_work import CatchUp

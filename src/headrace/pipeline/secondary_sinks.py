@@ -13,6 +13,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Self
 
+from headrace.catalog.drift import SchemaDrift
 from headrace.errors import HeadraceError, Retry
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -20,7 +21,7 @@ from headrace.pipeline.backfill import BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.inspection import Inspection
 from headrace.pipeline.project import Project
-from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift
+from headrace.pipeline.schema_drift import CatalogBaseline
 from headrace.pipeline.secondary_sink import SecondarySink
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import Endpoints, Work

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from headrace.catalog.drift import SchemaDrift
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, retrying
 from headrace.model.failpoints import reach
@@ -33,7 +34,7 @@ from headrace.pipeline.inspection import Inspection, inspect, inspect_retained
 from headrace.pipeline.project import Project
 from headrace.pipeline.reloading import Replan
 from headrace.pipeline.reseeding import Reseeding, is_reseeding
-from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift, schema_changed
+from headrace.pipeline.schema_drift import CatalogBaseline, schema_changed
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect

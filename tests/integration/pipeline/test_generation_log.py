@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from headrace.catalog.drift import SchemaDrift
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
@@ -19,7 +20,7 @@ from headrace.pipeline.generations import GenerationManager, Seen
 from headrace.pipeline.inspection import inspect
 from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunOptions
-from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDrift
+from headrace.pipeline.schema_drift import CatalogBaseline
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.supervisor import RunningQuery
 from headrace.pipeline.worker.plan import Endpoints, Work

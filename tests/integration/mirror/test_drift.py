@@ -1,0 +1,108 @@
+"""Does a mirror notice what was done to its tables' rows that the log does not tell?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.mirror.run import MirrorRun
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
+from headrace.reporter import SilentReporter
+
+SLOT = "mirror_drift"
+_TABLES = (
+    "CREATE TYPE mood AS ENUM ('sad', 'glad')",
+    "CREATE TABLE plain (id int PRIMARY KEY, moods mood[], price numeric(10,2))",
+    "INSERT INTO plain SELECT i, ARRAY['sad', 'glad']::mood[], i FROM generate_series(1, 100) AS i",
+    "CREATE TABLE parted (id int PRIMARY KEY, name text) PARTITION BY RANGE (id)",
+    "CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (100)",
+    "CREATE TABLE middle PARTITION OF parted FOR VALUES FROM (100) TO (200)",
+    "INSERT INTO parted SELECT i, 'n' || i FROM generate_series(0, 199) AS i",
+)
+DRIFTS: dict[str, tuple[str, ...]] = {
+    "a partition is detached": ("ALTER TABLE parted DETACH PARTITION low",),
+    "a partition is dropped": ("DROP TABLE low",),
+    "a filled partition is attached": (
+        "CREATE TABLE high AS SELECT i AS id, 'h' AS name FROM generate_series(200, 250) AS i",
+        "ALTER TABLE high ALTER id SET NOT NULL",
+        "ALTER TABLE parted ATTACH PARTITION high FOR VALUES FROM (200) TO (300)",
+    ),
+    "a partition is written while it is detached": (
+        "ALTER TABLE parted DETACH PARTITION low",
+        "DELETE FROM low WHERE id < 50",
+        "ALTER TABLE parted ATTACH PARTITION low FOR VALUES FROM (0) TO (100)",
+    ),
+    "a label is renamed": ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",),
+    "values are computed anew": ("ALTER TABLE plain ALTER price TYPE numeric(10,2) USING price * 2",),
+}
+HARMLESS = {
+    "a partition is made": ("CREATE TABLE high PARTITION OF parted FOR VALUES FROM (200) TO (300)",),
+    "a label is added": ("ALTER TYPE mood ADD VALUE 'calm'",),
+    "a table is packed": ("VACUUM FULL plain",),
+    "an index is made": ("CREATE INDEX ON plain (price)", "ANALYZE plain", "VACUUM plain"),
+}
+
+
+class Loads(SilentReporter):
+    """Remembers what was loaded."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def info(self, text: str) -> None:
+        if text.startswith("loading "):
+            self.names.append(text)
+
+
+@pytest.fixture
+def url(database: str) -> Iterator[str]:
+    run(database, _TABLES)
+    yield database
+    with connect(database) as connection:
+        drop_slot(connection, SLOT)
+
+
+@pytest.mark.parametrize("drift", DRIFTS)
+def test_a_table_whose_rows_became_others_beside_the_log_is_read_anew(
+    drift: str, url: str, tmp_path: Path
+) -> None:
+    mirror = prepared(url, tmp_path, Loads())
+    run(url, DRIFTS[drift])
+    assert mirror.is_altered()
+    again = prepared(url, tmp_path, Loads())
+    found = {one.table.name: one.is_right for one in again.comparer().compare()}
+    assert {name: found[name] for name in ("plain", "parted")} == {"plain": True, "parted": True}
+    assert not again.is_altered()
+
+
+@pytest.mark.parametrize("alteration", HARMLESS)
+def test_a_table_whose_rows_stay_is_not_read_anew(alteration: str, url: str, tmp_path: Path) -> None:
+    prepared(url, tmp_path, Loads())
+    run(url, HARMLESS[alteration])
+    run(url, ["INSERT INTO parted VALUES (250, 'by the log')"] if "partition" in alteration else [])
+    loads = Loads()
+    mirror = prepared(url, tmp_path, loads)
+    assert loads.names == []
+    assert not mirror.is_altered()
+
+
+def prepared(url: str, folder: Path, report: Loads) -> MirrorRun:
+    """A mirror that has loaded its tables."""
+    config = MirrorConfig(
+        location=str(folder), slot=SLOT, publication=SLOT, tables=(MirroredTables(tables=("public.*",)),)
+    )
+    mirror = MirrorRun(url, config, report, threading.Event())
+    mirror.set_up()
+    mirror.prepare()
+    return mirror
+
+
+def run(url: str, statements: Sequence[str]) -> None:
+    with connect(url) as connection:
+        for statement in statements:
+            execute(connection, statement)
