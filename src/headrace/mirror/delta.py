@@ -26,7 +26,7 @@ from headrace.config.mirror import is_url
 from headrace.mirror.files import TARGET_BYTES, DataFile, write_files
 from headrace.mirror.lake import RowCondition, folder_name, other_writer
 from headrace.mirror.net_changes import DELETED, Key, Position
-from headrace.mirror.versions import CLOSES, IS_CURRENT, TO_LSN, VALID_TO, RowVersions
+from headrace.mirror.versions import CLOSES, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions
 from headrace.model.failpoints import reach
 from headrace.model.names import TableName
 from headrace.postgres.quoting import identifier
@@ -247,6 +247,7 @@ class DeltaLakeTable:
                     streamed_exec=not _prunes(rows, key),
                     commit_properties=_properties(found.position),
                 )
+                .when_matched_delete(f"old.{FROM_LSN} = new.{TO_LSN}")  # no commit showed it
                 .when_matched_update(ends)
                 .when_not_matched_insert(
                     {identifier(name): value for name, value in new.items()}, predicate=f"NOT new.{CLOSES}"

@@ -67,7 +67,11 @@ class LakeTable(Protocol):
         """
 
     def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
-        """End current versions, and add others."""
+        """End current versions, and add others.
+
+        One that would end at the position where it began is removed: its transaction, of which another part
+        was written before, showed it to nobody.
+        """
 
     def count_files(self, smaller_than: int) -> int:
         """Return how many files are smaller than some bytes."""

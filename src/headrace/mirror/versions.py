@@ -95,7 +95,10 @@ def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersion
 
 
 def closed(batch: pa.RecordBatch, time: pa.Scalar | pa.Array, lsn: int | pa.Array) -> pa.RecordBatch:
-    """Return versions with the current ones ended; `time` and `lsn` are one for all, or one for each."""
+    """Return versions with the current ones ended; `time` and `lsn` are one for all, or one for each.
+
+    One that would end where it began, in the same transaction, is left out.
+    """
     is_current = batch.column(IS_CURRENT)
     values = {
         VALID_TO: pc.if_else(is_current, time, batch.column(VALID_TO)),
@@ -105,7 +108,8 @@ def closed(batch: pa.RecordBatch, time: pa.Scalar | pa.Array, lsn: int | pa.Arra
     columns = [
         values.get(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    ended = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    return ended.filter(pc.not_equal(ended.column(FROM_LSN), ended.column(TO_LSN)))
 
 
 def _following(keys: pa.Table, events: _Numbers) -> tuple[_Numbers, npt.NDArray[np.bool_]]:
