@@ -166,6 +166,8 @@ class DeltaLakeTable:
 
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows behind the commit `since`; None: nothing."""
+        if self.version < since:
+            return f"version {self.version} is in the place of {since}"
         for commit in self.delta.history(self.version - since) if self.version > since else ():
             operation = str(commit.get("operation"))
             if commit["version"] > since and _OWN not in commit and operation not in _HARMLESS:

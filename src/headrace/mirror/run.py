@@ -118,6 +118,7 @@ class MirrorRun:
         self._writer = LakeWriter(url, config.slot, self._selection, self.lake, report)
         self._upkeep = LakeUpkeep(self.lake, config, report)
         self._positions = LakePositions()
+        self._tended: Collection[TableName] = ()
 
     @property
     def slot(self) -> str:
@@ -336,9 +337,9 @@ class MirrorRun:
             tables: what `prepare` returned.
         """
         loaded = self._writer.apply(batch, tables, self._positions.tables)
-        self._note(end, loaded)
-        if len(batch):
-            self._upkeep.tend(self._writer.written)
+        self._note(end, loaded, only={*loaded, *self._writer.written, *self._tended})
+        self._tended = self._writer.written if len(batch) else ()
+        self._upkeep.tend(self._tended)
 
     def _note(
         self,

@@ -233,6 +233,12 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
             f"the table {table.name} has a column {taken[0]}, as the mirror's mode {table.mode!r} has",
             f'Write exclude_columns = ["{taken[0]}"] in its [[mirror.tables]], or choose another mode.',
         )
+    for name, other in _alike(table.columns):
+        yield HeadraceError(
+            Kind.BINDING,
+            f"columns {name} and {other} of {table.name} differ in case alone, which readers of a lake ignore",
+            f'Write exclude_columns = ["{other}"] in its [[mirror.tables]].',
+        )
     if table.mode == "changes":
         return
     if not table.key and (table.mode == "history" or not table.has_full_identity):
@@ -249,6 +255,15 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
             f"the column {absent[0]} of {table.name} is left out, but it belongs to the key",
             'Mirror it, or choose mode = "changes".',
         )
+
+
+def _alike(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each name that is another one before it in other case, with that one first."""
+    first: dict[str, str] = {}
+    for name in names:
+        known = first.setdefault(name.casefold(), name)
+        if known != name:
+            yield known, name
 
 
 def _lake_type(kind: ValueType) -> ValueType:

@@ -182,3 +182,24 @@ def test_a_full_disk_ends_a_load_and_room_lets_it_go_on(url: str, tmp_path: Path
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [Kind.DISK.name, "loaded", True]
+
+
+def test_a_table_that_was_put_back_from_a_copy_is_refused(url: str, tmp_path: Path) -> None:
+    mirror_of(url, tmp_path).prepare()
+    shutil.copytree(tmp_path / "public" / "t", tmp_path / "copy")
+    with connect(url) as connection:
+        execute(connection, "ALTER TABLE t ADD COLUMN more int DEFAULT 7")
+    mirror_of(url, tmp_path).prepare()
+    shutil.rmtree(tmp_path / "public" / "t")
+    (tmp_path / "copy").rename(tmp_path / "public" / "t")
+    with pytest.raises(HeadraceError, match=r"\(version 0 is in the place of 1\)") as refused:
+        mirror_of(url, tmp_path).prepare()
+    assert refused.value.kind is Kind.CONTINUITY
+
+
+def test_columns_that_differ_in_case_alone_are_refused(url: str, tmp_path: Path) -> None:
+    with connect(url) as connection:
+        execute(connection, 'ALTER TABLE t ADD COLUMN "Name" int')
+    with pytest.raises(HeadraceError, match=r"columns name and Name of t differ in case alone"):
+        mirror_of(url, tmp_path).prepare()
+    mirror_of(url, tmp_path, excluded=("Name",)).prepare()
