@@ -236,7 +236,7 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
     for name, other in _alike(table.columns):
         yield HeadraceError(
             Kind.BINDING,
-            f"columns {name} and {other} of {table.name} differ in case alone, which readers of a lake ignore",
+            f"columns {name} and {other} of {table.name} differ in case alone, which readers of lakes ignore",
             f'Write exclude_columns = ["{other}"] in its [[mirror.tables]].',
         )
     if table.mode == "changes":
