@@ -35,6 +35,7 @@ class MirrorAction(enum.StrEnum):
     """Actions of `headrace mirror`."""
 
     RUN = "run"
+    CHECK = "check"
     VERIFY = "verify"
 
 
@@ -174,11 +175,19 @@ def mirror(
 ) -> bool:
     """Write the tables of `[mirror]` to a lake, then follow until stopped (Ctrl-C or SIGTERM).
 
-    `mirror verify` compares the lake with the database instead, also while the mirror runs.
+    `mirror check` tells what that would do, and what keeps it from starting. `mirror verify` compares the
+    lake with the database, also while the mirror runs.
     """
-    misplaced = (once or reload) if action is MirrorAction.VERIFY else (tables or repair)
+    misplaced = (action is not MirrorAction.RUN and (once or reload)) or (
+        action is not MirrorAction.VERIFY and (tables or repair)
+    )
     if misplaced:
         raise typer.BadParameter("--once and --reload are for a run; tables and --repair are for verify")
+    if action is MirrorAction.CHECK:
+        from headrace.cli.mirror_check import check_mirror
+
+        check_mirror(context)
+        return True
     if action is MirrorAction.VERIFY:
         from headrace.cli.mirror_verify import verify_mirror
 

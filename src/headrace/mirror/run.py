@@ -24,6 +24,7 @@ from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.mirror.drift import may_have_drifted
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import reaching
+from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.tables import MirroredTable, Selection, check_tables
 from headrace.mirror.upkeep import LakeUpkeep
@@ -191,6 +192,19 @@ class MirrorRun:
             requirements=requirements,
         )
 
+    def plan(self) -> MirrorPlan:
+        """Return what a start would do; nothing is changed.
+
+        Raises:
+            HeadraceError: what keeps it from starting; every mistake at once.
+        """
+        tables = self._read_tables()
+        with reaching(self.lake), ReadSession(self._url) as session:
+            known = self._table.read().tables
+            return make_plan(
+                session, tables, known, publication=self._config.publication, slot=self._config.slot
+            )
+
     def prepare(self, *, reload: bool = False) -> list[TableName]:
         """Check that the log goes on, and bring the lake's tables into shape.
 
@@ -225,6 +239,10 @@ class MirrorRun:
         missing = [name for name in tables if name not in same or name in again]
         self._positions = LakePositions(same, stream)
         self._writer.tables = {name: tables[name] for name in same if name not in again}
+        if missing:
+            with ReadSession(self._url) as session:
+                sizes = read_sizes(session, missing)
+            self._report.info(f"{len(missing)} of {len(tables)} tables to load: {total(sizes.values())}")
         for name, loaded in self._writer.loader.load(missing) if missing else ():
             self._writer.tables[name], _ = loaded
             self._note(stream, {name: loaded}, only={name})  # a killed load goes on with the next table

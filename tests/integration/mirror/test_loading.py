@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from pathlib import Path
 
 import pytest
 
+from headrace.cli import main
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.formats import open_lake
@@ -62,3 +64,41 @@ def prepare(url: str, config: MirrorConfig, report: Loads) -> list[TableName]:
     mirror = MirrorRun(url, config, report, threading.Event())
     mirror.set_up()
     return mirror.prepare()
+
+
+def test_a_plan_tells_what_a_start_loads_and_changes_nothing(
+    database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "headrace.toml"
+    file.write_text(
+        f'[source]\ntype = "postgres"\nconnection_url = "{database}"\n[mirror]\nlocation = "lake"\n'
+        f'slot = "{SLOT}"\npublication = "{SLOT}"\n[[mirror.tables]]\ntables = ["public.*"]\n'
+    )
+    with connect(database) as connection:
+        execute(connection, "CREATE TABLE first (id int PRIMARY KEY)")
+        execute(connection, "CREATE TABLE parted (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+        execute(connection, "CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (100)")
+        execute(connection, "INSERT INTO parted SELECT generate_series(0, 99)")
+        execute(connection, "ANALYZE")
+        try:
+            assert checked(file, capsys) == [("first", 0, True), ("parted", 100, True)]
+            assert not (tmp_path / "lake").exists()
+            config = MirrorConfig(
+                location=str(tmp_path / "lake"),
+                slot=SLOT,
+                publication=SLOT,
+                tables=(MirroredTables(tables=("public.first",)),),
+            )
+            prepare(database, config, Loads())
+            assert checked(file, capsys) == [("first", 0, False), ("parted", 100, True)]
+        finally:
+            drop_slot(connection, SLOT)
+
+
+def checked(file: Path, capsys: pytest.CaptureFixture[str]) -> list[tuple[str, int, bool]]:
+    """What `headrace mirror check` says of each table: its rows, and whether it will be loaded."""
+    with pytest.raises(SystemExit) as ended:
+        main(["mirror", "check", "--config", str(file), "--format", "json"])
+    assert ended.value.code == 0
+    found = json.loads(capsys.readouterr().out)["tables"]
+    return [(table["table"], table["size"]["rows"], table["complete"] is None) for table in found]

@@ -8,7 +8,15 @@ from headrace.cli import main
 
 
 @pytest.mark.parametrize(
-    "words", [["run", "public.t"], ["run", "--repair"], ["verify", "--once"], ["verify", "--reload"]]
+    "words",
+    [
+        ["run", "public.t"],
+        ["run", "--repair"],
+        ["verify", "--once"],
+        ["verify", "--reload"],
+        ["check", "--once"],
+        ["check", "public.t"],
+    ],
 )
 def test_options_of_the_other_action_are_refused(
     words: list[str], capsys: pytest.CaptureFixture[str]

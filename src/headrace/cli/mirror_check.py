@@ -1,0 +1,52 @@
+"""`headrace mirror check`: tell what the start of a mirror would do."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import asdict
+
+from headrace.cli import terminal
+from headrace.cli.context import CommandContext
+from headrace.config.load import load_deployment
+from headrace.mirror.plan import MirrorPlan, TablePlan, total
+from headrace.mirror.run import open_mirror
+from headrace.model.lsn import format_lsn
+from headrace.model.units import size
+from headrace.reporter import SilentReporter
+
+
+def check_mirror(context: CommandContext) -> None:
+    """Print what a start does with each table.
+
+    Raises:
+        HeadraceError: what keeps it from starting; every mistake at once.
+    """
+    deployment = load_deployment(context.config, context.environ)
+    plan = open_mirror(deployment, SilentReporter(), threading.Event()).plan()
+    if context.as_json:
+        terminal.data(asdict(plan) | {"tables": [_as_data(table) for table in plan.tables]})
+        return
+    rows = [
+        (str(table.table), table.mode, f"{table.size.rows:,}", size(table.size.size), _todo(table))
+        for table in plan.tables
+    ]
+    terminal.table(("table", "mode", "rows, about", "size", "a start"), rows, right=(2, 3))
+    for what, name in (("publication", plan.publication), ("slot", plan.slot)):
+        if name is not None:
+            terminal.say(f"the {what} {name} will be made")
+    terminal.done(_summary(plan))
+
+
+def _as_data(table: TablePlan) -> dict[str, object]:
+    return asdict(table) | {"table": str(table.table)}
+
+
+def _todo(table: TablePlan) -> str:
+    return "loads it" if table.complete is None else f"goes on from {format_lsn(table.complete)}"
+
+
+def _summary(plan: MirrorPlan) -> str:
+    if not plan.to_load:
+        return f"{len(plan.tables)} tables, all loaded: ready to run"
+    loads = total(table.size for table in plan.to_load)
+    return f"{len(plan.to_load)} of {len(plan.tables)} tables to load: {loads}; ready to run"

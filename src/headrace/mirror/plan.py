@@ -1,0 +1,124 @@
+"""Plan what the start of a mirror will do, without doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from headrace.mirror.positions import TablePosition
+from headrace.mirror.tables import MirroredTable
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
+from headrace.model.units import size as size_text
+from headrace.postgres.session import ReadSession
+
+_SIZES = """
+SELECT n.nspname::text, c.relname::text, sum(greatest(part.reltuples, 0))::bigint,
+       sum(pg_table_size(part.oid))::bigint
+FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
+JOIN pg_namespace n ON n.nspname = wanted.nspname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+JOIN pg_class part ON part.relkind = 'r'
+     AND (part.oid = c.oid OR part.oid IN (SELECT relid FROM pg_partition_tree(c.oid)))
+GROUP BY n.nspname, c.relname
+"""
+_MISSING = """
+SELECT NOT EXISTS (SELECT FROM pg_publication WHERE pubname = $1::text),
+       NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $2::text)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSize:
+    """How large a table is, about: its rows as the last ANALYZE counted them, and its bytes."""
+
+    rows: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TablePlan:
+    """What a start does with a table.
+
+    Attributes:
+        table: the table.
+        mode: what the lake holds of it.
+        size: how large it is.
+        complete: up to where (bytes) the lake has it; None: it will be loaded.
+    """
+
+    table: TableName
+    mode: str
+    size: TableSize
+    complete: Lsn | None
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorPlan:
+    """What a start does.
+
+    Attributes:
+        tables: with each table.
+        publication: the publication's name where it will be made; None: it is there.
+        slot: the slot's, in the same way.
+    """
+
+    tables: tuple[TablePlan, ...]
+    publication: str | None
+    slot: str | None
+
+    @property
+    def to_load(self) -> tuple[TablePlan, ...]:
+        """The tables that will be loaded."""
+        return tuple(table for table in self.tables if table.complete is None)
+
+
+def make_plan(
+    session: ReadSession,
+    tables: Mapping[TableName, MirroredTable],
+    known: Mapping[TableName, TablePosition],
+    *,
+    publication: str,
+    slot: str,
+) -> MirrorPlan:
+    """Return what a start does.
+
+    Args:
+        session: of the database.
+        tables: the tables that the file chooses.
+        known: what the lake has of them.
+        publication: the mirror's publication.
+        slot: its slot.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    sizes = read_sizes(session, tables)
+    [(no_publication, no_slot)] = session.query(_MISSING, (publication, slot))
+    plans = []
+    for name, table in sorted(tables.items()):
+        position = known.get(name)
+        stays = position is not None and position.relation == table.relation and position.where == table.where
+        complete = position.complete if position is not None and stays and not no_slot else None
+        plans.append(TablePlan(name, table.mode, sizes.get(name, TableSize()), complete))
+    return MirrorPlan(tuple(plans), publication if no_publication else None, slot if no_slot else None)
+
+
+def read_sizes(session: ReadSession, tables: Collection[TableName]) -> dict[TableName, TableSize]:
+    """Return how large tables are.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    parameters = ([name.schema for name in tables], [name.name for name in tables])
+    return {
+        TableName(schema, name): TableSize(rows, size)
+        for schema, name, rows, size in session.query(_SIZES, parameters)
+    }
+
+
+def total(sizes: Iterable[TableSize]) -> str:
+    """Return how large tables are together, for people."""
+    found = list(sizes)
+    rows, size = sum(one.rows for one in found), sum(one.size for one in found)
+    return f"about {rows:,} rows, {size_text(size)}"
