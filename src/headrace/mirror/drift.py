@@ -1,7 +1,7 @@
 """Find what made a table's rows others beside the log: partitions, labels of enums, rewrites.
 
 Columns that were added, dropped, renamed or got another type are left to `alterations.py`; whether the
-publication has sent the table, to the stream.
+publication has sent the table, to the stream. Decision 0126.
 """
 
 from __future__ import annotations
