@@ -23,6 +23,11 @@ TABLES = (
         made timestamptz DEFAULT now(), opens time, lasts interval, sizes int[], weird float8)""",
     "ALTER TABLE items ALTER large SET STORAGE EXTERNAL",
     """CREATE TABLE "We ird" ("K" text, "b.c" int, v jsonb, PRIMARY KEY ("K", "b.c"))""",
+    "CREATE TABLE spans (during int4range, tags text[], large text, PRIMARY KEY (during, tags))",
+    "ALTER TABLE spans ALTER large SET STORAGE EXTERNAL",
+    """INSERT INTO spans
+       SELECT int4range(i, i + 5), ARRAY['a', 'b ' || i % 3], repeat(md5(i::text), 70)
+       FROM generate_series(1, 20) AS i""",
     "CREATE TABLE parted (id int, region text, PRIMARY KEY (id, region)) PARTITION BY LIST (region)",
     "CREATE TABLE parted_north PARTITION OF parted FOR VALUES IN ('n')",
     "CREATE TABLE parted_south PARTITION OF parted FOR VALUES IN ('s')",
@@ -32,7 +37,7 @@ TABLES = (
     """INSERT INTO "We ird" VALUES ('a', 1, '{"x": 1}'), ('b', 2, NULL)""",
     "INSERT INTO parted SELECT i, CASE WHEN i % 2 = 0 THEN 'n' ELSE 's' END FROM generate_series(1, 50) i",
 )
-NAMES = ("items", "We ird", "parted")
+NAMES = ("items", "We ird", "parted", "spans")
 
 
 @pytest.fixture
@@ -59,6 +64,9 @@ def test_tables_are_loaded_and_followed_through_changes_and_alterations(mirror: 
         "UPDATE items SET id = -3 WHERE id = -2",
     )
     mirror.run("UPDATE parted SET region = 's' WHERE id < 10", "DELETE FROM parted WHERE id = 20")
+    mirror.run(
+        "UPDATE spans SET tags = tags || ARRAY['c'] WHERE during @> 7", "DELETE FROM spans WHERE during @> 15"
+    )
     mirror.converges(*NAMES)
 
     mirror.run("ALTER TABLE items ADD COLUMN extra text DEFAULT 'of old'")
@@ -138,7 +146,7 @@ def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored)
     mirror.converges(*NAMES)
     mirror.terminate()
     commits = {name: _version(mirror, name) - versions[name] for name in NAMES}
-    assert commits == {"items": 1, "We ird": 1, "parted": 2}
+    assert commits == {"items": 1, "We ird": 1, "parted": 2, "spans": 0}
 
 
 def test_positions_name_versions_that_are_the_database_at_one_commit(

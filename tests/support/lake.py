@@ -23,6 +23,9 @@ CONVERGED_WITHIN = 90.0
 _COLUMNS = """
 SELECT a.attname::text, t.typname IN ('time', 'timetz', 'interval', 'json', 'jsonb', 'uuid')
        OR t.typtype = 'e' OR (t.typname = 'numeric' AND a.atttypmod < 0)
+       OR ((t.typtype = 'r' OR t.typcategory = 'A') AND EXISTS (
+           SELECT FROM pg_index i
+           WHERE i.indrelid = a.attrelid AND i.indisprimary AND a.attnum = ANY (i.indkey)))
 FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
 WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = ''
 ORDER BY a.attnum

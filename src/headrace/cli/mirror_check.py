@@ -27,7 +27,7 @@ def check_mirror(context: CommandContext) -> None:
         terminal.data(asdict(plan) | {"tables": [_as_data(table) for table in plan.tables]})
         return
     rows = [
-        (str(table.table), table.mode, f"{table.size.rows:,}", size(table.size.size), _todo(table))
+        (str(table.table), table.mode, _rows(table), size(table.size.size), _todo(table))
         for table in plan.tables
     ]
     terminal.table(("table", "mode", "rows, about", "size", "a start"), rows, right=(2, 3))
@@ -39,6 +39,10 @@ def check_mirror(context: CommandContext) -> None:
 
 def _as_data(table: TablePlan) -> dict[str, object]:
     return asdict(table) | {"table": str(table.table)}
+
+
+def _rows(table: TablePlan) -> str:
+    return "never analyzed" if table.size.rows is None else f"{table.size.rows:,}"
 
 
 def _todo(table: TablePlan) -> str:

@@ -13,7 +13,8 @@ from headrace.model.units import size as size_text
 from headrace.postgres.session import ReadSession
 
 _SIZES = """
-SELECT n.nspname::text, c.relname::text, sum(greatest(part.reltuples, 0))::bigint,
+SELECT n.nspname::text, c.relname::text,
+       CASE WHEN min(part.reltuples) >= 0 THEN sum(part.reltuples)::bigint END,
        sum(pg_table_size(part.oid))::bigint
 FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
 JOIN pg_namespace n ON n.nspname = wanted.nspname
@@ -30,9 +31,9 @@ SELECT NOT EXISTS (SELECT FROM pg_publication WHERE pubname = $1::text),
 
 @dataclass(frozen=True, slots=True)
 class TableSize:
-    """How large a table is, about: its rows as the last ANALYZE counted them, and its bytes."""
+    """How large a table is, about: its rows as the last ANALYZE counted them, None: none did; its bytes."""
 
-    rows: int = 0
+    rows: int | None = None
     size: int = 0
 
 
@@ -120,5 +121,6 @@ def read_sizes(session: ReadSession, tables: Collection[TableName]) -> dict[Tabl
 def total(sizes: Iterable[TableSize]) -> str:
     """Return how large tables are together, for people."""
     found = list(sizes)
-    rows, size = sum(one.rows for one in found), sum(one.size for one in found)
-    return f"about {rows:,} rows, {size_text(size)}"
+    rows = [one.rows for one in found if one.rows is not None]
+    counted = f"about {sum(rows):,} rows, " if len(rows) == len(found) else ""
+    return f"{counted}{size_text(sum(one.size for one in found))}"

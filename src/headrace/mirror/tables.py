@@ -182,7 +182,11 @@ class Selection:
             if table not in known or table not in types:
                 continue
             part = self._part(table)
-            kinds = {column: _lake_type(kind) for column, kind in types[table].columns.items()}
+            told_apart = () if part.mode == "changes" else known[table].key
+            kinds = {
+                column: _lake_type(kind, is_key=column in told_apart)
+                for column, kind in types[table].columns.items()
+            }
             found[table] = MirroredTable(
                 relation=relation,
                 row_type=RowType(table, types[table].attributes, kinds),
@@ -266,9 +270,13 @@ def _alike(names: Iterable[str]) -> Iterator[tuple[str, str]]:
             yield known, name
 
 
-def _lake_type(kind: ValueType) -> ValueType:
-    """Return the type of a lake column; intervals and times of day have none in Delta and are texts."""
-    return kind if _is_in_lakes(kind.arrow) else kind.as_text
+def _lake_type(kind: ValueType, *, is_key: bool) -> ValueType:
+    """Return the type of a lake column; intervals and times of day have none in Delta and are texts.
+
+    So are arrays and ranges of a key: rows are looked up by it, which no engine does by nested values.
+    """
+    is_fit = _is_in_lakes(kind.arrow) and not (is_key and pa.types.is_nested(kind.arrow))
+    return kind if is_fit else kind.as_text
 
 
 def _is_in_lakes(arrow: pa.DataType) -> bool:
