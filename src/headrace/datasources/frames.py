@@ -21,6 +21,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.model.table_pattern import one_table
+from headrace.spark.garbage import freeze_imports
 
 _LAST = "__headrace_last"
 _EMPTIED = "__headrace_emptied"
@@ -141,6 +142,7 @@ def _tables(changes: DataFrame) -> dict[TableName, KnownTable]:
 
 def _to_typed_rows(shape: RowShape) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def typed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        freeze_imports()
         for batch in batches:
             changes = unwrapped(batch)
             shape.check_columns(changes)

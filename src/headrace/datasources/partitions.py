@@ -17,6 +17,7 @@ from headrace.datasources.query_schema import RowsPlan
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import to_ipc
+from headrace.spark.garbage import freeze_imports
 
 
 @dataclass
@@ -73,6 +74,7 @@ def read_part(
     Raises:
         HeadraceError: VALUE, CONTINUITY, CONNECTION, PRIVILEGE, DATABASE.
     """
+    freeze_imports()
     if isinstance(partition, RowsPart | ProvidedPart):
         shape = None if plan is None else plan.shape
         rows = partition.read(options.connection, shape)

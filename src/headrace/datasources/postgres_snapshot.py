@@ -43,6 +43,7 @@ from headrace.postgres.wal_position import FlushedReads
 from headrace.snapshot import RowSelection, check_readable, check_table, plan_parts, read_part
 from headrace.snapshot.predicates import ColumnComparison, PushedCondition, render_condition
 from headrace.spark.failures import short_traceback
+from headrace.spark.garbage import freeze_imports
 
 NAME = "postgres_snapshot"
 _Session = TypeVar("_Session")
@@ -150,6 +151,7 @@ class SnapshotReader(DataSourceReader):
         """Read the rows of one part."""
         if not isinstance(partition, TablePart):
             raise HeadraceError(Kind.INTERNAL, f"not a part of {NAME}: {partition!r}")
+        freeze_imports()
         options = self._options
         with short_traceback(with_values=True):
             for range_ in partition.ranges:
