@@ -48,9 +48,10 @@ class DeltaLake:
         file_bytes: the size of data files, about.
     """
 
+    errors: tuple[type[Exception], ...] = (DeltaError, OSError)
+
     def __init__(self, location: str, file_bytes: int = TARGET_BYTES) -> None:
         self.location = location.rstrip("/")
-        self.errors = (DeltaError, OSError)
         self.file_bytes = file_bytes
 
     def path(self, table: TableName) -> str:
