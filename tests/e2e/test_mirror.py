@@ -145,7 +145,7 @@ def test_a_load_that_is_killed_between_its_ranges_goes_on_with_those_that_it_has
     small.start()
     small.converges("big", *NAMES)
     small.terminate()
-    assert "rows of public.big were read before" in small.output.read_text()
+    assert "rows of big were read before" in small.output.read_text()
 
 
 def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored) -> None:
