@@ -139,6 +139,11 @@ class MirrorSoak:
         """Stop the mirror."""
         self._mirror.close()
 
+    @property
+    def resumed(self) -> int:
+        """How many loads took what those before them had read."""
+        return self._mirror.output.read_text().count("were read before")
+
     def round(self) -> None:
         """Write, alter and kill at once; then compare everything."""
         self._rounds += 1
@@ -469,7 +474,8 @@ def main() -> None:
             while time.monotonic() < end:
                 soak.round()
                 rounds += 1
-                print(f"round {rounds}: {soak.statements:,} statements, no difference", flush=True)
+                told = f"{soak.statements:,} statements, {soak.resumed} loads taken up, no difference"
+                print(f"round {rounds}: {told}", flush=True)
         except AssertionError as error:
             print("\n".join(soak.done), file=sys.stderr)
             sys.exit(f"seed {seed}, round {rounds + 1}: {error}")

@@ -105,8 +105,11 @@ class LoadJournal:
         }
         name = uuid.uuid4().hex if unit.noted is None else unit.noted.name
         self._folder.create_dir(FOLDER)
-        with self._folder.open_output_stream(f"{FOLDER}/{name}.json") as out:
-            out.write(json.dumps(content).encode())
+        text = json.dumps(content).encode()
+        # behind a buffer that holds all of it: deltalake's streams do not take PyArrow's own buffers
+        size = len(text) + 1
+        with self._folder.open_output_stream(f"{FOLDER}/{name}.json", buffer_size=size) as out:
+            out.write(text)
 
     def clear(self) -> None:
         """Remove all notes."""
