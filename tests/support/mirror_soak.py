@@ -175,7 +175,7 @@ class MirrorSoak:
     @contextlib.contextmanager
     def _disturbed(self, draw: random.Random) -> Iterator[None]:
         """Kill or stop the mirror while the block runs, and start it again behind it; or leave it alone."""
-        what = draw.choice(["nothing", "nothing", "kill", "stopped", "failpoint", "load"])
+        what = draw.choice(["nothing", "nothing", "kill", "stopped", "failpoint", "load", "load"])
         self._say(f"-- mirror: {what}")
         if what == "failpoint":
             self._mirror.kill()
