@@ -48,10 +48,11 @@ class DeltaLake:
         file_bytes: the size of data files, about.
     """
 
+    errors: tuple[type[Exception], ...] = (DeltaError, OSError)
+
     def __init__(self, location: str, file_bytes: int = TARGET_BYTES) -> None:
         self.location = location.rstrip("/")
-        self.errors = (DeltaError, OSError)
-        self._file_bytes = file_bytes
+        self.file_bytes = file_bytes
 
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
@@ -71,7 +72,7 @@ class DeltaLake:
         Raises:
             OSError: the folder cannot be written.
         """
-        return write_files(self.folder(table), schema, batches, self._file_bytes)
+        return write_files(self.folder(table), schema, batches, self.file_bytes)
 
     def open(self, table: TableName) -> DeltaLakeTable | None:
         """Open the lake's table; None where there is none."""
