@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Mapping
-from time import perf_counter
 
 from harness import report
 from harness.bare import BarePath, Pass
-from harness.deployment import Deployment, shop
+from harness.deployment import shop
+from harness.filling import fill
 from harness.flusso import VERSION as FLUSSO
 from harness.flusso import seeded as seeded_by_flusso
 from harness.memory import MemoryWatch
@@ -26,8 +25,6 @@ BAR, SMALL_BAR, FLUSSO_BAR, PGSYNC_BAR = 0.85, 0.6, 10.0, 2.0
 SMALL = 5_000
 """Users of a shop that is so small that what a start costs counts."""
 
-LOOK_SECONDS = 0.05
-PATIENCE_SECONDS = 3600.0
 WARM_UP_RANGES = 1
 
 
@@ -44,15 +41,17 @@ def main() -> None:
         bare = path.fill()
         report.machine()
         with MemoryWatch(deployment.run.members) as memory:
-            documents, seconds = seed(deployment)
+            filling = fill(deployment)
         report.machine()
         deployment.run.terminate()
+        documents, seconds = filling.documents, filling.seconds
         peers = {
             f"flusso {FLUSSO}": (seeded_by_flusso(deployment, documents), FLUSSO_BAR),
             f"PGSync {PGSYNC}, fewer fields": (seeded_by_pgsync(deployment, documents), PGSYNC_BAR),
         }
     assert documents == bare.documents, f"Headrace wrote {documents}, the bare path {bare.documents}"
     rate = documents / seconds
+    filling.show()
     _print(bare, documents, seconds, {name: took for name, (took, _) in peers.items()})
     rows = [(kind, f"{size / 2**20:,.0f}") for kind, size in sorted(memory.peaks.items())]
     report.table(("peak memory", "MiB"), [*rows, ("all at once", f"{memory.peak / 2**20:,.0f}")])
@@ -61,24 +60,6 @@ def main() -> None:
         if took is not None:
             held.append(report.result(f"seed.{name.split()[0].lower()}", took / seconds, bar))
     sys.exit(not all(held))
-
-
-def seed(deployment: Deployment) -> tuple[int, float]:
-    """Headrace's documents and seconds, Spark's start left out."""
-    run = deployment.run
-    run.start()
-    run.wait_until(lambda: "backfilling" in _phases(deployment), "did not begin to seed", 300)
-    begin = perf_counter()
-    while _phases(deployment) != {"live"}:
-        run.assert_running()
-        assert perf_counter() - begin < PATIENCE_SECONDS, run.last_output()
-        time.sleep(LOOK_SECONDS)
-    end = perf_counter()
-    return sum(one["documents"] for one in run.status()["indexes"]), end - begin
-
-
-def _phases(deployment: Deployment) -> set[str]:
-    return {one["phase"] for one in deployment.run.status().get("indexes", ())}
 
 
 def _print(bare: Pass, documents: int, seconds: float, peers: Mapping[str, float | None]) -> None:

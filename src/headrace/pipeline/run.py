@@ -35,7 +35,7 @@ from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.standby import Standby
 from headrace.pipeline.start import SavedState, Start, check_cluster
 from headrace.pipeline.stopping import Stopped, Stopping
-from headrace.pipeline.stream.documents_source import DocumentsSource
+from headrace.pipeline.stream.documents_source import READER
 from headrace.pipeline.stream.record_classes import recorded_beside
 from headrace.pipeline.stream.warm_up import warmed_up
 from headrace.pipeline.supervisor import QueryEnd, Supervisor, settle
@@ -310,7 +310,7 @@ class PipelineRun:
             terminal=verbose,
             given=options.conf,
             logs=WorkerLogs(options.log_level, options.log_format, self._project.slot),
-            preloaded=DocumentsSource.__module__,
+            preloaded=READER,
         )
 
     def _resume(self, connection: Connection, saved: SavedState) -> None:

@@ -32,7 +32,7 @@ from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
 from headrace.pipeline.stream.documents_query import DocumentsQuery
-from headrace.pipeline.stream.documents_source import Following
+from headrace.pipeline.stream.documents_reader import Following
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import advance_slot

@@ -1,18 +1,22 @@
 """Run a module of PySpark in a Python process of Headrace's own session, which has many.
 
 `python -m headrace.spark.process PRELOADED -m MODULE ARGUMENT…` imports PRELOADED before the daemon of the
-workers, which forks them: they start with it, and share it (decision 0096).
+workers, which forks them: they start with it, and share it. The daemons of the processes that plan import as
+little as they can: each forks one process in the life of a query (decision 0096).
 """
 
 from __future__ import annotations
 
 import gc
 import importlib
+import importlib.util
 import os
 import runpy
 import sys
+from types import ModuleType
 
 _DAEMON, _WORKER = "pyspark.daemon", "pyspark.worker"
+_WITHOUT_ARROW = {"pyspark.sql.worker.lookup_data_sources", "pyspark.sql.worker.create_data_source"}
 
 
 def leave_out_pandas() -> None:
@@ -22,11 +26,32 @@ def leave_out_pandas() -> None:
     arrow_without_pandas.leave_out_pandas()
 
 
+def import_after_fork(package: str) -> None:
+    """Import a package in forked processes only; its modules can be imported here without it."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or spec.submodule_search_locations is None:
+        return  # the import says what is wrong
+    without_content = ModuleType(package)
+    without_content.__path__ = list(spec.submodule_search_locations)
+    sys.modules[package] = without_content
+
+    def import_package() -> None:
+        del sys.modules[package]
+        whole = importlib.import_module(package)
+        for name, module in list(vars(without_content).items()):
+            if isinstance(module, ModuleType):
+                setattr(whole, name, module)
+
+    os.register_at_fork(after_in_child=import_package)
+
+
 def main() -> None:
     """Run the module that the command line names as the main one."""
     preloaded, _, module, *arguments = sys.argv[1:]
     if module == _DAEMON and arguments != [_WORKER]:
-        os.register_at_fork(after_in_child=leave_out_pandas)  # a daemon itself needs no PyArrow
+        import_after_fork("pyspark")
+        if not set(arguments) <= _WITHOUT_ARROW:
+            os.register_at_fork(after_in_child=leave_out_pandas)
     else:
         leave_out_pandas()
     if preloaded and arguments == [_WORKER]:

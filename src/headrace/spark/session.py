@@ -57,6 +57,14 @@ POOL, BESIDE, STREAM = "spark.scheduler.pool", "beside", "stream"
 """The property that names a job's pool, and the pools: the stream's jobs must not wait for a backfill's."""
 _PLACES = "spark.headrace.places"
 
+_IDLE_WORKERS = "spark.python.factory.idleWorkerMaxPoolSize"
+_SMALL_MEMORY = {
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+"""What lets Spark's processes give memory back: by default each thread, and PyArrow, keeps some."""
+
 _MAX_LOG, _LOG_SECONDS = 64 << 20, 60.0
 _LOG4J_FILE = "log4j2.properties"
 _LOG4J = """
@@ -140,7 +148,9 @@ def local_spark(
         variables = {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python, **_own_address(master)}
         if logs is not None:
             variables[WorkerLogs.VARIABLE] = logs.to_text()
-        stack.enter_context(_environment(variables | {"JAVA_HOME": str(spark_java_home())}))
+        variables |= {"JAVA_HOME": str(spark_java_home())}
+        variables |= {name: value for name, value in _SMALL_MEMORY.items() if name not in os.environ}
+        stack.enter_context(_environment(variables))
         log4j = _LOG4J.format(level=log_level, pattern=_pattern(logs))
         if java_options is None:
             archive = spark_class_archive(os.environ)
@@ -294,7 +304,8 @@ def _settings(
     threads = _threads(master)
     if threads is not None:
         # One task slot more, which jobs beside the stream leave free: Spark does not preempt tasks.
-        all_ = {"spark.default.parallelism": str(threads), _PLACES: str(threads)} | all_
+        own = {"spark.default.parallelism": str(threads), _PLACES: str(threads), _IDLE_WORKERS: str(threads)}
+        all_ = own | all_
         master = f"local[{threads + 1}]"
     return SparkConf().setAll(list(all_.items())).setMaster(_with_retries(master))
 

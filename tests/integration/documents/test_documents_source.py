@@ -22,8 +22,8 @@ from headrace.catalog.table import Catalog
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn, parse_lsn
 from headrace.model.names import TableName
-from headrace.pipeline.stream import documents_source
-from headrace.pipeline.stream.documents_source import (
+from headrace.pipeline.stream import documents_reader
+from headrace.pipeline.stream.documents_reader import (
     DocumentsPartition,
     DocumentsReader,
     Following,
@@ -269,7 +269,7 @@ def test_what_is_written_early_is_held_back_until_a_client_waits(
 ) -> None:
     with log.reading(early=True) as reader:
         start = _warm(log, reader)
-        monkeypatch.setattr(documents_source, "_HOLD_SECONDS", 600.0)
+        monkeypatch.setattr(documents_reader, "_HOLD_SECONDS", 600.0)
 
         def commit() -> None:
             log.run("INSERT INTO item VALUES (1, 'one')")
@@ -294,7 +294,7 @@ def test_what_is_too_large_to_be_written_early_is_a_batch_of_its_own(
     """It ends the hold, and what was written before it is planned first."""
     with log.reading(early=True) as reader:
         start = _warm(log, reader)
-        monkeypatch.setattr(documents_source, "_HOLD_SECONDS", 600.0)
+        monkeypatch.setattr(documents_reader, "_HOLD_SECONDS", 600.0)
 
         def commit() -> None:
             log.run("INSERT INTO item VALUES (1, 'one')")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headrace.pipeline.stream.documents_source import DocumentsSource
+from headrace.pipeline.stream.documents_source import READER
 
 _MODULE = """
 import json, sys
@@ -41,14 +41,12 @@ def loaded_in_a_process(folder: Path, preloaded: str, argument: str) -> set[str]
 
 
 def test_a_worker_has_what_documents_need_and_nothing_that_reads_files(tmp_path: Path) -> None:
-    loaded = loaded_in_a_process(tmp_path, DocumentsSource.__module__, "pyspark.worker")
+    loaded = loaded_in_a_process(tmp_path, READER, "pyspark.worker")
     assert {"headrace", "psycopg", "pyarrow"} <= loaded
     assert not loaded & {"pandas", "pydantic", "yaml", "rich", "typer", "starlette", "jinja2"}
 
 
 def test_other_processes_load_nothing_before_they_need_it(tmp_path: Path) -> None:
-    loaded = loaded_in_a_process(
-        tmp_path, DocumentsSource.__module__, "pyspark.sql.worker.create_data_source"
-    )
+    loaded = loaded_in_a_process(tmp_path, READER, "pyspark.sql.worker.create_data_source")
     assert "psycopg" not in loaded
     assert "pandas" not in loaded

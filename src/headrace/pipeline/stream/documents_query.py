@@ -29,6 +29,7 @@ from headrace.capture.signals import OfferedPlan, SignalFiles
 from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn
+from headrace.pipeline.stream.documents_reader import Following, SourceSettings
 from headrace.pipeline.stream.documents_source import (
     COUNTS,
     EARLY,
@@ -38,8 +39,6 @@ from headrace.pipeline.stream.documents_source import (
     TOTAL,
     TRACE,
     DocumentsSource,
-    Following,
-    SourceSettings,
 )
 from headrace.pipeline.stream.progress import ProgressTracker
 from headrace.pipeline.stream.traced_batches import servers_of, traced_batch

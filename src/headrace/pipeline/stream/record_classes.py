@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.stream.documents_source import DocumentsSource
+from headrace.pipeline.stream.documents_source import READER
 from headrace.pipeline.stream.warm_up import warmed_up
 from headrace.spark.class_archive import spark_class_archive
 from headrace.spark.session import local_spark
@@ -44,9 +44,7 @@ def record_classes() -> None:
 
 def _run_query(java_options: str) -> None:
     with (
-        local_spark(
-            preloaded=DocumentsSource.__module__, java_options=java_options, end_within=_WRITTEN_WITHIN
-        ) as spark,
+        local_spark(preloaded=READER, java_options=java_options, end_within=_WRITTEN_WITHIN) as spark,
         warmed_up(spark),
     ):
         pass
