@@ -20,7 +20,7 @@ from support.driven_run import DrivenRun
 
 CONVERGED_WITHIN = 90.0
 ENGINE = "spark" if pyspark.__version__.startswith("4.2.") else "local"
-"""What brings changes into the tables: a session's Delta, where there is one for this PySpark (2026-11-25)."""
+"""What brings changes into the tables: the session's Delta, where there is one for this PySpark."""
 
 # What no lake has a type for, or keeps every digit of, stands there as PostgreSQL's text.
 _COLUMNS = """

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
-from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import BooleanType, StructField, StructType
 
@@ -160,12 +160,17 @@ def _quoted(name: str) -> str:
 
 
 def _refusal(name: TableName, after: DeltaTable, version: int, error: Exception | None) -> HeadraceError:
-    """Return the error of a commit that was not made, or not behind the version before it."""
-    if after.version() > version or error is None:
-        seen = (
-            f"version {version + 1} is not this mirror's" if error is None else str(error).partition("\n")[0]
-        )
-        return other_writer(name, RuntimeError(seen))
+    """Return the error of a commit that was not made, or not right behind the version before it."""
+    if error is None:
+        return other_writer(name, RuntimeError(f"version {version + 1} is not this mirror's"))
+    if after.version() > version:
+        return other_writer(name, _told(error))
     if isinstance(error, AnalysisException):
         return unexpected(f"Spark cannot write the lake's table {name}", error, Kind.SPARK)
-    return unexpected(f"Spark did not write the lake's table {name}", error, Kind.SINK_UNREACHABLE)
+    return unexpected(f"Spark did not write the lake's table {name}", _told(error), Kind.SINK_UNREACHABLE)
+
+
+def _told(error: Exception) -> Exception:
+    """Return what Java says: PySpark does not know Delta's errors."""
+    text = str(error.java_exception.toString()) if isinstance(error, Py4JJavaError) else str(error)
+    return RuntimeError(text.strip().partition("\n")[0])
