@@ -10,6 +10,7 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import DeltaTable
@@ -147,8 +148,8 @@ def _sql(delta: DeltaTable, merge: Merge) -> str:
 
 
 def _path(delta: DeltaTable) -> str:
-    """Return a table's place as Spark calls it."""
-    uri = delta.table_uri.rstrip("/")
+    """Return a table's place as Spark calls it: without percent signs for other characters."""
+    uri = unquote(delta.table_uri.rstrip("/"))
     for ours, theirs in _SCHEMES.items():
         if uri.startswith(ours):
             return theirs + uri.removeprefix(ours)

@@ -24,6 +24,14 @@ SETTINGS: Final[Mapping[str, str]] = {
 }
 """What a session with Delta's jars is told."""
 
+# Merges move many rows: the second compiler, which a stream of small batches does without, halves their time.
+_JAVA = "-XX:+UseParallelGC"
+_DEFAULTS: Final[Mapping[str, str]] = {
+    "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": _JAVA,
+    "spark.executor.extraJavaOptions": _JAVA,
+}
+
 # As of 2026-11-25 there is no Delta for Spark 4.3.
 PACKAGES: Final[Mapping[str, str]] = {"4.2": "io.delta:delta-spark_4.2_2.13:4.4.0"}
 """By Spark's version, what `spark.jars.packages` is to name."""
@@ -57,7 +65,7 @@ def with_delta(given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str
         return dict(given)
     jars = ",".join([*filter(None, [given.get(_JARS)]), *map(str, delta_jars(environ))])
     extensions = ",".join([*filter(None, [given.get(_EXTENSIONS)]), _EXTENSION])
-    return {**SETTINGS, **given, _JARS: jars, _EXTENSIONS: extensions}
+    return {**SETTINGS, **_DEFAULTS, **given, _JARS: jars, _EXTENSIONS: extensions}
 
 
 def check_delta(session: SparkSession) -> None:

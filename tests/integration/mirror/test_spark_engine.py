@@ -52,7 +52,7 @@ def engine(spark: SparkSession) -> SparkEngine:
 @pytest.fixture
 def lake(engine: SparkEngine, tmp_path: Path) -> DeltaLake:
     """A lake with a table of ten rows."""
-    lake = DeltaLake(str(tmp_path), engine=engine)
+    lake = DeltaLake(str(tmp_path / "l ä ke"), engine=engine)
     batch = pa.RecordBatch.from_pydict({"k": range(10), "v": range(10)}, SCHEMA)
     lake.replace(TABLE, SCHEMA, lake.write(TABLE, SCHEMA, [batch]), (5, 1))
     return lake
