@@ -65,12 +65,15 @@ class SparkEngine:
     def __init__(self, session: SparkSession) -> None:
         self._given = session
         self._session = session.newSession()
-        known = self._session.conf.getAll
+        conf = self._session.conf
+        known = conf.getAll
         for name, value in session.conf.getAll.items():
-            if known.get(name) != value:
-                self._session.conf.set(name, value)
+            # such as an object store's `fs.…`, which no part of Spark declares
+            is_free = conf.isModifiable(name) or not name.startswith("spark.")
+            if is_free and known.get(name) != value:
+                conf.set(name, value)
         for name, value in _SETTINGS.items():
-            self._session.conf.set(name, value)
+            conf.set(name, value)
 
     def quote(self, name: str) -> str:
         """Quote a column's name."""

@@ -11,20 +11,27 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyspark
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
+import headrace.spark
+from headrace import PostgresSource
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror import into
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
 from headrace.mirror.files import write_files
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.spark_engine import SparkEngine
 from headrace.model.names import TableName
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
 from headrace.spark.delta import check_delta, with_delta
 from headrace.spark.session import local_spark
+from integration.datasources.driven import Query
 from unit.mirror.test_delta import KEYS
 
 pytestmark = pytest.mark.skipif(
@@ -32,6 +39,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 TABLE = TableName("public", "t")
+_SLOT = "mirror_spark"
+_SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
 SCHEMA = pa.schema([pa.field("k", pa.int64(), metadata={"a": "b"}), pa.field("v", pa.int64())])
 
 
@@ -77,6 +86,12 @@ def stored(lake: DeltaLake) -> dict[Any, Any]:
 
 
 def test_a_session_that_was_used_stays_as_it_was(spark: SparkSession, lake: DeltaLake) -> None:
+    spark.conf.set("fs.my.key", "mine")  # an object store's
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    engine = SparkEngine(spark)
+    lake = DeltaLake(lake.location, engine=engine)
+    taken = [engine._session.conf.get(name) for name in ("fs.my.key", "spark.sql.ansi.enabled")]
+    assert taken == ["mine", "false"]
     merge(opened(lake), 1, 100, (6, 0))
     before = spark.conf.getAll  # Delta's first use has set two
     merge(opened(lake), 1, 101, (6, 1))
@@ -220,6 +235,43 @@ def test_files_are_joined_and_the_position_stays(lake: DeltaLake) -> None:
     assert opened(lake).position == (11, 0)
     assert opened(lake).find_other_commit(0) is None
     assert stored(lake) == before
+
+
+def test_a_query_of_ones_own_writes_by_its_sessions_delta(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    """The history of two changes, then one behind a new start of the query."""
+    source = PostgresSource(
+        url=database,
+        slot_name=_SLOT,
+        publication_name=_SLOT,
+        tables="public.t",
+        envelope="changes",
+        unchanged_toast="mark",
+        starting_offsets="earliest",
+    )
+    headrace.spark.register(spark)
+    with connect(database) as connection:
+        execute(connection, "CREATE TABLE t (id int PRIMARY KEY, name text)")
+        execute(connection, "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+        for statement in ("UPDATE t SET name = 'c' WHERE id = 1", "DELETE FROM t WHERE id = 2"):
+            written = into(tmp_path / "lake", source, tmp_path / "log", mode="history", engine="spark")
+            stream = source.stream(spark).writeStream.option("checkpointLocation", f"{tmp_path}/log")
+            query = stream.foreachBatch(written).start()
+            query.processAllAvailable()
+            execute(connection, statement)
+            query.processAllAvailable()
+            query.stop()
+        Query.until_true(lambda: not execute(connection, f"{_SLOTS} AND active"))
+        drop_slot(connection, _SLOT)
+    frame = pl.read_delta(f"{tmp_path}/lake/public/t")
+    assert sorted(frame.select("id", "name", "_is_current").rows()) == [
+        (1, "a", False),
+        (1, "c", True),
+        (2, "b", False),
+    ]
+    operations = [one["operation"] for one in DeltaTable(f"{tmp_path}/lake/public/t").history()]
+    assert operations.count("MERGE") == 2
 
 
 def test_a_session_without_delta_is_told_the_package_and_the_settings(spark: SparkSession) -> None:
