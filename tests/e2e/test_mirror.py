@@ -123,6 +123,31 @@ def test_a_load_that_is_killed_at_each_commit_is_repeated(mirror: Mirrored) -> N
     mirror.terminate()
 
 
+def test_a_load_that_is_killed_between_its_ranges_goes_on_with_those_that_it_has_not_read(
+    database: str, mirror: Mirrored, tmp_path: Path
+) -> None:
+    small = Mirrored(tmp_path, database, "mirror_units", file_size="1MiB")
+    small.run(
+        "CREATE TABLE big (id int PRIMARY KEY, name text, large text)",
+        "ALTER TABLE big ALTER large SET STORAGE EXTERNAL",
+        "INSERT INTO big SELECT i, repeat(md5(i::text), 10), repeat('x', i % 2 * 2500) "
+        "FROM generate_series(1, 20000) AS i",
+    )
+    between = (
+        ("DELETE FROM big WHERE id = 19000", "UPDATE big SET name = 'moved' WHERE id IN (5, 19500)"),
+        ("UPDATE big SET id = -id WHERE id > 19990", "INSERT INTO big VALUES (30000, 'new')"),
+    )
+    for failpoint, statements in zip(("mirror_unit:6", "mirror_unit:5"), between, strict=True):
+        small.start(failpoint)
+        small.wait_failpoint()
+        small.kill()
+        small.run(*statements)
+    small.start()
+    small.converges("big", *NAMES)
+    small.terminate()
+    assert "rows of big were read before" in small.output.read_text()
+
+
 def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored) -> None:
     mirror.start()
     mirror.converges(*NAMES)

@@ -39,14 +39,20 @@ class Mirrored(DrivenRun):
     """A database's mirror: a folder, and the process that writes it while it runs."""
 
     def __init__(
-        self, folder: Path, url: str, name: str, parts: Sequence[str] = ('tables = ["*.*"]',)
+        self,
+        folder: Path,
+        url: str,
+        name: str,
+        parts: Sequence[str] = ('tables = ["*.*"]',),
+        file_size: str = "128MiB",
     ) -> None:
         self.url = url
         self.lake = folder / "lake"
         config = folder / f"{name}.toml"
         config.write_text(
             f'[source]\ntype = "postgres"\nconnection_url = "{url}"\n\n[mirror]\nlocation = "{self.lake}"\n'
-            f'engine = "{ENGINE}"\ninterval = "200ms"\nslot = "{name}"\npublication = "{name}"\n\n'
+            f'engine = "{ENGINE}"\ninterval = "200ms"\nfile_size = "{file_size}"\n'
+            f'slot = "{name}"\npublication = "{name}"\n\n'
             + "\n".join(f"[[mirror.tables]]\n{part}\n" for part in parts)
         )
         super().__init__(config, name, folder)

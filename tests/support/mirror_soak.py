@@ -52,7 +52,8 @@ _TYPES: dict[str, Callable[[random.Random], str]] = {
     "mood": lambda draw: draw.choice(["'sad'", "'happy'", "(enum_range(NULL::mood))[3]"]),
     "large": lambda draw: f"repeat('{draw.choice('abc')}', {draw.randint(3000, 9000)})",
 }
-_CURRENT = ("plain", "composite", "Quo ted", "parted")
+_BULKY = "bulky"
+_CURRENT = ("plain", "composite", "Quo ted", "parted", _BULKY)
 _VERSIONS, _CHANGES, _HEAP = "versions", "events", "heap"
 _KEYED = (*_CURRENT, _VERSIONS, _CHANGES)
 _ALL = (*_KEYED, _HEAP)
@@ -63,6 +64,10 @@ _PARTS = (
 )
 _COLUMNS = "a int, b text, c numeric, d large, e timestamptz, f int[], g mood, h float8"
 _ROWS = 60
+_STUFF = """
+INSERT INTO bulky (id, stuffing) SELECT 5000 + i, repeat(md5(i::text), 40) FROM generate_series(1, 4000) AS i
+ON CONFLICT (id) DO UPDATE SET stuffing = excluded.stuffing WHERE bulky.stuffing IS NULL
+"""
 _STARTED_WITHIN = 3.0
 
 
@@ -80,6 +85,8 @@ def _create(name: str) -> list[str]:
     table = identifier(name)
     tail = " PARTITION BY LIST (part)" if name == "parted" else ""
     made = [f"CREATE TABLE {table} ({head}, {_COLUMNS}){tail}"]
+    if name == _BULKY:
+        made += [f"ALTER TABLE {table} ADD COLUMN stuffing text", _STUFF]
     if name == "parted":
         # its columns stand in another order
         others = (
@@ -109,7 +116,7 @@ class MirrorSoak:
     def __init__(self, url: str, folder: Path, seed: int) -> None:
         self._url = url
         self._random = random.Random(seed)
-        self._mirror = Mirrored(folder, url, "mirror_soak", parts=_PARTS)
+        self._mirror = Mirrored(folder, url, "mirror_soak", parts=_PARTS, file_size="1MiB")
         self._rounds = 0
         self._new = 0
         self.statements = 0
@@ -131,6 +138,11 @@ class MirrorSoak:
     def close(self) -> None:
         """Stop the mirror."""
         self._mirror.close()
+
+    @property
+    def resumed(self) -> int:
+        """How many loads took what those before them had read."""
+        return self._mirror.output.read_text().count("were read before")
 
     def round(self) -> None:
         """Write, alter and kill at once; then compare everything."""
@@ -163,13 +175,15 @@ class MirrorSoak:
     @contextlib.contextmanager
     def _disturbed(self, draw: random.Random) -> Iterator[None]:
         """Kill or stop the mirror while the block runs, and start it again behind it; or leave it alone."""
-        what = draw.choice(["nothing", "nothing", "kill", "stopped", "failpoint"])
+        what = draw.choice(["nothing", "nothing", "kill", "stopped", "failpoint", "load", "load"])
         self._say(f"-- mirror: {what}")
         if what == "failpoint":
             self._mirror.kill()
             self._mirror.start(
                 f"{draw.choice(['mirror_commit', 'mirror_committed', 'mirror_noted'])}:{draw.randint(1, 4)}"
             )
+        elif what == "load":
+            self._kill_loads(draw)
         elif what == "stopped":
             time.sleep(_STARTED_WITHIN)  # a signal right after the start ends it as the system does
             self._mirror.terminate()
@@ -183,6 +197,20 @@ class MirrorSoak:
             self._mirror.kill()
         if what != "nothing":
             self._mirror.start()
+
+    def _kill_loads(self, draw: random.Random) -> None:
+        """Let a large table be read anew, kill the mirror some times meanwhile, and leave it stopped."""
+        self._mirror.kill()
+        with connect(self._url) as connection:
+            self._execute(connection, _STUFF)
+            self._execute(connection, "ALTER TABLE bulky DROP COLUMN IF EXISTS filler")
+            self._execute(connection, "ALTER TABLE bulky ADD COLUMN filler float8 DEFAULT random()")
+        for _ in range(draw.randint(1, 3)):
+            self._mirror.start(f"mirror_unit:{draw.randint(1, 5)}")
+            with contextlib.suppress(AssertionError):
+                self._mirror.wait_until(self._mirror.is_at_failpoint, "was not there", 30)
+            self._mirror.kill()
+            self._write(_BULKY, draw, transactions=draw.randint(0, 5))
 
     def _write_some(self, draw: random.Random) -> None:
         for _ in range(draw.randint(2, 12)):
@@ -407,7 +435,7 @@ def _columns(connection: Connection, name: str) -> dict[str, str]:
         connection,
         "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
         "WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped "
-        "AND attname NOT IN ('id', 'part')",
+        "AND attname NOT IN ('id', 'part', 'stuffing')",
         (quoted(TableName("public", name)),),
     )
     known = {
@@ -446,7 +474,8 @@ def main() -> None:
             while time.monotonic() < end:
                 soak.round()
                 rounds += 1
-                print(f"round {rounds}: {soak.statements:,} statements, no difference", flush=True)
+                told = f"{soak.statements:,} statements, {soak.resumed} loads taken up, no difference"
+                print(f"round {rounds}: {told}", flush=True)
         except AssertionError as error:
             print("\n".join(soak.done), file=sys.stderr)
             sys.exit(f"seed {seed}, round {rounds + 1}: {error}")

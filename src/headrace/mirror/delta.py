@@ -42,12 +42,13 @@ class DeltaLake:
         engine: does the heavy work; None: this process.
     """
 
+    errors: tuple[type[Exception], ...] = (DeltaError, OSError)
+
     def __init__(
         self, location: str, file_bytes: int = TARGET_BYTES, engine: DeltaEngine | None = None
     ) -> None:
         self.location = location.rstrip("/")
-        self.errors = (DeltaError, OSError)
-        self._file_bytes = file_bytes
+        self.file_bytes = file_bytes
         self._engine: DeltaEngine = LocalEngine() if engine is None else engine
 
     def path(self, table: TableName) -> str:
@@ -68,7 +69,7 @@ class DeltaLake:
         Raises:
             OSError: the folder cannot be written.
         """
-        return write_files(self.folder(table), schema, batches, self._file_bytes)
+        return write_files(self.folder(table), schema, batches, self.file_bytes)
 
     def open(self, table: TableName) -> DeltaLakeTable | None:
         """Open the lake's table; None where there is none."""

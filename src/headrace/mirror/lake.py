@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+from pyarrow.fs import FileSystem
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile
@@ -106,8 +107,18 @@ class Lake(Protocol):
     def errors(self) -> tuple[type[Exception], ...]:
         """What is raised where it cannot be read or written, OSError included."""
 
+    @property
+    def file_bytes(self) -> int:
+        """The size of data files, about."""
+
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
+
+    def folder(self, table: TableName) -> FileSystem | None:
+        """Return the folder of the files of `table`, made where it is missing.
+
+        None where the lake has no such folder: then a load that is broken off begins again.
+        """
 
     def open(self, table: TableName) -> LakeTable | None:
         """Open a table; None where there is none."""
@@ -151,7 +162,7 @@ def known_position(table: LakeTable) -> Position:
     return table.position
 
 
-def other_writer(table: TableName, error: Exception) -> HeadraceError:
+def other_writer(table: TableName, error: Exception | str) -> HeadraceError:
     """Return the error of a commit that another program's commit preceded."""
     return HeadraceError(
         Kind.CONTINUITY,

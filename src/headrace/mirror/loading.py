@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
-import queue
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from headrace.capture.continuity import read_positions
+from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import altered_rows, plan_alteration
-from headrace.mirror.columns import all_fitted, fitted, number_of, with_metadata
+from headrace.mirror.columns import all_fitted, number_of, with_metadata
 from headrace.mirror.files import DataFile
-from headrace.mirror.lake import Lake, LakeTable
+from headrace.mirror.lake import Lake, LakeTable, other_writer
+from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
+from headrace.mirror.load_plan import UnitPlan
+from headrace.mirror.load_units import LoadUnit, UnitLoader, load_in_threads
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.tables import MirroredTable, Selection
+from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
-from headrace.model.names import CtidRange, TableName
-from headrace.postgres.copying import RowSession
+from headrace.model.names import TableName
+from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
-from headrace.snapshot import plan_tables, read_part
+from headrace.snapshot import PlannedPart, RangesDone, plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
-from headrace.snapshot.reading import RowSelection
+from headrace.snapshot.planning import PARTITION_BYTES
+from headrace.snapshot.unchanged import read_bounds
 
-_BATCH_BYTES = 8 << 20
-_CONNECTIONS = 2
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Where the rows of a load are read.
+
+    Attributes:
+        id: of the exported snapshot.
+        snapshot: what it sees.
+        moment: when it was taken.
+    """
+
+    id: str
+    snapshot: LoadSnapshot
+    moment: LoadMoment
 
 
 class LakeLoader:
@@ -39,14 +55,25 @@ class LakeLoader:
         selection: which tables, and what of them.
         lake: the tables.
         report: is told what is loaded.
+        load_units: reads units of a table; this process does by default.
     """
 
-    def __init__(self, url: str, slot: str, selection: Selection, lake: Lake, report: Reporter) -> None:
+    def __init__(
+        self,
+        url: str,
+        slot: str,
+        selection: Selection,
+        lake: Lake,
+        report: Reporter,
+        *,
+        load_units: UnitLoader = load_in_threads,
+    ) -> None:
         self._url = url
         self._slot = slot
         self._selection = selection
         self._lake = lake
         self._report = report
+        self._load_units = load_units
 
     def load(self, names: Iterable[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
         """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
@@ -58,24 +85,26 @@ class LakeLoader:
         """
         with ReadSession(self._url) as session:
             [(now,)] = session.query("SELECT clock_timestamp()")
+        target = min(PARTITION_BYTES, self._lake.file_bytes)
         with positioned_snapshot(self._url, self._slot) as (start, snapshot):
-            moment = LoadMoment(start, now)
             with ReadSession(self._url, snapshot=snapshot) as session:
                 tables = self._selection.read(session, names)
-                parts = plan_tables(session, list(tables), inheritance_children=False)
+                parts = plan_tables(session, list(tables), target_bytes=target, inheritance_children=False)
+                bounds = read_bounds(session)
+            with replication_connection(self._url, "headrace load") as connection:
+                origin = read_positions(connection, self._slot).origin.to_json()
+            source = _Source(snapshot, LoadSnapshot(start, bounds, origin), LoadMoment(start, now))
             for name, table in sorted(tables.items()):
-                ranges = [range_ for part in parts[name] for range_ in part.ranges]
                 self._report.info(f"loading {name}")
-                self._load(table, ranges, snapshot, moment)
+                self._load(table, parts[name], source)
                 yield name, (table, start)
 
-    def _load(
-        self, table: MirroredTable, ranges: Sequence[CtidRange], snapshot: str, moment: LoadMoment
-    ) -> None:
+    def _load(self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source) -> None:
         """Replace the lake's table, but for what its mode keeps of the rows that it has."""
         mode = table.rules
+        moment = source.moment
         schema = table.lake_schema
-        files = []
+        files: list[DataFile] = []
         existing = open_mirrored(self._lake, table)
         if existing is not None and mode.keeps:
             alteration = plan_alteration(
@@ -92,36 +121,69 @@ class LakeLoader:
             )
             old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
             files += self._lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
-        files += self._read(table, ranges, snapshot, lambda batch: fitted(mode.loaded(batch, moment), schema))
+        journal = None if mode.keeps else self._open_journal(table, source)
+        files += self._read(table, parts, schema, source, journal)
         self._lake.replace(table.name, schema, files, (moment.start - 1, 0))
+        if journal is not None:
+            journal.clear()
+
+    def _open_journal(self, table: MirroredTable, source: _Source) -> LoadJournal | None:
+        """Return the notes of a table's load; None where the lake keeps none."""
+        folder = self._lake.folder(table.name)
+        return None if folder is None else LoadJournal(folder, table, source.snapshot)
 
     def _read(
         self,
         table: MirroredTable,
-        ranges: Sequence[CtidRange],
-        snapshot: str,
-        complete: Callable[[pa.RecordBatch], pa.RecordBatch],
+        parts: Sequence[PlannedPart],
+        schema: pa.Schema,
+        source: _Source,
+        journal: LoadJournal | None,
     ) -> list[DataFile]:
-        """Write the rows of all ranges to files, with several connections."""
-        schema = complete(pa.RecordBatch.from_pylist([], table.schema)).schema
-        left = queue.SimpleQueue[CtidRange]()
-        for range_ in ranges:
-            left.put(range_)
+        """Write the rows of all ranges to files; those that an earlier load wrote are taken."""
+        planned = [range_ for part in parts for range_ in part.ranges]
+        noted = [] if journal is None else journal.find_units(planned, self._position_of(table.name))
+        done = RangesDone()
+        for range_ in (range_ for unit in noted for range_ in unit.ranges):
+            done = done.done(range_)
+        plan = UnitPlan(parts, done, self._lake.file_bytes)
+        plain = replace(table, catalog=Fingerprint({}))
+        unit = LoadUnit(self._url, source.id, plain, schema, source.moment, ())
 
-        def write_some(_: int) -> list[DataFile]:
-            return self._lake.write(table.name, schema, map(complete, self._rows(table, left, snapshot)))
+        def units() -> Iterator[LoadUnit]:
+            for one in noted:
+                yield replace(unit, ranges=one.ranges, noted=one)
+            for ranges in plan:
+                yield replace(unit, ranges=ranges)
 
-        with ThreadPoolExecutor(_CONNECTIONS, "headrace load") as threads:
-            return [file for files in threads.map(write_some, range(_CONNECTIONS)) for file in files]
+        files: list[DataFile] = []
+        taken = 0
+        for loaded in self._load_units(self._lake, units()):
+            plan.learn(loaded.unit.ranges, loaded.files)
+            files += loaded.files
+            if loaded.is_taken:
+                taken += sum(file.rows for file in loaded.files)
+            elif journal is not None:
+                journal.note(loaded)
+            reach("mirror_unit")
+        if taken:
+            self._report.info(f"{taken:,} rows of {table.name} were read before")
+            self._check_not_loaded(table.name, min(one.start for one in noted))
+        return files
 
-    def _rows(
-        self, table: MirroredTable, left: queue.SimpleQueue[CtidRange], snapshot: str
-    ) -> Iterator[pa.RecordBatch]:
-        conditions = () if table.where is None else (table.where,)
-        selection = RowSelection(table.row_type, table.columns, conditions)
-        with RowSession(self._url, snapshot=snapshot) as session, suppress(queue.Empty):
-            while True:
-                yield from read_part(session, selection, left.get_nowait(), table.schema, _BATCH_BYTES)
+    def _position_of(self, name: TableName) -> Lsn:
+        """Return up to where (bytes) the lake's table has the log, 0 where there is none."""
+        found = self._lake.open(name)
+        return 0 if found is None or found.position is None else found.position[0]
+
+    def _check_not_loaded(self, name: TableName, start: Lsn) -> None:
+        """Make sure that no other program has loaded a table with the files that are taken over.
+
+        Raises:
+            HeadraceError: CONTINUITY.
+        """
+        if self._position_of(name) >= start - 1:
+            raise other_writer(name, "a load that was broken off is complete")
 
 
 def open_mirrored(lake: Lake, table: MirroredTable) -> LakeTable | None:

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 
 import polars as pl
 import pyarrow as pa
 import pytest
 
+from headrace.catalog.types import RowType
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.files import write_files
 from headrace.mirror.lake import reaching
+from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
+from headrace.mirror.load_units import LoadedUnit, LoadUnit
+from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import DELETED
-from headrace.model.names import TableName
+from headrace.mirror.tables import MirroredTable
+from headrace.model.names import CtidRange, TableName
+from headrace.snapshot.unchanged import SnapshotBounds
 from support.object_store import ObjectStore, object_store
 
 ITEMS = TableName("public", "items")
+TABLE = MirroredTable(1, RowType(ITEMS, (), {}), (), (), {}, {}, "16384")
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
@@ -56,6 +64,20 @@ def merge(lake: DeltaLake, position: int, changes: list[tuple[int, str | None]])
 
 def rows(lake: DeltaLake) -> list[tuple[int, str]]:
     return sorted(pl.read_delta(lake.path(ITEMS)).rows())
+
+
+def test_notes_of_a_load_are_kept_there(lake: DeltaLake) -> None:
+    folder = lake.folder(ITEMS)
+    [file] = write_files(folder, SCHEMA, [pa.RecordBatch.from_pydict({"id": [3], "name": ["c"]}, SCHEMA)])
+    ranges = (CtidRange(0, None, ITEMS, 16384),)
+    journal = LoadJournal(folder, TABLE, LoadSnapshot(100, SnapshotBounds(7, 9), {}))
+    unit = LoadUnit("", "", TABLE, SCHEMA, LoadMoment(100, dt.datetime.now(dt.UTC)), ranges)
+    journal.note(LoadedUnit(unit, (file,), is_taken=False))
+    [noted] = journal.find_units(ranges, since=1)
+    assert (noted.start, noted.oldest, noted.ranges, noted.files) == (100, 7, ranges, (file,))
+    assert journal.find_units(ranges, since=99) == []
+    journal.clear()
+    assert journal.find_units(ranges, since=1) == []
 
 
 def test_half_of_all_requests_may_fail(lake: DeltaLake, store: ObjectStore) -> None:

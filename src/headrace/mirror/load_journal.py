@@ -1,0 +1,204 @@
+"""Note the units that a load has read, so that the next one need not read them again.
+
+The notes stand beside the table's data files, one small JSON object for each unit, in a folder that readers
+of lakes ignore. A note is taken only where all that its rows depend on is as it was (decision 0122).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileSystem, FileType
+
+from headrace.mirror.files import DataFile
+from headrace.mirror.load_units import LoadedUnit, NotedUnit
+from headrace.mirror.tables import MirroredTable
+from headrace.model.lsn import Lsn
+from headrace.model.names import CtidRange, TableName
+from headrace.snapshot import RangesDone
+from headrace.snapshot.unchanged import SnapshotBounds
+
+FOLDER = "_headrace_load"
+_FORM = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSnapshot:
+    """The snapshot in which a load reads.
+
+    Attributes:
+        start: the first position in the log (bytes) whose commits it does not show.
+        bounds: the transactions that it sees.
+        origin: the system, timeline and database, as `LogOrigin.to_json` has them.
+    """
+
+    start: Lsn
+    bounds: SnapshotBounds
+    origin: Mapping[str, Any]
+
+
+class LoadJournal:
+    """The notes of one table's load.
+
+    Args:
+        folder: the folder of the lake's table.
+        table: the table as it is.
+        snapshot: in which it is read.
+    """
+
+    def __init__(self, folder: FileSystem, table: MirroredTable, snapshot: LoadSnapshot) -> None:
+        self._folder = folder
+        self._snapshot = snapshot
+        self._identity = identity_of(table, snapshot.origin)
+
+    def find_units(self, planned: Sequence[CtidRange], since: Lsn) -> list[NotedUnit]:
+        """Return units of earlier loads whose ranges are planned, none of which overlap.
+
+        Whether their rows are still the same, `has_same_rows` tells.
+
+        Args:
+            planned: all ranges of the table, now.
+            since: the position (bytes) up to which the lake's table has the log; files of older loads may be
+                the table's own by now.
+        """
+        files = {(range_.table, range_.filenode) for range_ in planned if range_.filenode is not None}
+        done = RangesDone()
+        found = []
+        for unit in sorted(self._read(), key=lambda unit: unit.start, reverse=True):
+            if (
+                since < unit.start - 1
+                and unit.start <= self._snapshot.start
+                and self._snapshot.bounds.can_judge(unit.oldest)
+                and all((range_.table, range_.filenode) in files for range_ in unit.ranges)
+                and done.left(unit.ranges) == list(unit.ranges)
+                and self._has(unit.files)
+            ):
+                found.append(unit)
+                for range_ in unit.ranges:
+                    done = done.done(range_)
+        return found
+
+    def note(self, loaded: LoadedUnit) -> None:
+        """Write down that a unit is read, in the place of the note that it had before.
+
+        Raises:
+            OSError: the folder cannot be written.
+        """
+        unit = loaded.unit
+        if any(range_.filenode is None for range_ in unit.ranges):
+            return  # no file tells whether its rows are where they were
+        content = {
+            "form": _FORM,
+            "identity": self._identity,
+            "start": self._snapshot.start,
+            "oldest": self._snapshot.bounds.oldest,
+            "ranges": [_range_to_json(range_) for range_ in unit.ranges],
+            "files": [_file_to_json(file) for file in loaded.files],
+        }
+        name = uuid.uuid4().hex if unit.noted is None else unit.noted.name
+        self._folder.create_dir(FOLDER)
+        text = json.dumps(content).encode()
+        # behind a buffer that holds all of it: deltalake's streams do not take PyArrow's own buffers
+        size = len(text) + 1
+        with self._folder.open_output_stream(f"{FOLDER}/{name}.json", buffer_size=size) as out:
+            out.write(text)
+
+    def clear(self) -> None:
+        """Remove all notes."""
+        for path in self._paths():
+            self._folder.delete_file(path)
+
+    def _paths(self) -> list[str]:
+        found = self._folder.get_file_info(FileSelector(FOLDER, allow_not_found=True))
+        return [info.path for info in found if info.type is FileType.File]
+
+    def _read(self) -> Iterator[NotedUnit]:
+        """Yield the units that were read from the same table in the same form; a torn note is none."""
+        for path in self._paths():
+            with self._folder.open_input_file(path) as source:
+                text = source.read()
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                content = json.loads(text)
+                if content["form"] == _FORM and content["identity"] == self._identity:
+                    yield NotedUnit(
+                        path.rpartition("/")[2].removesuffix(".json"),
+                        content["start"],
+                        content["oldest"],
+                        tuple(map(_range_from_json, content["ranges"])),
+                        tuple(map(_file_from_json, content["files"])),
+                    )
+
+    def _has(self, files: Sequence[DataFile]) -> bool:
+        """Tell whether files are there, as long as they were written."""
+        found = self._folder.get_file_info([file.name for file in files])
+        return [info.size for info in found] == [file.size for file in files]
+
+
+def identity_of(table: MirroredTable, origin: Mapping[str, Any]) -> str:
+    """Return a digest of all that the values of a table's rows depend on, but for the rows.
+
+    Its partitions are not among it: each range names its file.
+    """
+    prints = table.catalog.tables.get(table.name)
+    content = [
+        [origin.get(name) for name in ("system", "timeline", "timeline_began", "database")],
+        table.relation,
+        table.mode,
+        table.where,
+        [[field.name, str(field.type), _metadata(field)] for field in table.lake_schema],
+        sorted(table.defaults.items()),
+        sorted(
+            [name, column.number, column.type_oid, column.modifier, column.inside, sorted(column.versions)]
+            for name, column in (prints.columns if prints is not None else {}).items()
+        ),
+    ]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()
+
+
+def _metadata(field: pa.Field) -> list[tuple[str, str]]:
+    return sorted((key.decode(), value.decode()) for key, value in (field.metadata or {}).items())
+
+
+def _range_to_json(range_: CtidRange) -> list[Any]:
+    table = range_.table
+    name = None if table is None else [table.schema, table.name]
+    return [range_.first_block, range_.last_block, name, range_.filenode]
+
+
+def _range_from_json(stored: Sequence[Any]) -> CtidRange:
+    first, last, name, filenode = stored
+    return CtidRange(first, last, None if name is None else TableName(*name), filenode)
+
+
+def _file_to_json(file: DataFile) -> dict[str, Any]:
+    values = {field.name: getattr(file, field.name) for field in fields(file)}
+    return {name: _plain(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+
+
+def _file_from_json(stored: Mapping[str, Any]) -> DataFile:
+    values: dict[str, Any] = {
+        name: _values(value) if isinstance(value, Mapping) else value for name, value in stored.items()
+    }
+    return DataFile(**values)
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values that JSON has, a date as a list of its text."""
+    return {
+        name: [value.isoformat()] if isinstance(value, dt.date) else value for name, value in values.items()
+    }
+
+
+def _values(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: dt.date.fromisoformat(value[0]) if isinstance(value, list) else value
+        for name, value in stored.items()
+    }

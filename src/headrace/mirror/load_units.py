@@ -1,0 +1,135 @@
+"""Read units of a table's rows into files: the work of a load, which any process can do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+
+import pyarrow as pa
+
+from headrace.mirror.columns import fitted
+from headrace.mirror.files import DataFile
+from headrace.mirror.lake import Lake
+from headrace.mirror.modes import LoadMoment
+from headrace.mirror.tables import MirroredTable
+from headrace.model.lsn import Lsn
+from headrace.model.names import CtidRange
+from headrace.postgres.copying import RowSession
+from headrace.snapshot import read_part
+from headrace.snapshot.reading import RowSelection
+from headrace.snapshot.unchanged import has_same_rows
+
+CONNECTIONS = 2
+"""So many units are read at once."""
+_BATCH_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class NotedUnit:
+    """A unit that a load read which did not come to its end.
+
+    Attributes:
+        name: of the note.
+        start: the first position in the log (bytes) whose commits its rows do not show.
+        oldest: every transaction before this one had ended when they were read (64 bits).
+        ranges: where they stand.
+        files: the files that have them, which no commit names.
+    """
+
+    name: str
+    start: Lsn
+    oldest: int
+    ranges: tuple[CtidRange, ...]
+    files: tuple[DataFile, ...]
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(file.rows for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadUnit:
+    """Some ranges of a table, whose rows become files of their own; picklable.
+
+    Attributes:
+        url: the database.
+        snapshot: the id of an exported snapshot, in which the rows are read.
+        table: the table, without what `catalog` says.
+        schema: the columns of the lake's table.
+        moment: of the snapshot.
+        ranges: where the rows stand.
+        noted: what an earlier load had of just these ranges; None: nothing.
+    """
+
+    url: str
+    snapshot: str
+    table: MirroredTable
+    schema: pa.Schema
+    moment: LoadMoment
+    ranges: tuple[CtidRange, ...]
+    noted: NotedUnit | None = None
+
+    @property
+    def selection(self) -> RowSelection:
+        """Which rows and columns are read."""
+        where = self.table.where
+        return RowSelection(self.table.row_type, self.table.columns, () if where is None else (where,))
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedUnit:
+    """A unit and its files.
+
+    Attributes:
+        unit: the unit.
+        files: the files that have its rows, as the unit's snapshot sees them.
+        is_taken: whether they are those of an earlier load.
+    """
+
+    unit: LoadUnit
+    files: tuple[DataFile, ...]
+    is_taken: bool
+
+
+UnitLoader = Callable[[Lake, Iterator[LoadUnit]], Iterator[LoadedUnit]]
+"""Calls `load_unit` for each unit, some at once, and yields each as it is done, in any order. Units are best
+taken one after the other: the size of the next one is made after those that are done."""
+
+
+def load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit:
+    """Write the rows of a unit to files, unless an earlier load has files that are still right.
+
+    Raises:
+        HeadraceError: CONTINUITY, a table was rewritten meanwhile; CONNECTION, DATABASE, VALUE.
+        OSError: the files cannot be written.
+    """
+    with RowSession(unit.url, snapshot=unit.snapshot) as session:
+        noted = unit.noted
+        if noted is not None and has_same_rows(
+            session, unit.selection, noted.ranges, oldest=noted.oldest, rows=noted.rows
+        ):
+            return LoadedUnit(unit, noted.files, is_taken=True)
+        files = lake.write(unit.table.name, unit.schema, _rows(session, unit))
+    return LoadedUnit(unit, tuple(files), is_taken=False)
+
+
+def load_in_threads(lake: Lake, units: Iterable[LoadUnit]) -> Iterator[LoadedUnit]:
+    """Load units with several connections; yield each when it is done."""
+    left = iter(units)
+    with ThreadPoolExecutor(CONNECTIONS, "headrace load") as threads:
+        running = {threads.submit(load_unit, lake, unit) for unit in islice(left, CONNECTIONS)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                yield future.result()
+            more = islice(left, CONNECTIONS - len(running))
+            running |= {threads.submit(load_unit, lake, unit) for unit in more}
+
+
+def _rows(session: RowSession, unit: LoadUnit) -> Iterator[pa.RecordBatch]:
+    for range_ in unit.ranges:
+        for batch in read_part(session, unit.selection, range_, unit.table.schema, _BATCH_BYTES):
+            yield fitted(unit.table.rules.loaded(batch, unit.moment), unit.schema)
