@@ -24,8 +24,10 @@ from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.mirror.drift import may_have_drifted
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, reaching
+from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
+from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.tables import MirroredTable, Selection, check_tables
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
@@ -117,13 +119,15 @@ class MirrorRun:
         self._selection = Selection(config.tables, config.publication)
         self._positions = LakePositions()
         self._tended: Collection[TableName] = ()
-        self._write_to(open_lake(config))
+        self._write_to(open_lake(config), load_in_threads)
 
-    def _write_to(self, lake: Lake) -> None:
+    def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:
         config = self._config
         self.lake = lake
         self._table = PositionsTable(lake, config.slot)
-        self._writer = LakeWriter(self._url, config.slot, self._selection, lake, self._report)
+        self._writer = LakeWriter(
+            self._url, config.slot, self._selection, lake, self._report, load_units=load_units
+        )
         self._upkeep = LakeUpkeep(lake, config, self._report)
 
     def use(self, session: SparkSession) -> None:
@@ -133,7 +137,7 @@ class MirrorRun:
             HeadraceError: DEPENDENCY, where it cannot.
         """
         if self._config.engine == "spark":
-            self._write_to(open_lake(self._config, session))
+            self._write_to(open_lake(self._config, session), ExecutorLoader(session))
 
     def session_settings(self, given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
         """Return the settings of a session of Headrace's own: `given`, and what the engine needs.

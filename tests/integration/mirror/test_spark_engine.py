@@ -6,8 +6,11 @@ On PySpark 4.2 alone: there is no Delta for a later one (2026-11-25).
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import os
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,15 +23,24 @@ from pyspark.sql import SparkSession
 
 import headrace.spark
 from headrace import PostgresSource
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror import into
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
 from headrace.mirror.files import write_files
+from headrace.mirror.load_units import LoadUnit
+from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import DELETED
+from headrace.mirror.run import MirrorRun
 from headrace.mirror.spark_engine import SparkEngine
+from headrace.mirror.spark_loading import ExecutorLoader
+from headrace.mirror.tables import Selection
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
+from headrace.reporter import SilentReporter
 from headrace.spark.delta import check_delta, with_delta
 from headrace.spark.session import local_spark
 from integration.datasources.driven import Query
@@ -272,6 +284,41 @@ def test_a_query_of_ones_own_writes_by_its_sessions_delta(
     ]
     operations = [one["operation"] for one in DeltaTable(f"{tmp_path}/lake/public/t").history()]
     assert operations.count("MERGE") == 2
+
+
+def test_executors_load_tables_and_pass_on_what_the_database_says(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    with connect(database) as connection:
+        execute(connection, "CREATE TABLE t (id int PRIMARY KEY, name text)")
+        execute(connection, "INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1, 50000) AS i")
+        parts = (MirroredTables(tables=("public.*",)),)
+        config = MirrorConfig(
+            location=str(tmp_path), engine="spark", slot=_SLOT, publication=_SLOT, tables=parts
+        )
+        mirror = MirrorRun(database, config, SilentReporter(), threading.Event())
+        try:
+            mirror.set_up()
+            mirror.use(spark)
+            before = jobs(spark)
+            mirror.prepare()
+            assert jobs(spark) > before
+            assert [one.is_right for one in mirror.comparer().compare()] == [True]
+            with ReadSession(database) as session:
+                table = Selection(parts, _SLOT).read(session, [TABLE])[TABLE]
+        finally:
+            drop_slot(connection, _SLOT)
+    moment = LoadMoment(1, dt.datetime.now(dt.UTC))
+    plain = replace(table, catalog=Fingerprint({}))
+    unit = LoadUnit("postgresql://127.0.0.1:1/none", "no", plain, table.lake_schema, moment, ())
+    with pytest.raises(HeadraceError) as raised:
+        list(ExecutorLoader(spark)(mirror.lake, iter([unit])))
+    assert raised.value.kind is Kind.CONNECTION
+
+
+def jobs(spark: SparkSession) -> int:
+    """How many jobs without a group the session has had."""
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
 
 def test_a_session_without_delta_is_told_the_package_and_the_settings(spark: SparkSession) -> None:
