@@ -74,7 +74,11 @@ def keep_position(delta: DeltaTable, position: Position) -> None:
         CommitFailedError: another commit was faster.
     """
     delta.create_write_transaction(
-        [], "append", delta.schema(), partition_by=[], commit_properties=properties(position)
+        [],
+        "append",
+        delta.schema(),
+        partition_by=delta.metadata().partition_columns,
+        commit_properties=properties(position),
     )
 
 
