@@ -7,6 +7,9 @@ UV ?= uv
 ARGS ?=
 JOBS ?= 3
 BIN = $(VENV)/bin
+COMPAT = tests/unit/datasources tests/unit/spark tests/unit/mirror tests/integration/datasources tests/integration/mirror \
+	tests/integration/documents tests/integration/pipeline tests/e2e/test_mirror.py tests/e2e/test_mirror_modes.py \
+	tests/e2e/test_live.py
 # Where a shell sets it, every process of the tests compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -22,7 +25,7 @@ help:
 	@echo "make mirror-soak  random workloads, DDL and kills against a mirror (ARGS=--minutes=30)"
 	@echo "make soak       random schemas and workloads against the oracle (ARGS=--minutes=10: so long)"
 	@echo "make chaos      every fault in turn, with writers (ARGS=--minutes=30: so long)"
-	@echo "make compat     the Spark sources on PySpark 4.2 with Delta, in an environment of its own"
+	@echo "make compat     sources, mirrors (by Delta for Spark) and documents on PySpark 4.2, in an environment of its own"
 	@echo "make lint       format, lint, types, layers"
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
 	@echo "make bench-record  the same, and keep the ratios in bench/history.jsonl (ARGS=\"drain --rounds 3\")"
@@ -71,7 +74,7 @@ chaos: environment
 
 compat:
 	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat" .ci/compat.lock
-	$(VENV)-compat/bin/python -m pytest tests/unit/datasources tests/unit/spark tests/integration/datasources -m "not newest" \
+	$(VENV)-compat/bin/python -m pytest $(COMPAT) -m "not newest" \
 		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: environment

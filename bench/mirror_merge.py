@@ -3,27 +3,39 @@
 100,000 changes of rows everywhere in a table of eight columns (updates, deletes and inserts, as the log has
 them) are written to a Delta table by a mirror; and what they leave, ready-made, by a bare merge of the
 `deltalake` library into a copy of that table.
+
+With PySpark 4.2, `engine = "spark"` is measured too, beside a bare MERGE of the session's Delta: `make compat
+ARGS=--collect-only` makes the environment, then `.venv-compat/bin/python bench/mirror_merge.py`.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import os
 import shutil
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from time import perf_counter
 
 import pyarrow as pa
+import pyspark
+from pyspark.sql import SparkSession
 
 from harness import report
 from harness.lake import ORDERS, SLOT, MirroredOrders
 from headrace.capture import ChangeStream, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.envelope import enveloped
+from headrace.mirror.delta_engine import DeltaEngine
 from headrace.mirror.net_changes import DELETED, net_changes
 from headrace.mirror.positions import TablePosition
+from headrace.mirror.spark_engine import SparkEngine
 from headrace.model.names import TableName
+from headrace.spark.delta import PACKAGES, with_delta
+from headrace.spark.session import local_spark
 
 ROWS, QUICK, CHANGES, ROUNDS = 5_000_000, 500_000, 100_000, 3
 BAR_SECONDS = 10.0
@@ -57,13 +69,29 @@ def change(orders: MirroredOrders) -> Iterator[pa.RecordBatch]:
         stream.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Changes, and what they leave.
+
+    Attributes:
+        orders: the table.
+        batch: the changes, as the stream has them.
+        known: up to where the lake has the table.
+        ready: what they leave of each row.
+    """
+
+    orders: MirroredOrders
+    batch: pa.Table
+    known: Mapping[TableName, TablePosition]
+    ready: pa.Table
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rows", type=int, default=ROWS, help=f"rows of the table ({ROWS:,})")
     parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} rows")
     given = parser.parse_args()
     rows = QUICK if given.quick else given.rows
-    mirror, bare = [], []
     with MirroredOrders.serve(rows) as orders:
         writer = orders.writer("base")
         table, start = dict(writer.loader.load([ORDERS]))[ORDERS]
@@ -72,29 +100,39 @@ def main() -> None:
         batch = pa.Table.from_batches([enveloped(changes, {ORDERS: ("id",)}, "bench", {})])
         typed = pa.Table.from_batches([table.shape.rows(changes)])
         ready = net_changes(typed, table.key, lambda _keys, _names: {}).rows
-        for number in range(ROUNDS):
-            report.machine()
-            mirror.append(mirrored(orders, f"mirror-{number}", batch, known))
-            bare.append(merged(orders, f"bare-{number}", ready))
-    middle = {
-        "headrace mirror": statistics.median(mirror),
-        "a bare merge of deltalake": statistics.median(bare),
-    }
-    shown = [(name, f"{took:.2f}", f"{CHANGES / took:,.0f}") for name, took in middle.items()]
-    report.table((f"{len(batch):,} changes into {rows:,} rows", "seconds", "changes/s"), shown)
-    ours, theirs = middle.values()
-    held = report.result("mirror_merge.seconds", BAR_SECONDS / ours, 1.0)
-    held &= report.result("mirror_merge.bare", theirs / ours, 0.8)
+        work = Work(orders, batch, known, ready)
+        held = compare(work, "mirror_merge", None, merged)
+        if pyspark.__version__.startswith(tuple(PACKAGES)):
+            with local_spark(given=with_delta({}, os.environ)) as spark:
+                bare = functools.partial(merged_by_session, spark.session)
+                held &= compare(work, "mirror_merge.spark", SparkEngine(spark.session), bare)
     sys.exit(not held)
 
 
-def mirrored(
-    orders: MirroredOrders, name: str, batch: pa.Table, known: Mapping[TableName, TablePosition]
-) -> float:
+def compare(
+    work: Work, name: str, engine: DeltaEngine | None, bare: Callable[[MirroredOrders, str, pa.Table], float]
+) -> bool:
+    """Measure a mirror by an engine beside a bare merge by the same; print both; return whether bars hold."""
+    took: dict[str, list[float]] = {"headrace mirror": [], "a bare merge": []}
+    for number in range(ROUNDS):
+        report.machine()
+        took["headrace mirror"].append(mirrored(work, f"mirror-{number}", engine))
+        took["a bare merge"].append(bare(work.orders, f"bare-{number}", work.ready))
+    middle = {what: statistics.median(seconds) for what, seconds in took.items()}
+    shown = [(what, f"{seconds:.2f}", f"{CHANGES / seconds:,.0f}") for what, seconds in middle.items()]
+    title = f"{name}: {len(work.batch):,} changes into {work.orders.rows:,} rows"
+    report.table((title, "seconds", "changes/s"), shown)
+    ours, theirs = middle.values()
+    held = report.result(f"{name}.seconds", BAR_SECONDS / ours, 1.0)
+    return report.result(f"{name}.bare", theirs / ours, 0.8) and held
+
+
+def mirrored(work: Work, name: str, engine: DeltaEngine | None) -> float:
     """Seconds of the mirror, from changes in memory to the commit."""
+    orders = work.orders
     shutil.copytree(orders.folder / "base", orders.folder / name)
     begin = perf_counter()
-    orders.writer(name).apply(batch, [ORDERS], known)
+    orders.writer(name, engine).apply(work.batch, [ORDERS], work.known)
     seconds = perf_counter() - begin
     shutil.rmtree(orders.folder / name)
     return seconds
@@ -110,6 +148,24 @@ def merged(orders: MirroredOrders, name: str, rows: pa.Table) -> float:
     merge = table.delta.merge(rows, "old.id = new.id", source_alias="new", target_alias="old")
     merge = merge.when_matched_delete(f"new.{DELETED}").when_matched_update(columns)
     merge.when_not_matched_insert(columns, predicate=f"NOT new.{DELETED}").execute()
+    seconds = perf_counter() - begin
+    shutil.rmtree(orders.folder / name)
+    return seconds
+
+
+def merged_by_session(session: SparkSession, orders: MirroredOrders, name: str, rows: pa.Table) -> float:
+    """Seconds of a bare MERGE by a session's Delta of rows that are there."""
+    shutil.copytree(orders.folder / "base", orders.folder / name)
+    session.createDataFrame(rows).createOrReplaceTempView("rows")
+    columns = [column for column in rows.column_names if column != DELETED]
+    begin = perf_counter()
+    session.sql(
+        f"MERGE INTO delta.`{orders.lake(name).path(ORDERS)}` AS old USING rows AS new ON old.id = new.id "
+        f"WHEN MATCHED AND new.{DELETED} THEN DELETE "
+        f"WHEN MATCHED THEN UPDATE SET {', '.join(f'old.{one} = new.{one}' for one in columns)} "
+        f"WHEN NOT MATCHED AND NOT new.{DELETED} THEN INSERT ({', '.join(columns)}) "
+        f"VALUES ({', '.join(f'new.{one}' for one in columns)})"
+    )
     seconds = perf_counter() - begin
     shutil.rmtree(orders.folder / name)
     return seconds

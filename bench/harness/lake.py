@@ -12,6 +12,7 @@ from headrace.capture import Offset
 from headrace.config.mirror import MirroredTables
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.mirror.delta import DeltaLake
+from headrace.mirror.delta_engine import DeltaEngine
 from headrace.mirror.tables import Selection
 from headrace.mirror.writing import LakeWriter
 from headrace.model.names import TableName
@@ -105,11 +106,11 @@ class MirroredOrders:
             [(lsn,)] = execute(connection, sql, (SLOT,))
         return Offset(int(lsn))
 
-    def writer(self, folder: str) -> LakeWriter:
+    def writer(self, folder: str, engine: DeltaEngine | None = None) -> LakeWriter:
         """The mirror's writer of a lake of its own."""
         selection = Selection((MirroredTables(tables=("public.orders",)),), SLOT)
-        return LakeWriter(self.url, SLOT, selection, self.lake(folder), SilentReporter())
+        return LakeWriter(self.url, SLOT, selection, self.lake(folder, engine), SilentReporter())
 
-    def lake(self, folder: str) -> DeltaLake:
+    def lake(self, folder: str, engine: DeltaEngine | None = None) -> DeltaLake:
         """The lake in a folder."""
-        return DeltaLake(str(self.folder / folder))
+        return DeltaLake(str(self.folder / folder), engine=engine)

@@ -160,7 +160,6 @@ def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored)
     mirror.start()
     mirror.converges(*NAMES)
     mirror.terminate()
-    versions = {name: _version(mirror, name) for name in NAMES}
     mirror.run("UPDATE items SET name = 'x'", "UPDATE parted SET id = id + 100", 'DELETE FROM "We ird"')
     for failpoint in ("mirror_commit", "mirror_committed", "mirror_committed:2", "mirror_noted"):
         mirror.start(failpoint)
@@ -170,7 +169,7 @@ def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored)
     mirror.start()
     mirror.converges(*NAMES)
     mirror.terminate()
-    commits = {name: _version(mirror, name) - versions[name] for name in NAMES}
+    commits = {name: _merges(mirror, name) for name in NAMES}
     assert commits == {"items": 1, "We ird": 1, "parted": 2, "spans": 0}
 
 
@@ -209,6 +208,7 @@ def test_the_demo_says_that_every_table_is_right() -> None:
     assert "every table is right" in demo.stdout
 
 
-def _version(mirror: Mirrored, name: str) -> int:
+def _merges(mirror: Mirrored, name: str) -> int:
+    """How many commits of a table are of changes."""
     logs = (mirror.path(TableName("public", name)) / "_delta_log").glob("*.json")
-    return max(int(log.stem) for log in logs)
+    return sum('"operation":"MERGE"' in log.read_text() for log in logs)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyspark
 
 from headrace.mirror.lake import folder_name
 from headrace.model.names import TableName
@@ -18,6 +19,8 @@ from headrace.postgres.quoting import table as quoted
 from support.driven_run import DrivenRun
 
 CONVERGED_WITHIN = 90.0
+ENGINE = "spark" if pyspark.__version__.startswith("4.2.") else "local"
+"""What brings changes into the tables: the session's Delta, where there is one for this PySpark."""
 
 # What no lake has a type for, or keeps every digit of, stands there as PostgreSQL's text.
 _COLUMNS = """
@@ -51,7 +54,8 @@ class Mirrored(DrivenRun):
         config = folder / f"{name}.toml"
         config.write_text(
             f'[source]\ntype = "postgres"\nconnection_url = "{url}"\n\n[mirror]\nlocation = "{self.lake}"\n'
-            f'interval = "200ms"\nfile_size = "{file_size}"\nslot = "{name}"\npublication = "{name}"\n\n'
+            f'engine = "{ENGINE}"\ninterval = "200ms"\nfile_size = "{file_size}"\n'
+            f'slot = "{name}"\npublication = "{name}"\n\n'
             + "\n".join(f"[[mirror.tables]]\n{part}\n" for part in parts)
         )
         super().__init__(config, name, folder)

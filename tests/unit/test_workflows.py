@@ -116,4 +116,4 @@ def test_the_page_of_limits_names_the_same_versions() -> None:
     assert f"OpenSearch {' and '.join(versions('opensearch'))}," in limits
     older, newest = versions("pyspark")
     assert f"Python {versions('python')[0]} and newer; PySpark {newest} on Java 17" in limits
-    assert f"for the sources alone {older} too" in limits
+    assert f"and {older} (`make compat`" in limits

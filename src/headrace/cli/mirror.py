@@ -34,7 +34,7 @@ def run_mirror(
     with (
         local_spark(
             master=chosen_master(master, conf, settings),
-            given=settings,
+            given=mirror.session_settings(settings, context.environ),
             logs=WorkerLogs(context.log_level, context.log_format, mirror.slot),
         ) as spark,
         terminal.timed(),

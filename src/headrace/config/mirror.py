@@ -19,6 +19,7 @@ _SHIFTS = {"MiB": 20, "GiB": 30}
 
 
 Mode = Literal["current", "history", "changes"]
+Engine = Literal["local", "spark"]
 
 
 class MirroredTables(FileModel):
@@ -65,6 +66,9 @@ class MirrorConfig(FileModel):
 
     format: Literal["delta"] = "delta"
     """The tables' format."""
+    engine: Engine = "local"
+    """What brings changes into the tables: `local`: this process, without a jar; `spark`: the Spark session's
+    own Delta, on executors, with PySpark 4.2."""
     location: Annotated[str, Field(min_length=1)]
     """A folder, or a URL of an object store (`s3://`, `gs://`, `abfss://`); each table is in `SCHEMA/TABLE`
     there."""

@@ -1,4 +1,4 @@
-"""Download the jars of the embedded OpenSearch into the user's cache, and verify them.
+"""Download jars, as those of the embedded OpenSearch, into the user's cache, and verify them.
 
 Every jar is pinned by its checksum in a list beside this file. Ivy, whose jar comes with PySpark, downloads
 them from its default public Maven repository, or from HEADRACE_MAVEN_REPOSITORY.
@@ -119,9 +119,23 @@ def opensearch_jars(
     Raises:
         HeadraceError: DEPENDENCY, DISK or DOWNLOAD.
     """
-    jars = pinned_jars(release)
-    folder = cache_folder(environ) / release.name
-    if opensearch_present(environ, release):
+    return cached_jars(release.name, pinned_jars(release), java, environ, progress)
+
+
+def cached_jars(
+    name: str,
+    jars: Sequence[Jar],
+    java: Path,
+    environ: Mapping[str, str],
+    progress: Progress | None = None,
+) -> Path:
+    """Return the cache's folder `name` with all `jars`; download them if they are not there.
+
+    Raises:
+        HeadraceError: DEPENDENCY, DISK or DOWNLOAD.
+    """
+    folder = cache_folder(environ) / name
+    if all((folder / jar.file).is_file() for jar in jars):
         return folder
     new = _make_room(folder)
     shutil.rmtree(folder, ignore_errors=True)  # not behind the download: another process may use it by then
@@ -195,7 +209,7 @@ def _make_room(folder: Path) -> Path:
 def _disk_error(folder: Path, cause: str) -> HeadraceError:
     return HeadraceError(
         Kind.DISK,
-        f"the jars of OpenSearch cannot be kept in {folder}: {cause}",
+        f"jars cannot be kept in {folder}: {cause}",
         "Free some space, or set XDG_CACHE_HOME to another disk.",
     )
 
@@ -251,7 +265,7 @@ def download_error(failure: str) -> HeadraceError:
     else:
         remedy = "Check the network; HTTPS_PROXY and HEADRACE_MAVEN_REPOSITORY (a mirror) are respected."
     reason = re.sub(r"https?://\S+", "the repository", failure)[:300] or "Ivy ended early"
-    return HeadraceError(Kind.DOWNLOAD, f"the jars of OpenSearch cannot be fetched: {reason}", remedy)
+    return HeadraceError(Kind.DOWNLOAD, f"jars cannot be fetched: {reason}", remedy)
 
 
 def java_options(environ: Mapping[str, str]) -> list[str]:

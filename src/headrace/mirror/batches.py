@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
+from headrace.config.mirror import Engine, MirrorConfig, MirroredTables, Mode
 from headrace.datasources.typed_options import PostgresSource
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.lake import reaching
@@ -30,6 +30,7 @@ def into(
     checkpoint: str | Path,
     *,
     mode: Mode = "current",
+    engine: Engine = "local",
     reporter: Reporter | None = None,
 ) -> LakeBatches:
     """Return a function for `foreachBatch` that keeps Delta tables as the database's tables are.
@@ -42,6 +43,8 @@ def into(
         source: what the query reads.
         checkpoint: the query's `checkpointLocation`; each batch looks up there how far it goes.
         mode: what the lake holds of each table: `current` rows, `history` or `changes`.
+        engine: what brings changes into the tables: `local`, this process; `spark`, the query's own session,
+            which has Delta.
         reporter: is told what is loaded and altered; None: nobody.
 
     Raises:
@@ -61,27 +64,22 @@ def into(
                 f"the source's {option} would leave parts of its tables out of the lake",
                 f"Leave {option} out.",
             )
-    return LakeBatches(location, source, checkpoint, mode, SilentReporter() if reporter is None else reporter)
+    config = MirrorConfig(
+        location=str(location),
+        engine=engine,
+        slot=source.slot_name,
+        publication=source.publication_name,
+        tables=(MirroredTables(tables=(source.options()["tables"],), mode=mode),),
+    )
+    report = SilentReporter() if reporter is None else reporter
+    return LakeBatches(MirrorRun(source.connection, config, report, threading.Event()), checkpoint)
 
 
 class LakeBatches:
     """Writes batch after batch; what `into` returns."""
 
-    def __init__(
-        self,
-        location: str | Path,
-        source: PostgresSource,
-        checkpoint: str | Path,
-        mode: Mode,
-        reporter: Reporter,
-    ) -> None:
-        config = MirrorConfig(
-            location=str(location),
-            slot=source.slot_name,
-            publication=source.publication_name,
-            tables=(MirroredTables(tables=(source.options()["tables"],), mode=mode),),
-        )
-        self._mirror = MirrorRun(source.connection, config, reporter, threading.Event())
+    def __init__(self, mirror: MirrorRun, checkpoint: str | Path) -> None:
+        self._mirror = mirror
         self._checkpoint = str(checkpoint).rstrip("/")
         self._tables: list[TableName] | None = None
         self._watched = 0.0
@@ -94,6 +92,8 @@ class LakeBatches:
                 has written the lake's tables; what the database or the lake refuse.
         """
         end = self._read_end(batch, number)
+        if self._tables is None:
+            self._mirror.use(batch.sparkSession)
         with reaching(self._mirror.lake):
             if self._tables is None or self._is_altered():
                 self._tables = self._mirror.prepare()

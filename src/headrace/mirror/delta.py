@@ -16,28 +16,21 @@ from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction, write_deltalake
-from deltalake.exceptions import CommitFailedError, DeltaError
+from deltalake import DeltaTable, Schema, TableFeatures, write_deltalake
+from deltalake.exceptions import DeltaError
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from headrace.config.mirror import is_url
+from headrace.mirror.delta_commits import committing, find_other_commit, properties, read_position
+from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
+from headrace.mirror.delta_merge import Merge, merge_of_rows, merge_of_versions
 from headrace.mirror.files import TARGET_BYTES, DataFile, write_files
-from headrace.mirror.lake import RowCondition, folder_name, other_writer
-from headrace.mirror.net_changes import DELETED, Key, Position
-from headrace.mirror.versions import CLOSES, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions
-from headrace.model.failpoints import reach
+from headrace.mirror.lake import RowCondition, folder_name
+from headrace.mirror.net_changes import Key, Position
+from headrace.mirror.versions import RowVersions
 from headrace.model.names import TableName
-from headrace.postgres.quoting import identifier
-
-_LSN, _SEQUENCE = "headrace.commit_lsn", "headrace.commit_seq"
-_OWN = "headrace"
-"""Stands in the information of each commit that a mirror makes."""
-_HARMLESS = frozenset(
-    {"OPTIMIZE", "VACUUM START", "VACUUM END", "ADD FEATURE", "UPGRADE PROTOCOL", "SET TBLPROPERTIES"}
-)
-"""Commits that leave the rows."""
 
 
 class DeltaLake:
@@ -46,13 +39,17 @@ class DeltaLake:
     Args:
         location: the folder, or a URL of an object store, whose credentials stand in the environment.
         file_bytes: the size of data files, about.
+        engine: does the heavy work; None: this process.
     """
 
     errors: tuple[type[Exception], ...] = (DeltaError, OSError)
 
-    def __init__(self, location: str, file_bytes: int = TARGET_BYTES) -> None:
+    def __init__(
+        self, location: str, file_bytes: int = TARGET_BYTES, engine: DeltaEngine | None = None
+    ) -> None:
         self.location = location.rstrip("/")
         self.file_bytes = file_bytes
+        self._engine: DeltaEngine = LocalEngine() if engine is None else engine
 
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
@@ -76,14 +73,16 @@ class DeltaLake:
 
     def open(self, table: TableName) -> DeltaLakeTable | None:
         """Open the lake's table; None where there is none."""
-        path = self.path(table)
-        return DeltaLakeTable(table, DeltaTable(path)) if DeltaTable.is_deltatable(path) else None
+        return self._open(table, self.path(table))
 
     def open_own(self, name: str) -> DeltaLakeTable | None:
         """Open a table of the mirror's own, beside those of the database; None where there is none."""
-        path = f"{self.location}/{name}"
-        own = TableName("", name)
-        return DeltaLakeTable(own, DeltaTable(path)) if DeltaTable.is_deltatable(path) else None
+        return self._open(TableName("", name), f"{self.location}/{name}")
+
+    def _open(self, table: TableName, path: str) -> DeltaLakeTable | None:
+        if not DeltaTable.is_deltatable(path):
+            return None
+        return DeltaLakeTable(table, DeltaTable(path), self._engine)
 
     def write_own(self, name: str, rows: pa.Table) -> None:
         """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
@@ -122,18 +121,18 @@ class DeltaLake:
         existing = self.open(table)
         if existing is not None:
             existing.allow_types(schema)
-        with _committing(table, self.path(table), position):
+        with committing(table, position, lambda: DeltaTable(self.path(table))):
             if existing is None:
                 create_table_with_add_actions(
                     self.path(table),
                     columns,
                     adds,
                     partition_by=[],
-                    commit_properties=_properties(position),
+                    commit_properties=properties(position),
                 )
             else:
                 existing.delta.create_write_transaction(
-                    [*adds], mode, columns, partition_by=[], commit_properties=_properties(position)
+                    [*adds], mode, columns, partition_by=[], commit_properties=properties(position)
                 )
 
 
@@ -145,9 +144,10 @@ class DeltaLakeTable:
         delta: the library's table.
     """
 
-    def __init__(self, name: TableName, delta: DeltaTable) -> None:
+    def __init__(self, name: TableName, delta: DeltaTable, engine: DeltaEngine) -> None:
         self.name = name
         self.delta = delta
+        self._engine = engine
 
     @property
     def uri(self) -> str:
@@ -162,18 +162,11 @@ class DeltaLakeTable:
     @property
     def position(self) -> Position | None:
         """The last change that the table has; None where Headrace did not write it."""
-        lsn, sequence = (self.delta.transaction_version(name) for name in (_LSN, _SEQUENCE))
-        return None if lsn is None or sequence is None else (int(lsn), int(sequence))
+        return read_position(self.delta)
 
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows behind the commit `since`; None: nothing."""
-        if self.version < since:
-            return f"version {self.version} is in the place of {since}"
-        for commit in self.delta.history(self.version - since) if self.version > since else ():
-            operation = str(commit.get("operation"))
-            if commit["version"] > since and _OWN not in commit and operation not in _HARMLESS:
-                return f"{operation}, version {commit['version']}"
-        return None
+        return find_other_commit(self.delta, since)
 
     @property
     def schema(self) -> pa.Schema:
@@ -206,25 +199,7 @@ class DeltaLakeTable:
         Raises:
             HeadraceError: CONFLICT of another writer.
         """
-        columns = [name for name in rows.column_names if name != DELETED]
-        values = {identifier(name): f"new.{identifier(name)}" for name in columns}
-        is_same = " AND ".join(f"old.{identifier(name)} = new.{identifier(name)}" for name in key)
-        with _committing(self.name, self.delta.table_uri, position):
-            merge = self.delta.merge(
-                rows,
-                is_same,
-                source_alias="new",
-                target_alias="old",
-                streamed_exec=not _prunes(rows, key),
-                commit_properties=_properties(position),
-            )
-            deleted = f"new.{identifier(DELETED)}"
-            (
-                merge.when_matched_delete(deleted)
-                .when_matched_update(values)
-                .when_not_matched_insert(values, predicate=f"NOT {deleted}")
-                .execute()
-            )
+        self._merge(merge_of_rows(rows, key, self._engine.quote), position)
 
     def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
         """End current versions, and add others, in one commit.
@@ -232,31 +207,10 @@ class DeltaLakeTable:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        begun = found.rows.append_column(CLOSES, pa.repeat(pa.scalar(value=False), len(found.rows)))
-        ended = found.closings.append_column(CLOSES, pa.repeat(pa.scalar(value=True), len(found.closings)))
-        rows = pa.concat_tables([begun, ended], promote_options="default")
-        is_same = [f"old.{identifier(name)} = new.{identifier(name)}" for name in key]
-        new = {name: f"new.{identifier(name)}" for name in found.rows.column_names}
-        ends = {identifier(name): new[name] for name in (VALID_TO, TO_LSN)} | {
-            identifier(IS_CURRENT): "false"
-        }
-        with _committing(self.name, self.delta.table_uri, found.position):
-            (
-                self.delta.merge(
-                    rows,
-                    " AND ".join([*is_same, f"new.{CLOSES}", f"old.{IS_CURRENT}"]),
-                    source_alias="new",
-                    target_alias="old",
-                    streamed_exec=not _prunes(rows, key),
-                    commit_properties=_properties(found.position),
-                )
-                .when_matched_delete(f"old.{FROM_LSN} = new.{TO_LSN}")  # no commit showed it
-                .when_matched_update(ends)
-                .when_not_matched_insert(
-                    {identifier(name): value for name, value in new.items()}, predicate=f"NOT new.{CLOSES}"
-                )
-                .execute()
-            )
+        self._merge(merge_of_versions(found, key, self._engine.quote), found.position)
+
+    def _merge(self, merge: Merge, position: Position) -> None:
+        self._engine.merge(self.name, self.delta, merge, position)
 
     def count_files(self, smaller_than: int) -> int:
         """Return how many files are smaller than some bytes."""
@@ -269,13 +223,7 @@ class DeltaLakeTable:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        try:
-            done = self.delta.optimize.compact(
-                target_size=target_bytes, commit_properties=CommitProperties(max_commit_retries=0)
-            )
-        except CommitFailedError as error:
-            raise other_writer(self.name, error) from error
-        return done["numFilesRemoved"], done["numFilesAdded"]
+        return self._engine.join_files(self.name, self.delta, target_bytes)
 
     def remove_files(self, retention_seconds: float) -> int:
         """Remove files that no version of the last `retention_seconds` has; return how many."""
@@ -330,19 +278,6 @@ def _matching(batch: pa.RecordBatch, key: Sequence[str], wanted: Sequence[pa.Arr
     return functools.reduce(pc.and_, masks)
 
 
-def _prunes(rows: pa.Table, key: Sequence[str]) -> bool:
-    """Tell whether a merge may leave files out whose range of keys has none of `rows`."""
-    return all(map(_has_exact_statistics, rows.select(key).schema.types))
-
-
-def _has_exact_statistics(kind: pa.DataType) -> bool:
-    """Tell whether files may be left out by the least and greatest key that they are said to have.
-
-    A merge that is not streamed does so. It writes a decimal's statistics as a float, beside the value.
-    """
-    return bool(pa.types.is_integer(kind) or pa.types.is_date(kind))
-
-
 def _has_local_times(columns: Iterable[pa.Field]) -> bool:
     """Return whether a column, or a part of its values, is a timestamp without time zone."""
     return any(
@@ -361,35 +296,3 @@ def _add(file: DataFile) -> AddAction:
     }
     now = int(time.time() * 1000)
     return AddAction(file.name, file.size, {}, now, True, json.dumps(statistics, default=str))  # noqa: FBT003 - theirs
-
-
-def _properties(position: Position) -> CommitProperties:
-    lsn, sequence = position
-    return CommitProperties(
-        custom_metadata={_OWN: f"{lsn}/{sequence}"},
-        max_commit_retries=0,
-        app_transactions=[Transaction(_LSN, lsn), Transaction(_SEQUENCE, sequence)],
-    )
-
-
-class _committing:  # noqa: N801 - a context manager
-    """Turn the library's errors of a commit into Headrace's."""
-
-    def __init__(self, table: TableName, path: str, position: Position) -> None:
-        self._table = table
-        self._path = path
-        self._position = position
-
-    def __enter__(self) -> None:
-        reach("mirror_commit")
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
-        """Let a commit pass that was made, and whose answer was lost: it was tried twice then."""
-        is_made = error is None
-        if isinstance(error, CommitFailedError):
-            is_made = DeltaLakeTable(self._table, DeltaTable(self._path)).position == self._position
-            if not is_made:
-                raise other_writer(self._table, error) from error
-        if is_made:
-            reach("mirror_committed")
-        return is_made

@@ -116,17 +116,22 @@ def load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit:
     return LoadedUnit(unit, tuple(files), is_taken=False)
 
 
-def load_in_threads(lake: Lake, units: Iterable[LoadUnit]) -> Iterator[LoadedUnit]:
+def load_in_threads(
+    lake: Lake,
+    units: Iterable[LoadUnit],
+    load: Callable[[Lake, LoadUnit], LoadedUnit] = load_unit,
+    connections: int = CONNECTIONS,
+) -> Iterator[LoadedUnit]:
     """Load units with several connections; yield each when it is done."""
     left = iter(units)
-    with ThreadPoolExecutor(CONNECTIONS, "headrace load") as threads:
-        running = {threads.submit(load_unit, lake, unit) for unit in islice(left, CONNECTIONS)}
+    with ThreadPoolExecutor(connections, "headrace load") as threads:
+        running = {threads.submit(load, lake, unit) for unit in islice(left, connections)}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
-            more = islice(left, CONNECTIONS - len(running))
-            running |= {threads.submit(load_unit, lake, unit) for unit in more}
+            more = islice(left, connections - len(running))
+            running |= {threads.submit(load, lake, unit) for unit in more}
 
 
 def _rows(session: RowSession, unit: LoadUnit) -> Iterator[pa.RecordBatch]:

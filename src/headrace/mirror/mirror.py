@@ -93,7 +93,7 @@ class Mirror:
         Raises:
             HeadraceError: what the database, the lake or Spark refuse.
         """
-        with _session(spark) as session:
+        with self._session(spark) as session:
             self._tables.run(session, once=True, reload=reload)
 
     def run(self, *, spark: SparkSession | None = None, reload: bool = False) -> None:
@@ -107,7 +107,7 @@ class Mirror:
             HeadraceError: what the database, the lake or Spark refuse, and waiting does not mend.
         """
         try:
-            with _session(spark) as session:
+            with self._session(spark) as session:
                 self._tables.run(session, reload=reload)
         finally:
             self._stopping.clear()
@@ -131,8 +131,12 @@ class Mirror:
         with reaching(comparer.lake):
             yield from comparer.compare([one_table(name) for name in tables], repair=repair)
 
-
-@contextlib.contextmanager
-def _session(spark: SparkSession | None) -> Iterator[Any]:
-    with local_spark() if spark is None else given_spark(spark) as session:
-        yield session
+    @contextlib.contextmanager
+    def _session(self, spark: SparkSession | None) -> Iterator[Any]:
+        if spark is not None:
+            with given_spark(spark) as session:
+                yield session
+        else:
+            settings = self._tables.session_settings({}, os.environ)
+            with local_spark(given=settings) as session:
+                yield session

@@ -23,9 +23,11 @@ from headrace.datasources.publication_membership import Published, read_publishe
 from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.mirror.drift import may_have_drifted
 from headrace.mirror.formats import open_lake
-from headrace.mirror.lake import reaching
+from headrace.mirror.lake import Lake, reaching
+from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
+from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.tables import MirroredTable, Selection, check_tables
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
@@ -41,10 +43,11 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter, SilentReporter
 from headrace.spark import register
+from headrace.spark.delta import with_delta
 from headrace.spark.session import LocalSpark
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 _BATCH_BYTES = 64 << 20
 WATCH_SECONDS = 10.0
@@ -113,13 +116,36 @@ class MirrorRun:
         self._config = config
         self._report = report
         self._stopping = stopping
-        self.lake = open_lake(config)
-        self._table = PositionsTable(self.lake, config.slot)
         self._selection = Selection(config.tables, config.publication)
-        self._writer = LakeWriter(url, config.slot, self._selection, self.lake, report)
-        self._upkeep = LakeUpkeep(self.lake, config, report)
         self._positions = LakePositions()
         self._tended: Collection[TableName] = ()
+        self._write_to(open_lake(config), load_in_threads)
+
+    def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:
+        config = self._config
+        self.lake = lake
+        self._table = PositionsTable(lake, config.slot)
+        self._writer = LakeWriter(
+            self._url, config.slot, self._selection, lake, self._report, load_units=load_units
+        )
+        self._upkeep = LakeUpkeep(lake, config, self._report)
+
+    def use(self, session: SparkSession) -> None:
+        """Let a session do the heavy work from now on, where the file says `engine = "spark"`.
+
+        Raises:
+            HeadraceError: DEPENDENCY, where it cannot.
+        """
+        if self._config.engine == "spark":
+            self._write_to(open_lake(self._config, session), ExecutorLoader(session))
+
+    def session_settings(self, given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
+        """Return the settings of a session of Headrace's own: `given`, and what the engine needs.
+
+        Raises:
+            HeadraceError: DEPENDENCY, where it does not run on this PySpark; DISK or DOWNLOAD.
+        """
+        return with_delta(given, environ) if self._config.engine == "spark" else dict(given)
 
     @property
     def slot(self) -> str:
@@ -149,6 +175,7 @@ class MirrorRun:
             HeadraceError: what the database, the lake or Spark refuse.
         """
         register(spark.session)
+        self.use(spark.session)
         failures = 0
         for start in itertools.count(1):
             began = time.monotonic()

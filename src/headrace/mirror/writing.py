@@ -15,6 +15,7 @@ from headrace.mirror.alterations import altered_rows, plan_alteration
 from headrace.mirror.columns import DROPPED, PREFIX, described, former_names
 from headrace.mirror.drift import find_drift
 from headrace.mirror.lake import Lake, LakeTable, known_position
+from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.loading import LakeLoader, open_mirrored
 from headrace.mirror.net_changes import Position
 from headrace.mirror.positions import TablePosition
@@ -43,6 +44,7 @@ class LakeWriter:
         selection: which tables, and what of them.
         lake: the tables.
         report: is told what is loaded and altered.
+        load_units: reads units of tables that are loaded.
 
     Attributes:
         loader: reads tables anew.
@@ -50,12 +52,21 @@ class LakeWriter:
         written: those that the last batch was of.
     """
 
-    def __init__(self, url: str, slot: str, selection: Selection, lake: Lake, report: Reporter) -> None:
+    def __init__(
+        self,
+        url: str,
+        slot: str,
+        selection: Selection,
+        lake: Lake,
+        report: Reporter,
+        *,
+        load_units: UnitLoader = load_in_threads,
+    ) -> None:
         self._url = url
         self._selection = selection
         self._lake = lake
         self._report = report
-        self.loader = LakeLoader(url, slot, selection, lake, report)
+        self.loader = LakeLoader(url, slot, selection, lake, report, load_units=load_units)
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
 

@@ -1,0 +1,133 @@
+"""Read and write what a Delta table's commits say of the mirror that made them: up to where it is complete.
+
+The `deltalake` library writes a position as two `txn` actions, which a table keeps for good. A Spark session
+writes one `txn` action alone; its commits have the position in their `userMetadata`, and the action says from
+which version on to look for it. A commit without files copies the position to the two actions then, since the
+log's clean-up removes old commits.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
+
+from headrace.mirror.lake import other_writer
+from headrace.mirror.net_changes import Position
+from headrace.model.failpoints import reach
+from headrace.model.names import TableName
+
+_LSN, _SEQUENCE = "headrace.commit_lsn", "headrace.commit_seq"
+SPARK_VERSION = "headrace.spark_version"
+"""The action of a session's commit: the version that it was to be; 0: the other actions have the position."""
+_OWN = "headrace"
+"""Stands in the information of each commit that a mirror makes."""
+_NOTE = re.compile(r"headrace (?P<lsn>\d+)/(?P<sequence>\d+) [0-9a-f]{32}")
+_USER_METADATA = "userMetadata"
+_HARMLESS = frozenset(
+    {"OPTIMIZE", "VACUUM START", "VACUUM END", "ADD FEATURE", "UPGRADE PROTOCOL", "SET TBLPROPERTIES"}
+)
+"""Commits that leave the rows."""
+
+
+def properties(position: Position) -> CommitProperties:
+    """Return what a commit of the library's says, and that it is not tried twice."""
+    lsn, sequence = position
+    return CommitProperties(
+        custom_metadata={_OWN: f"{lsn}/{sequence}"},
+        max_commit_retries=0,
+        app_transactions=[
+            Transaction(_LSN, lsn),
+            Transaction(_SEQUENCE, sequence),
+            Transaction(SPARK_VERSION, 0),
+        ],
+    )
+
+
+def note(position: Position) -> str:
+    """Return what a session's commit says in its `userMetadata`; no other commit says the same."""
+    lsn, sequence = position
+    return f"headrace {lsn}/{sequence} {uuid.uuid4().hex}"
+
+
+def read_position(delta: DeltaTable) -> Position | None:
+    """Return the last change that a table has; None where no commit that the log still has says so."""
+    by_session = delta.transaction_version(SPARK_VERSION)
+    if by_session:
+        for commit in delta.history(delta.version() - by_session + 1):
+            noted = _NOTE.fullmatch(str(commit.get(_USER_METADATA)))
+            if noted is not None:
+                return int(noted["lsn"]), int(noted["sequence"])
+        return None
+    lsn, sequence = (delta.transaction_version(name) for name in (_LSN, _SEQUENCE))
+    return None if lsn is None or sequence is None else (int(lsn), int(sequence))
+
+
+def keep_position(delta: DeltaTable, position: Position) -> None:
+    """Copy a session's position to where the log's clean-up leaves it, in a commit without files.
+
+    Raises:
+        CommitFailedError: another commit was faster.
+    """
+    delta.create_write_transaction(
+        [],
+        "append",
+        delta.schema(),
+        partition_by=delta.metadata().partition_columns,
+        commit_properties=properties(position),
+    )
+
+
+def find_noted(delta: DeltaTable, text: str, since: int) -> int | None:
+    """Return the version behind `since` whose commit has this note; None where there is none."""
+    commits = delta.history(delta.version() - since) if delta.version() > since else ()
+    return next((int(one["version"]) for one in commits if one.get(_USER_METADATA) == text), None)
+
+
+def find_other_commit(delta: DeltaTable, since: int) -> str | None:
+    """Return what another program did to the rows behind the version `since`; None: nothing."""
+    version = delta.version()
+    if version < since:
+        return f"version {version} is in the place of {since}"
+    for commit in delta.history(version - since) if version > since else ():
+        operation = str(commit.get("operation"))
+        if commit["version"] > since and not _is_own(commit) and operation not in _HARMLESS:
+            return f"{operation}, version {commit['version']}"
+    return None
+
+
+def _is_own(commit: Mapping[str, Any]) -> bool:
+    return _OWN in commit or _NOTE.fullmatch(str(commit.get(_USER_METADATA))) is not None
+
+
+class committing:  # noqa: N801 - a context manager
+    """Turn the library's errors of a commit into Headrace's.
+
+    Args:
+        table: the database's table.
+        position: what the commit says.
+        reopen: opens the lake's table as it is now.
+    """
+
+    def __init__(self, table: TableName, position: Position, reopen: Callable[[], DeltaTable]) -> None:
+        self._table = table
+        self._position = position
+        self._reopen = reopen
+
+    def __enter__(self) -> None:
+        reach("mirror_commit")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        """Let a commit pass that was made, and whose answer was lost: it was tried twice then."""
+        is_made = error is None
+        if isinstance(error, CommitFailedError):
+            is_made = read_position(self._reopen()) == self._position
+            if not is_made:
+                raise other_writer(self._table, error) from error
+        if is_made:
+            reach("mirror_committed")
+        return is_made

@@ -1,0 +1,97 @@
+"""Do a Delta table's heavy work: bring rows into it by key, and join its files. Here: in this process."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable
+from deltalake.exceptions import CommitFailedError
+
+from headrace.mirror.delta_commits import committing, properties
+from headrace.mirror.delta_merge import Merge
+from headrace.mirror.lake import other_writer
+from headrace.mirror.net_changes import Position
+from headrace.model.names import TableName
+from headrace.postgres.quoting import identifier
+
+
+class DeltaEngine(Protocol):
+    """What does the heavy work; its methods make one commit of rows, and raise as those of a `LakeTable`."""
+
+    def quote(self, name: str) -> str:
+        """Quote a column's name for the SQL of a `Merge`."""
+
+    def merge(self, name: TableName, delta: DeltaTable, merge: Merge, position: Position) -> None:
+        """Bring rows into a table, as it was when it was opened.
+
+        Args:
+            name: the database's table.
+            delta: the lake's.
+            merge: the rows.
+            position: of the last change.
+        """
+
+    def join_files(self, name: TableName, delta: DeltaTable, target_bytes: int) -> tuple[int, int]:
+        """Join small files to such of about `target_bytes`; return how many became how many."""
+
+
+class LocalEngine:
+    """The `deltalake` library, without a JVM."""
+
+    def quote(self, name: str) -> str:
+        """Quote a column's name."""
+        return identifier(name)
+
+    def merge(self, name: TableName, delta: DeltaTable, merge: Merge, position: Position) -> None:
+        """Bring rows into a table, in one commit.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        updated, inserted = (
+            {identifier(column): value for column, value in values.items()}
+            for values in (merge.updated, merge.inserted)
+        )
+        with committing(name, position, lambda: DeltaTable(delta.table_uri)):
+            (
+                delta.merge(
+                    merge.rows,
+                    merge.is_same,
+                    source_alias="new",
+                    target_alias="old",
+                    streamed_exec=not _prunes(merge),
+                    commit_properties=properties(position),
+                )
+                .when_matched_delete(merge.is_deleted)
+                .when_matched_update(updated)
+                .when_not_matched_insert(inserted, predicate=merge.is_inserted)
+                .execute()
+            )
+
+    def join_files(self, name: TableName, delta: DeltaTable, target_bytes: int) -> tuple[int, int]:
+        """Join small files to such of about `target_bytes`, in one commit; return how many became how many.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        try:
+            done = delta.optimize.compact(
+                target_size=target_bytes, commit_properties=CommitProperties(max_commit_retries=0)
+            )
+        except CommitFailedError as error:
+            raise other_writer(name, error) from error
+        return done["numFilesRemoved"], done["numFilesAdded"]
+
+
+def _prunes(merge: Merge) -> bool:
+    """Tell whether a merge may leave files out whose range of keys has none of its rows."""
+    return all(map(_has_exact_statistics, merge.rows.select(merge.key).schema.types))
+
+
+def _has_exact_statistics(kind: pa.DataType) -> bool:
+    """Tell whether files may be left out by the least and greatest key that they are said to have.
+
+    A merge that is not streamed does so. It writes a decimal's statistics as a float, beside the value.
+    """
+    return bool(pa.types.is_integer(kind) or pa.types.is_date(kind))

@@ -1,0 +1,55 @@
+"""Read units of a load on a session's executors: rows go from the database into files without the driver."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from headrace.config.mirror import is_url
+from headrace.errors import HeadraceError, Kind, unexpected
+from headrace.mirror.delta import DeltaLake
+from headrace.mirror.lake import Lake
+from headrace.mirror.load_units import LoadedUnit, LoadUnit, load_in_threads, load_unit
+from headrace.spark.session import places_beside
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_MOST = 8
+"""So many units are read at once at most: each has a connection to the database."""
+
+
+class ExecutorLoader:
+    """Loads units of Delta tables by tasks of a session; a `UnitLoader`.
+
+    Args:
+        session: its executors reach the database and the lake, and have Headrace.
+    """
+
+    def __init__(self, session: SparkSession) -> None:
+        self._session = session
+
+    def __call__(self, lake: Lake, units: Iterator[LoadUnit]) -> Iterator[LoadedUnit]:
+        """Load units, some at once; yield each when it is done.
+
+        Raises:
+            HeadraceError: what a task's `load_unit` raised; SINK_UNREACHABLE, where a task ended otherwise.
+        """
+        location = lake.location if is_url(lake.location) else str(Path(lake.location).absolute())
+        places = min(_MOST, places_beside(self._session))
+        yield from load_in_threads(DeltaLake(location, lake.file_bytes), units, self._load, places)
+
+    def _load(self, lake: Lake, unit: LoadUnit) -> LoadedUnit:
+        task = self._session.sparkContext.parallelize([unit], 1).map(functools.partial(load_unit, lake))
+        try:
+            [loaded] = task.collect()
+        except (PySparkException, Py4JError) as error:
+            raise HeadraceError.find(str(error)) or unexpected(
+                f"rows of {unit.table.name} were not read by Spark's executors", error, Kind.SINK_UNREACHABLE
+            ) from error
+        return loaded

@@ -1,0 +1,331 @@
+"""Does a Spark session's own Delta write what this process writes, position included?
+
+On PySpark 4.2 alone: there is no Delta for a later one (2026-11-25).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import os
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyspark
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+import headrace.spark
+from headrace import PostgresSource
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror import into
+from headrace.mirror.delta import DeltaLake, DeltaLakeTable
+from headrace.mirror.files import write_files
+from headrace.mirror.load_units import LoadUnit
+from headrace.mirror.modes import LoadMoment
+from headrace.mirror.net_changes import DELETED
+from headrace.mirror.run import MirrorRun
+from headrace.mirror.spark_engine import SparkEngine
+from headrace.mirror.spark_loading import ExecutorLoader
+from headrace.mirror.tables import Selection
+from headrace.model.names import TableName
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.session import ReadSession
+from headrace.postgres.slot import drop_slot
+from headrace.reporter import SilentReporter
+from headrace.spark.delta import check_delta, with_delta
+from headrace.spark.session import local_spark
+from integration.datasources.driven import Query
+from unit.mirror.test_delta import KEYS
+
+pytestmark = pytest.mark.skipif(
+    not pyspark.__version__.startswith("4.2."), reason="Delta is there for PySpark 4.2 alone"
+)
+
+TABLE = TableName("public", "t")
+_SLOT = "mirror_spark"
+_SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
+SCHEMA = pa.schema([pa.field("k", pa.int64(), metadata={"a": "b"}), pa.field("v", pa.int64())])
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    """A session with Delta."""
+    given = with_delta({"spark.sql.shuffle.partitions": "2"}, os.environ)
+    with local_spark(master="local[2]", given=given) as one:
+        yield one.session
+
+
+@pytest.fixture(scope="module")
+def engine(spark: SparkSession) -> SparkEngine:
+    check_delta(spark)
+    return SparkEngine(spark)
+
+
+@pytest.fixture
+def lake(engine: SparkEngine, tmp_path: Path) -> DeltaLake:
+    """A lake with a table of ten rows."""
+    lake = DeltaLake(str(tmp_path / "l ä ke"), engine=engine)
+    batch = pa.RecordBatch.from_pydict({"k": range(10), "v": range(10)}, SCHEMA)
+    lake.replace(TABLE, SCHEMA, lake.write(TABLE, SCHEMA, [batch]), (5, 1))
+    return lake
+
+
+def opened(lake: DeltaLake) -> DeltaLakeTable:
+    table = lake.open(TABLE)
+    assert table is not None
+    return table
+
+
+def merge(table: DeltaLakeTable, key: int, value: int, position: tuple[int, int]) -> None:
+    table.merge(pa.table({"k": [key], "v": [value], DELETED: [False]}), ["k"], position)
+
+
+def stored(lake: DeltaLake) -> dict[Any, Any]:
+    """The rows by key, each of which must be there once."""
+    rows = [row for batch in opened(lake).rows() for row in batch.to_pylist()]
+    found = {row["k"]: row["v"] for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
+def test_a_session_that_was_used_stays_as_it_was(spark: SparkSession, lake: DeltaLake) -> None:
+    spark.conf.set("fs.my.key", "mine")  # an object store's
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    engine = SparkEngine(spark)
+    lake = DeltaLake(lake.location, engine=engine)
+    taken = [engine._session.conf.get(name) for name in ("fs.my.key", "spark.sql.ansi.enabled")]
+    assert taken == ["mine", "false"]
+    merge(opened(lake), 1, 100, (6, 0))
+    before = spark.conf.getAll  # Delta's first use has set two
+    merge(opened(lake), 1, 101, (6, 1))
+    assert spark.conf.getAll == before
+    assert SparkSession.getActiveSession() is spark
+    assert not spark.catalog.tableExists("headrace_rows")
+
+
+@pytest.mark.parametrize("kind", KEYS)
+def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
+    kind: str, engine: SparkEngine, tmp_path: Path
+) -> None:
+    key_type, keys = KEYS[kind]
+    schema = pa.schema([pa.field("k", key_type), pa.field("v", pa.int64())])
+    lake = DeltaLake(str(tmp_path), engine=engine)
+    files = []
+    for value, key in enumerate(keys[:-1]):
+        batch = pa.RecordBatch.from_pydict({"k": [key], "v": [value]}, schema)
+        files += write_files(lake.folder(TABLE), schema, [batch])
+    lake.replace(TABLE, schema, files, (1, 0))
+    values = [100 + number for number in range(len(keys))]
+    deleted = [number % 2 == 1 and number < len(keys) - 1 for number in range(len(keys))]
+    rows = pa.table({"k": pa.array(keys, key_type), "v": pa.array(values), DELETED: deleted})
+    opened(lake).merge(rows, ["k"], (2, 0))
+    assert stored(lake) == {
+        key: value for key, value, gone in zip(keys, values, deleted, strict=True) if not gone
+    }
+    assert opened(lake).position == (2, 0)
+
+
+def test_columns_may_have_any_name_and_keep_their_metadata(engine: SparkEngine, tmp_path: Path) -> None:
+    names = ["we ird", "a.b", "x,;{}()=", "`tick`", "${k}", 'quo"te', "Ünïcode", "select"]
+    schema = pa.schema([pa.field(name, pa.string(), metadata={"a": name}) for name in names])
+    lake = DeltaLake(str(tmp_path), engine=engine)
+    batch = pa.RecordBatch.from_pydict({name: ["1", "2"] for name in names}, schema)
+    lake.replace(TABLE, schema, lake.write(TABLE, schema, [batch]), (1, 0))
+    rows = pa.table({**{name: ["2", "3"] for name in names}, DELETED: [False, False]})
+    opened(lake).merge(rows, names[:2], (2, 0))
+    found = sorted(tuple(row.values()) for part in opened(lake).rows() for row in part.to_pylist())
+    assert found == [("1",) * len(names), ("2",) * len(names), ("3",) * len(names)]
+    assert opened(lake).schema == schema
+
+
+def test_two_parts_of_a_transaction_are_two_commits(lake: DeltaLake) -> None:
+    """Their positions have one address, by which Spark would take the second for the first."""
+    merge(opened(lake), 1, 100, (7, 1))
+    merge(opened(lake), 1, 200, (7, 2))
+    assert opened(lake).position == (7, 2)
+    assert stored(lake)[1] == 200
+
+
+def test_the_position_outlives_the_log_of_its_commit(lake: DeltaLake) -> None:
+    merge(opened(lake), 1, 100, (7, 1))
+    table = DeltaTable(lake.path(TABLE))
+    table.create_checkpoint()
+    for file in Path(lake.path(TABLE), "_delta_log").glob("*.json"):
+        file.unlink()
+    assert opened(lake).position == (7, 1)
+
+
+def test_a_killed_mirror_finds_the_position_of_a_sessions_commit(
+    lake: DeltaLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was killed right behind that commit, and somebody joined files then; a second engine goes on."""
+
+    class Killed(BaseException):
+        """Ends the mirror."""
+
+    def reach(name: str) -> None:
+        if name == "mirror_committed":
+            raise Killed
+
+    monkeypatch.setattr("headrace.mirror.spark_engine.reach", reach)
+    with pytest.raises(Killed):
+        merge(opened(lake), 1, 100, (8, 3))
+    monkeypatch.undo()
+    DeltaTable(lake.path(TABLE)).optimize.compact()
+    assert opened(lake).position == (8, 3)
+    assert opened(lake).find_other_commit(0) is None
+    local = DeltaLake(lake.location)
+    merge(opened(local), 1, 101, (8, 2))  # a position is what the last commit says, though it be lower
+    assert opened(local).position == opened(lake).position == (8, 2)
+    merge(opened(lake), 1, 102, (8, 4))
+    assert opened(local).position == (8, 4)
+    assert stored(lake)[1] == 102
+
+
+def test_a_log_that_lost_the_position_says_none(lake: DeltaLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.mirror.spark_engine.keep_position", lambda *_: None)
+    merge(opened(lake), 1, 100, (8, 3))
+    table = DeltaTable(lake.path(TABLE))
+    table.create_checkpoint()
+    (Path(lake.path(TABLE)) / "_delta_log" / f"{table.version():020}.json").unlink()
+    assert opened(lake).position is None
+
+
+def test_a_second_writer_is_refused(lake: DeltaLake) -> None:
+    table = opened(lake)
+    write_deltalake(lake.path(TABLE), pa.table({"k": [99], "v": [99]}), mode="append")
+    with pytest.raises(HeadraceError) as raised:
+        merge(table, 1, 100, (9, 0))
+    assert raised.value.kind is Kind.CONTINUITY
+    assert opened(lake).find_other_commit(table.version) == "WRITE, version 1"
+
+
+class Interrupted(SparkEngine):
+    """An engine whose rows are read only after another program has written the table."""
+
+    @contextlib.contextmanager
+    def _rows(self, delta: DeltaTable, rows: pa.Table) -> Iterator[None]:
+        uri = delta.table_uri
+
+        def interrupt(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            if DeltaTable(uri).version() == 0:
+                write_deltalake(uri, pa.table({"k": [99], "v": [99]}), mode="append")
+            yield from batches
+
+        with super()._rows(delta, rows):
+            frame = self._session.table("headrace_rows")
+            frame.mapInArrow(interrupt, frame.schema).createOrReplaceTempView("headrace_rows")
+            yield
+
+
+def test_a_commit_while_a_session_merges_keeps_it_from_committing(
+    spark: SparkSession, lake: DeltaLake
+) -> None:
+    with pytest.raises(HeadraceError, match=r"MAX_COMMIT_RETRIES|CONCURRENT") as raised:
+        merge(opened(DeltaLake(lake.location, engine=Interrupted(spark))), 1, 100, (9, 0))
+    assert raised.value.kind is Kind.CONTINUITY
+    assert opened(lake).position == (5, 1)
+    assert stored(lake) == {**{key: key for key in range(10)}, 99: 99}
+
+
+def test_files_are_joined_and_the_position_stays(lake: DeltaLake) -> None:
+    for number in range(5):
+        batch = pa.RecordBatch.from_pydict({"k": [100 + number], "v": [0]}, SCHEMA)
+        lake.append(TABLE, SCHEMA, lake.write(TABLE, SCHEMA, [batch]), (10, number))
+    merge(opened(lake), 1, 100, (11, 0))
+    before = stored(lake)
+    assert opened(lake).join_files(1 << 20) == (6, 1)
+    assert opened(lake).position == (11, 0)
+    assert opened(lake).find_other_commit(0) is None
+    assert stored(lake) == before
+
+
+def test_a_query_of_ones_own_writes_by_its_sessions_delta(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    """The history of two changes, then one behind a new start of the query."""
+    source = PostgresSource(
+        url=database,
+        slot_name=_SLOT,
+        publication_name=_SLOT,
+        tables="public.t",
+        envelope="changes",
+        unchanged_toast="mark",
+        starting_offsets="earliest",
+    )
+    headrace.spark.register(spark)
+    with connect(database) as connection:
+        execute(connection, "CREATE TABLE t (id int PRIMARY KEY, name text)")
+        execute(connection, "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+        for statement in ("UPDATE t SET name = 'c' WHERE id = 1", "DELETE FROM t WHERE id = 2"):
+            written = into(tmp_path / "lake", source, tmp_path / "log", mode="history", engine="spark")
+            stream = source.stream(spark).writeStream.option("checkpointLocation", f"{tmp_path}/log")
+            query = stream.foreachBatch(written).start()
+            query.processAllAvailable()
+            execute(connection, statement)
+            query.processAllAvailable()
+            query.stop()
+        Query.until_true(lambda: not execute(connection, f"{_SLOTS} AND active"))
+        drop_slot(connection, _SLOT)
+    frame = pl.read_delta(f"{tmp_path}/lake/public/t")
+    assert sorted(frame.select("id", "name", "_is_current").rows()) == [
+        (1, "a", False),
+        (1, "c", True),
+        (2, "b", False),
+    ]
+    operations = [one["operation"] for one in DeltaTable(f"{tmp_path}/lake/public/t").history()]
+    assert operations.count("MERGE") == 2
+
+
+def test_executors_load_tables_and_pass_on_what_the_database_says(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    with connect(database) as connection:
+        execute(connection, "CREATE TABLE t (id int PRIMARY KEY, name text)")
+        execute(connection, "INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1, 50000) AS i")
+        parts = (MirroredTables(tables=("public.*",)),)
+        config = MirrorConfig(
+            location=str(tmp_path), engine="spark", slot=_SLOT, publication=_SLOT, tables=parts
+        )
+        mirror = MirrorRun(database, config, SilentReporter(), threading.Event())
+        try:
+            mirror.set_up()
+            mirror.use(spark)
+            before = jobs(spark)
+            mirror.prepare()
+            assert jobs(spark) > before
+            assert [one.is_right for one in mirror.comparer().compare()] == [True]
+            with ReadSession(database) as session:
+                table = Selection(parts, _SLOT).read(session, [TABLE])[TABLE]
+        finally:
+            drop_slot(connection, _SLOT)
+    moment = LoadMoment(1, dt.datetime.now(dt.UTC))
+    plain = replace(table, catalog=Fingerprint({}))
+    unit = LoadUnit("postgresql://127.0.0.1:1/none", "no", plain, table.lake_schema, moment, ())
+    with pytest.raises(HeadraceError) as raised:
+        list(ExecutorLoader(spark)(mirror.lake, iter([unit])))
+    assert raised.value.kind is Kind.CONNECTION
+
+
+def jobs(spark: SparkSession) -> int:
+    """How many jobs without a group the session has had."""
+    return len(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
+
+
+def test_a_session_without_delta_is_told_the_package_and_the_settings(spark: SparkSession) -> None:
+    bare = spark.newSession()
+    bare.conf.unset("spark.sql.catalog.spark_catalog")
+    with pytest.raises(
+        HeadraceError, match=r"spark\.jars\.packages=io\.delta:delta-spark_4\.2_2\.13:4\.4\.0"
+    ) as raised:
+        check_delta(bare)
+    assert raised.value.kind is Kind.DEPENDENCY
