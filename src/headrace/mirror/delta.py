@@ -10,7 +10,7 @@ import functools
 import json
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,13 +19,18 @@ import pyarrow.compute as pc
 from deltalake import CommitProperties, DeltaTable, Schema, TableFeatures, Transaction, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.fs import DeltaStorageHandler
+from deltalake.table import TableMerger
 from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from headrace.config.mirror import is_url
-from headrace.mirror.files import TARGET_BYTES, DataFile, write_files
+from headrace.mirror.deletions import DELETED_AT, IS_DELETED, MARKS
+from headrace.mirror.delta_partitions import declared, partition_columns, pruning, undeclared
+from headrace.mirror.files import TARGET_BYTES, DataFile, read_files, write_files
 from headrace.mirror.lake import RowCondition, folder_name, other_writer
 from headrace.mirror.net_changes import DELETED, Key, Position
+from headrace.mirror.partition_files import write_partitions
+from headrace.mirror.partitions import partitions_of, with_derived
 from headrace.mirror.versions import CLOSES, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions
 from headrace.model.failpoints import reach
 from headrace.model.names import TableName
@@ -69,9 +74,31 @@ class DeltaLake:
         """Write rows to files in the folder of `table`; no commit names them yet.
 
         Raises:
+            HeadraceError: VALUE: a value cannot be a partition's; CONFIG: there are too many partitions.
             OSError: the folder cannot be written.
         """
-        return write_files(self.folder(table), schema, batches, self._file_bytes)
+        partitions = partitions_of(schema)
+        if not partitions:
+            return write_files(self.folder(table), schema, batches, self._file_bytes)
+        complete = declared(schema)
+        rows = (
+            pa.RecordBatch.from_arrays(with_derived(batch, partitions, table).columns, schema=complete)
+            for batch in batches
+        )
+        return write_partitions(
+            table,
+            self.folder(table),
+            complete,
+            rows,
+            partition_by=partition_columns(schema),
+            target_bytes=self._file_bytes,
+        )
+
+    def read(
+        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of `schema` of files that no commit names yet."""
+        return read_files(self.folder(table), files, schema)
 
     def open(self, table: TableName) -> DeltaLakeTable | None:
         """Open the lake's table; None where there is none."""
@@ -116,23 +143,26 @@ class DeltaLake:
         position: Position,
         mode: Literal["append", "overwrite"],
     ) -> None:
-        columns = Schema.from_arrow(schema)
+        columns = Schema.from_arrow(declared(schema))
+        partition_by = partition_columns(schema)
         adds = list(map(_add, files))
         existing = self.open(table)
-        if existing is not None:
+        is_same = existing is not None and existing.delta.metadata().partition_columns == partition_by
+        if existing is not None and is_same:
             existing.allow_types(schema)
         with _committing(table, self.path(table), position):
-            if existing is None:
+            if existing is not None and is_same:
+                existing.delta.create_write_transaction(
+                    [*adds], mode, columns, partition_by=partition_by, commit_properties=_properties(position)
+                )
+            else:
                 create_table_with_add_actions(
                     self.path(table),
                     columns,
                     adds,
-                    partition_by=[],
+                    mode="error" if existing is None else "overwrite",
+                    partition_by=partition_by,
                     commit_properties=_properties(position),
-                )
-            else:
-                existing.delta.create_write_transaction(
-                    [*adds], mode, columns, partition_by=[], commit_properties=_properties(position)
                 )
 
 
@@ -179,11 +209,9 @@ class DeltaLakeTable:
         """The table's columns, with the metadata that they were written with."""
         fields = self.delta.schema().fields
         arrow = pa.schema(self.delta.schema().to_arrow())
-        return pa.schema(
-            [
-                arrow.field(field.name).with_metadata({str(k): str(v) for k, v in field.metadata.items()})
-                for field in fields
-            ]
+        return undeclared(
+            arrow.field(field.name).with_metadata({str(k): str(v) for k, v in field.metadata.items()})
+            for field in fields
         )
 
     def allow_types(self, schema: pa.Schema) -> None:
@@ -205,25 +233,60 @@ class DeltaLakeTable:
         Raises:
             HeadraceError: CONFLICT of another writer.
         """
-        columns = [name for name in rows.column_names if name != DELETED]
-        values = {identifier(name): f"new.{identifier(name)}" for name in columns}
-        is_same = " AND ".join(f"old.{identifier(name)} = new.{identifier(name)}" for name in key)
+        deleted = f"new.{identifier(DELETED)}"
         with _committing(self.name, self.delta.table_uri, position):
-            merge = self.delta.merge(
-                rows,
-                is_same,
-                source_alias="new",
-                target_alias="old",
-                streamed_exec=not _prunes(rows, key),
-                commit_properties=_properties(position),
-            )
-            deleted = f"new.{identifier(DELETED)}"
+            merge, values = self._merge(rows, key, (), DELETED, position)
             (
                 merge.when_matched_delete(deleted)
                 .when_matched_update(values)
                 .when_not_matched_insert(values, predicate=f"NOT {deleted}")
                 .execute()
             )
+
+    def merge_marks(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
+        """Upsert rows by key, in one commit; of some keys say only that their rows are deleted.
+
+        Args:
+            rows: at most one of each key: the table's columns, then whether the row only marks.
+            key: the key's columns.
+            position: of the last change.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        marks = f"new.{identifier(MARKS)}"
+        with _committing(self.name, self.delta.table_uri, position):
+            merge, values = self._merge(rows, key, (), MARKS, position)
+            (
+                merge.when_matched_update(
+                    {name: values[name] for name in map(identifier, (IS_DELETED, DELETED_AT))},
+                    predicate=f"{marks} AND NOT old.{identifier(IS_DELETED)}",
+                )
+                .when_matched_update(values, predicate=f"NOT {marks}")
+                .when_not_matched_insert(values, predicate=f"NOT {marks}")
+                .execute()
+            )
+
+    def _merge(
+        self, rows: pa.Table, key: Sequence[str], conditions: Sequence[str], flag: str, position: Position
+    ) -> tuple[TableMerger, dict[str, str]]:
+        """Begin a merge by key, and other conditions; return it and what each column gets.
+
+        Args:
+            rows: the new rows; `flag` is no column of the table.
+        """
+        rows = with_derived(rows, partitions_of(self.schema), self.name)
+        is_same = [f"old.{identifier(name)} = new.{identifier(name)}" for name in key]
+        merge = self.delta.merge(
+            rows,
+            " AND ".join([*is_same, *conditions, *pruning(rows, self.schema, key)]),
+            source_alias="new",
+            target_alias="old",
+            streamed_exec=not _prunes(rows, key),
+            commit_properties=_properties(position),
+        )
+        columns = [name for name in rows.column_names if name != flag]
+        return merge, {identifier(name): f"new.{identifier(name)}" for name in columns}
 
     def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
         """End current versions, and add others, in one commit.
@@ -234,33 +297,27 @@ class DeltaLakeTable:
         begun = found.rows.append_column(CLOSES, pa.repeat(pa.scalar(value=False), len(found.rows)))
         ended = found.closings.append_column(CLOSES, pa.repeat(pa.scalar(value=True), len(found.closings)))
         rows = pa.concat_tables([begun, ended], promote_options="default")
-        is_same = [f"old.{identifier(name)} = new.{identifier(name)}" for name in key]
-        new = {name: f"new.{identifier(name)}" for name in found.rows.column_names}
-        ends = {identifier(name): new[name] for name in (VALID_TO, TO_LSN)} | {
-            identifier(IS_CURRENT): "false"
-        }
         with _committing(self.name, self.delta.table_uri, found.position):
+            merge, values = self._merge(
+                rows, key, (f"new.{CLOSES}", f"old.{IS_CURRENT}"), CLOSES, found.position
+            )
+            ends = {name: values[name] for name in map(identifier, (VALID_TO, TO_LSN))}
             (
-                self.delta.merge(
-                    rows,
-                    " AND ".join([*is_same, f"new.{CLOSES}", f"old.{IS_CURRENT}"]),
-                    source_alias="new",
-                    target_alias="old",
-                    streamed_exec=not _prunes(rows, key),
-                    commit_properties=_properties(found.position),
-                )
-                .when_matched_delete(f"old.{FROM_LSN} = new.{TO_LSN}")  # no commit showed it
-                .when_matched_update(ends)
-                .when_not_matched_insert(
-                    {identifier(name): value for name, value in new.items()}, predicate=f"NOT new.{CLOSES}"
-                )
+                merge.when_matched_delete(f"old.{FROM_LSN} = new.{TO_LSN}")  # no commit showed it
+                .when_matched_update(ends | {identifier(IS_CURRENT): "false"})
+                .when_not_matched_insert(values, predicate=f"NOT new.{CLOSES}")
                 .execute()
             )
 
     def count_files(self, smaller_than: int) -> int:
-        """Return how many files are smaller than some bytes."""
-        sizes = pa.table(self.delta.get_add_actions(flatten=True)).column("size_bytes")
-        return int(pc.sum(pc.less(sizes, smaller_than)).as_py() or 0)
+        """Return how many files are smaller than some bytes, in the partition that has most of them."""
+        files = pa.table(self.delta.get_add_actions(flatten=True))
+        small = files.filter(pc.less(files.column("size_bytes"), smaller_than))
+        names = [name for name in small.column_names if name.startswith("partition.")]
+        if not names:
+            return len(small)
+        numbers = small.group_by(names).aggregate([([], "count_all")]).column("count_all")
+        return int(pc.max(numbers).as_py() or 0)
 
     def join_files(self, target_bytes: int) -> tuple[int, int]:
         """Join small files to such of about `target_bytes`, in one commit; return how many became how many.
@@ -288,7 +345,9 @@ class DeltaLakeTable:
 
     def rows(self) -> Iterable[pa.RecordBatch]:
         """Yield all rows."""
-        yield from self.delta.to_pyarrow_dataset().to_batches()
+        names = self.schema.names
+        for batch in self.delta.to_pyarrow_dataset().to_batches():
+            yield batch.select(names)
 
     def look(
         self,
@@ -359,7 +418,14 @@ def _add(file: DataFile) -> AddAction:
         "nullCount": file.nulls,
     }
     now = int(time.time() * 1000)
-    return AddAction(file.name, file.size, {}, now, True, json.dumps(statistics, default=str))  # noqa: FBT003 - theirs
+    return AddAction(
+        file.name,
+        file.size,
+        {**file.partition},
+        now,
+        True,  # noqa: FBT003 - theirs
+        json.dumps(statistics, default=str),
+    )
 
 
 def _properties(position: Position) -> CommitProperties:

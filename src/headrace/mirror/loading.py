@@ -92,8 +92,26 @@ class LakeLoader:
             )
             old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
             files += self._lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
-        files += self._read(table, ranges, snapshot, lambda batch: fitted(mode.loaded(batch, moment), schema))
+        loaded = self._read(table, ranges, snapshot, lambda batch: fitted(mode.loaded(batch, moment), schema))
+        if existing is not None and mode.keeps_gone:
+            files += self._keep_gone(table, existing, loaded, moment)
+        files += loaded
         self._lake.replace(table.name, schema, files, (moment.start - 1, 0))
+
+    def _keep_gone(
+        self, table: MirroredTable, existing: LakeTable, loaded: Sequence[DataFile], moment: LoadMoment
+    ) -> list[DataFile]:
+        """Write what stays of the lake's rows that the database does not have any more."""
+        schema = table.lake_schema
+        alteration = plan_alteration(
+            existing.schema, schema, keeps=False, is_rewritten=True, complete=0, now=0, highest=0
+        )
+        if not alteration.has_same_key:
+            return []  # nothing tells which of them the new keys would be
+        old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, table.rules)
+        keys = self._lake.read(table.name, pa.schema([schema.field(name) for name in table.key]), loaded)
+        gone = table.rules.gone(old, table.key, keys, moment)
+        return self._lake.write(table.name, schema, all_fitted(gone, schema))
 
     def _read(
         self,
@@ -121,7 +139,8 @@ class LakeLoader:
         selection = RowSelection(table.row_type, table.columns, conditions)
         with RowSession(self._url, snapshot=snapshot) as session, suppress(queue.Empty):
             while True:
-                yield from read_part(session, selection, left.get_nowait(), table.schema, _BATCH_BYTES)
+                rows = read_part(session, selection, left.get_nowait(), table.schema, _BATCH_BYTES)
+                yield from map(table.masks.apply, rows)
 
 
 def open_mirrored(lake: Lake, table: MirroredTable) -> LakeTable | None:
@@ -143,7 +162,8 @@ def open_mirrored(lake: Lake, table: MirroredTable) -> LakeTable | None:
     if added != table.rules.names:
         raise HeadraceError(
             Kind.CONFIG,
-            f"the lake's table {table.name} was not written in the mode {table.mode!r}",
-            f"Give its [[mirror.tables]] the mode that it had, or remove {lake.path(table.name)}.",
+            f"the lake's table {table.name} was not written in the mode {table.mode!r}"
+            f"{' with soft_delete' if table.soft_delete else ''}",
+            f"Give its [[mirror.tables]] what it had, or remove {lake.path(table.name)}.",
         )
     return found
