@@ -36,17 +36,22 @@ class Mirrored(DrivenRun):
     """A database's mirror: a folder, and the process that writes it while it runs."""
 
     def __init__(
-        self, folder: Path, url: str, name: str, parts: Sequence[str] = ('tables = ["*.*"]',)
+        self, folder: Path, url: str, name: str, parts: Sequence[str] = ('tables = ["*.*"]',), more: str = ""
     ) -> None:
         self.url = url
         self.lake = folder / "lake"
         config = folder / f"{name}.toml"
-        config.write_text(
-            f'[source]\ntype = "postgres"\nconnection_url = "{url}"\n\n[mirror]\nlocation = "{self.lake}"\n'
-            f'interval = "200ms"\nslot = "{name}"\npublication = "{name}"\n\n'
+        super().__init__(config, name, folder)
+        self.configure(parts, more)
+
+    def configure(self, parts: Sequence[str], more: str = "") -> None:
+        """Write the deployment file: the parts of tables, and more keys of `[mirror]`."""
+        self._config.write_text(
+            f'[source]\ntype = "postgres"\nconnection_url = "{self.url}"\n\n'
+            f'[mirror]\nlocation = "{self.lake}"\ninterval = "200ms"\n'
+            f'slot = "{self._name}"\npublication = "{self._name}"\n{more}\n\n'
             + "\n".join(f"[[mirror.tables]]\n{part}\n" for part in parts)
         )
-        super().__init__(config, name, folder)
 
     def _words(self) -> Sequence[str]:
         return ("mirror", "--config", str(self._config))

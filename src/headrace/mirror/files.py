@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -140,11 +140,21 @@ def _describe(
         if any(one is None or not one.has_null_count for one in statistics):
             continue
         nulls[column.name] = sum(one.null_count for one in statistics)
-        valued = [one for one in statistics if one.num_values]
-        if valued and all(one.has_min_max and _is_exact(one.min, one.max) for one in valued):
-            least[column.name] = min(one.min for one in valued)
-            greatest[column.name] = max(one.max for one in valued)
+        bounds = _exact_bounds([one for one in statistics if one.num_values])
+        if bounds is not None:
+            least[column.name], greatest[column.name] = bounds
     return DataFile(name, size, metadata.num_rows, least, greatest, nulls, partition)
+
+
+def _exact_bounds(chunks: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:
+    """Return the least and greatest value in parts of a column; None: they are not known, or not exact."""
+    try:
+        known = [(one.min, one.max) for one in chunks if one.has_min_max]
+    except OverflowError:  # an infinite date or timestamp: Python has no such days
+        return None
+    if not known or len(known) < len(chunks) or not all(_is_exact(*values) for values in known):
+        return None
+    return min(least for least, _ in known), max(greatest for _, greatest in known)
 
 
 def _is_exact(*values: object) -> bool:

@@ -13,6 +13,8 @@ from headrace.mirror.delta import DeltaLake
 from headrace.mirror.files import write_files
 from headrace.mirror.lake import reaching
 from headrace.mirror.net_changes import DELETED
+from headrace.mirror.partitions import with_partitions
+from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 from support.object_store import ObjectStore, object_store
 
@@ -93,3 +95,15 @@ def test_a_store_that_refuses_is_waited_for(store: ObjectStore, monkeypatch: pyt
         lake.open(ITEMS)
     assert error.value.kind is Kind.SINK_UNREACHABLE
     assert "testing" not in str(error.value)
+
+
+def test_a_partitioned_table_is_written_and_changed(store: ObjectStore) -> None:
+    """The store's keys have odd texts as Hive's folders have them."""
+    lake = DeltaLake(f"{store.url}/partitioned")
+    schema = with_partitions(SCHEMA, (Partition("name"),))
+    names = ["a b%", "ü/=x", None]
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2, 3], "name": names}, schema)
+    lake.replace(ITEMS, schema, lake.write(ITEMS, schema, [batch]), (1, 0))
+    assert rows(lake) == list(zip([1, 2, 3], names, strict=True))
+    merge(lake, 2, [(1, "ü/=x"), (3, "ä #")])
+    assert rows(lake) == [(1, "ü/=x"), (2, "ü/=x"), (3, "ä #")]

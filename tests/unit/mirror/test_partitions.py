@@ -10,7 +10,6 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
@@ -25,6 +24,7 @@ from headrace.model.names import TableName
 
 TABLE = TableName("public", "t")
 ODD = ["a b%", "q/é %20=", "tab\tnl\n", "x'\"\\{}", "#?+&", "..", "ü~", "2024-01-01", None]
+# ruff: noqa: DTZ001 - timestamps without time zone
 MOMENTS = [
     dt.datetime(1, 1, 1),
     dt.datetime(1969, 12, 31, 23, 59, 59, 999_999),
