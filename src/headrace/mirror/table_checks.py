@@ -90,7 +90,7 @@ def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
         elif partition.name != partition.column:
             derived.append(partition.name)
     for name in derived:
-        if name in table.lake_schema.names:
+        if name.casefold() in {known.casefold() for known in table.lake_schema.names}:
             yield HeadraceError(
                 Kind.BINDING,
                 f"partition_by: the table {table.name} has a column {name}, as the partitions need",

@@ -89,18 +89,10 @@ class LakeWriter:
             self._report.info(drift)
             return False
         kept = pa.schema([field for field in lake.schema if DROPPED not in (field.metadata or {})])
-        partitions = partitions_of(table.lake_schema)
-        is_partitioned_so = partitions_of(lake.schema) == partitions
-        is_same = described(kept) == described(table.lake_schema)
-        if is_same and is_partitioned_so:
+        if described(kept) == described(table.lake_schema):
+            self._partition(table, lake)
             return True
         position = known_position(lake)
-        if is_same:
-            self._report.info(
-                f"partitioning {table.name}: {', '.join(map(str, partitions)) or 'not any more'}"
-            )
-            self._rewrite(lake, with_partitions(lake.schema, partitions), lake.rows(), position)
-            return True
         alteration = plan_alteration(
             lake.schema,
             table.lake_schema,
@@ -116,6 +108,15 @@ class LakeWriter:
         rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
         self._rewrite(lake, alteration.schema, rows, position)
         return True
+
+    def _partition(self, table: MirroredTable, lake: LakeTable) -> None:
+        """Write a table's files anew where the file wants other partitions."""
+        partitions = table.partitions
+        if partitions_of(lake.schema) != partitions:
+            wanted = ", ".join(map(str, partitions)) or "nothing"
+            self._report.info(f"partitioning {table.name} by {wanted}")
+            schema = with_partitions(lake.schema, partitions)
+            self._rewrite(lake, schema, lake.rows(), known_position(lake))
 
     def _rewrite(
         self, lake: LakeTable, schema: pa.Schema, rows: Iterable[pa.RecordBatch], position: Position

@@ -22,7 +22,7 @@ MASKS = Masks({"email": "sha256", "phone": "redact", "note": "null", "absent": "
 
 def test_masked_values_are_hashed_starred_or_left_out() -> None:
     rows = pa.table({"id": [1, 2], "email": ["ä@b", None], "phone": ["1", None], "note": [3, None]})
-    expected = {
+    expected: dict[str, list[object]] = {
         "id": [1, 2],
         "email": [hashlib.sha256("pepperä@b".encode()).hexdigest(), None],
         "phone": ["***", None],

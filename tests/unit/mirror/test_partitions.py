@@ -54,7 +54,7 @@ def test_parts_of_moments_are_those_of_their_texts(zone: str | None) -> None:
     ends = pa.array([2**62, -(2**62)]).cast(pa.timestamp("us", zone))
     moments = pa.array(MOMENTS, pa.timestamp("us")).cast(pa.timestamp("us", zone))
     rows = pa.table({"m": pa.chunked_array([moments, ends])})
-    parts = [Partition("m", name) for name in ("year", "month", "day", "hour")]  # type: ignore[arg-type]
+    parts = [parse_partition(f"{unit}(m)") for unit in ("year", "month", "day", "hour")]
     got = with_derived(rows, parts, TABLE).drop_columns(["m"]).to_pylist()
     assert [tuple(row.values()) for row in got] == [
         (None,) * 4
