@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from headrace.capture import Offset
-from headrace.config.mirror import MirroredTables
+from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.delta_engine import DeltaEngine
@@ -108,7 +108,9 @@ class MirroredOrders:
 
     def writer(self, folder: str, engine: DeltaEngine | None = None) -> LakeWriter:
         """The mirror's writer of a lake of its own."""
-        selection = Selection((MirroredTables(tables=("public.orders",)),), SLOT)
+        parts = (MirroredTables(tables=("public.orders",)),)
+        config = MirrorConfig(location=folder, slot=SLOT, publication=SLOT, tables=parts)
+        selection = Selection(config)
         return LakeWriter(self.url, SLOT, selection, self.lake(folder, engine), SilentReporter())
 
     def lake(self, folder: str, engine: DeltaEngine | None = None) -> DeltaLake:

@@ -46,19 +46,27 @@ class Mirrored(DrivenRun):
         folder: Path,
         url: str,
         name: str,
+        *,
         parts: Sequence[str] = ('tables = ["*.*"]',),
+        more: str = "",
         file_size: str = "128MiB",
     ) -> None:
         self.url = url
         self.lake = folder / "lake"
         config = folder / f"{name}.toml"
-        config.write_text(
-            f'[source]\ntype = "postgres"\nconnection_url = "{url}"\n\n[mirror]\nlocation = "{self.lake}"\n'
-            f'engine = "{ENGINE}"\ninterval = "200ms"\nfile_size = "{file_size}"\n'
-            f'slot = "{name}"\npublication = "{name}"\n\n'
+        self._file_size = file_size
+        super().__init__(config, name, folder)
+        self.configure(parts, more)
+
+    def configure(self, parts: Sequence[str], more: str = "") -> None:
+        """Write the deployment file: the parts of tables, and more keys of `[mirror]`."""
+        self._config.write_text(
+            f'[source]\ntype = "postgres"\nconnection_url = "{self.url}"\n\n'
+            f'[mirror]\nlocation = "{self.lake}"\nengine = "{ENGINE}"\ninterval = "200ms"\n'
+            f'file_size = "{self._file_size}"\n'
+            f'slot = "{self._name}"\npublication = "{self._name}"\n{more}\n\n'
             + "\n".join(f"[[mirror.tables]]\n{part}\n" for part in parts)
         )
-        super().__init__(config, name, folder)
 
     def _words(self) -> Sequence[str]:
         return ("mirror", "--config", str(self._config))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import random
 import sys
 import tempfile
@@ -54,14 +55,23 @@ _TYPES: dict[str, Callable[[random.Random], str]] = {
 }
 _BULKY = "bulky"
 _CURRENT = ("plain", "composite", "Quo ted", "parted", _BULKY)
-_VERSIONS, _CHANGES, _HEAP = "versions", "events", "heap"
-_KEYED = (*_CURRENT, _VERSIONS, _CHANGES)
+_VERSIONS, _CHANGES, _HEAP, _DAYS, _KEPT = "versions", "events", "heap", "days", "kept"
+_KEYED = (*_CURRENT, _VERSIONS, _CHANGES, _DAYS, _KEPT)
 _ALL = (*_KEYED, _HEAP)
 _PARTS = (
-    'tables = ["public.versions"]\nmode = "history"',
-    'tables = ["public.events"]\nmode = "changes"',
+    'tables = ["public.versions"]\nmode = "history"\npartition_by = ["month(at)"]',
+    'tables = ["public.events"]\nmode = "changes"\npartition_by = ["_change_type"]',
+    'tables = ["public.days"]\npartition_by = ["day(at)", "zone"]',
+    'tables = ["public.kept"]\nsoft_delete = true\nmasks = { email = "sha256" }',
     'tables = ["public.*"]',
 )
+_SALT = "pepper"
+_FIXED = {
+    _VERSIONS: {"at": "timestamptz"},
+    _DAYS: {"at": "timestamptz", "zone": "mood"},
+    _KEPT: {"email": "numeric"},
+}
+"""Columns that the file names, so that they are not altered."""
 _COLUMNS = "a int, b text, c numeric, d large, e timestamptz, f int[], g mood, h float8"
 _ROWS = 60
 _STUFF = """
@@ -84,7 +94,8 @@ def _create(name: str) -> list[str]:
     head = key.get(name, "id int" if name == _HEAP else "id int PRIMARY KEY")
     table = identifier(name)
     tail = " PARTITION BY LIST (part)" if name == "parted" else ""
-    made = [f"CREATE TABLE {table} ({head}, {_COLUMNS}){tail}"]
+    fixed = "".join(f", {column} {kind}" for column, kind in _FIXED.get(name, {}).items())
+    made = [f"CREATE TABLE {table} ({head}{fixed}, {_COLUMNS}){tail}"]
     if name == _BULKY:
         made += [f"ALTER TABLE {table} ADD COLUMN stuffing text", _STUFF]
     if name == "parted":
@@ -116,9 +127,17 @@ class MirrorSoak:
     def __init__(self, url: str, folder: Path, seed: int) -> None:
         self._url = url
         self._random = random.Random(seed)
-        self._mirror = Mirrored(folder, url, "mirror_soak", parts=_PARTS, file_size="1MiB")
+        self._mirror = Mirrored(
+            folder,
+            url,
+            "mirror_soak",
+            parts=_PARTS,
+            more=f'mask_salt = "{_SALT}"',
+            file_size="1MiB",
+        )
         self._rounds = 0
         self._new = 0
+        self._keys: set[int] = set()
         self.statements = 0
         self.done: list[str] = []
 
@@ -242,7 +261,7 @@ class MirrorSoak:
         self.done.append(text[:300])
 
     def _statement(self, connection: Connection, draw: random.Random, name: str) -> str:
-        columns = _columns(connection, name)
+        columns = _FIXED.get(name, {}) | _columns(connection, name)
         table = identifier(name)
         values = {
             column: "NULL" if draw.random() < 0.15 else _TYPES[kind](draw) for column, kind in columns.items()
@@ -389,23 +408,51 @@ class MirrorSoak:
             AssertionError: one is not, in good time.
         """
         self._mirror.converges(*_CURRENT, _HEAP)
-        for name, read in ((_VERSIONS, self._current_versions), (_CHANGES, self._replayed)):
+        for name, read in (
+            (_VERSIONS, self._current_versions),
+            (_CHANGES, self._replayed),
+            (_DAYS, lambda names: self._rows(_DAYS, names)),
+            (_KEPT, lambda names: self._rows(_KEPT, names, ~pl.col("_is_deleted"))),
+        ):
             self._await(name, read)
+        self._check_kept()
+        self._check_days()
 
-    def _await(self, name: str, read: Callable[[list[str]], list[tuple[Any, ...]]]) -> None:
-        names, rows = self._mirror.expected(TableName("public", name))
-        self._mirror.waits_until(
-            lambda: read(names) == rows, lambda: f"{name}: {_difference(read(names), rows)}"
+    def _check_kept(self) -> None:
+        """Make sure that no row was lost, and that each is there once."""
+        frame = pl.read_delta(str(self._mirror.path(TableName("public", _KEPT))))
+        assert frame["id"].is_unique().all(), "kept: a row is there twice"
+        assert (frame["_is_deleted"] == frame["_deleted_at"].is_not_null()).all(), (
+            "kept: deleted, but not when"
         )
+        assert self._keys <= set(frame["id"]), f"kept: lost {self._keys - set(frame['id'])}"
+        self._keys = set(frame["id"])
 
-    def _current_versions(self, names: list[str]) -> list[tuple[Any, ...]]:
-        path = self._mirror.path(TableName("public", _VERSIONS))
+    def _check_days(self) -> None:
+        """Make sure that each row is in the partition of its values."""
+        frame = pl.read_delta(str(self._mirror.path(TableName("public", _DAYS))))
+        wrong = frame.filter(pl.col("at").dt.date().ne_missing(pl.col("_at_day")))
+        assert not len(wrong), f"days: {wrong}"
+
+    def _rows(self, name: str, names: list[str], chosen: pl.Expr | None = None) -> list[tuple[Any, ...]]:
+        path = self._mirror.path(TableName("public", name))
         if not (path / "_delta_log").exists():
             return []
         frame = pl.read_delta(str(path))
         if not set(names) <= set(frame.columns):
             return []
-        return comparable(frame.filter(pl.col("_is_current")).select(names).iter_rows())
+        return comparable((frame if chosen is None else frame.filter(chosen)).select(names).iter_rows())
+
+    def _await(self, name: str, read: Callable[[list[str]], list[tuple[Any, ...]]]) -> None:
+        names, rows = self._mirror.expected(TableName("public", name))
+        if name == _KEPT:
+            rows = _masked(rows, names.index("email"))
+        self._mirror.waits_until(
+            lambda: read(names) == rows, lambda: f"{name}: {_difference(read(names), rows)}"
+        )
+
+    def _current_versions(self, names: list[str]) -> list[tuple[Any, ...]]:
+        return self._rows(_VERSIONS, names, pl.col("_is_current"))
 
     def _replayed(self, names: list[str]) -> list[tuple[Any, ...]]:
         path = self._mirror.path(TableName("public", _CHANGES))
@@ -435,7 +482,7 @@ def _columns(connection: Connection, name: str) -> dict[str, str]:
         connection,
         "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute "
         "WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped "
-        "AND attname NOT IN ('id', 'part', 'stuffing')",
+        "AND attname NOT IN ('id', 'part', 'stuffing', 'at', 'zone', 'email')",
         (quoted(TableName("public", name)),),
     )
     known = {
@@ -447,6 +494,14 @@ def _columns(connection: Connection, name: str) -> dict[str, str]:
         "integer[]": "int[]",
     }
     return {column: known.get(kind, kind) for column, kind in rows}
+
+
+def _masked(rows: list[tuple[Any, ...]], at: int) -> list[tuple[Any, ...]]:
+    """Rows with the salted hash of a text in its place."""
+    return comparable(
+        (*row[:at], row[at] and hashlib.sha256((_SALT + row[at]).encode()).hexdigest(), *row[at + 1 :])
+        for row in rows
+    )
 
 
 def _difference(found: list[tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> str:

@@ -28,6 +28,7 @@ from headrace.config.control import Control, command_words
 from headrace.config.file_model import FileModel
 from headrace.config.mirror import MirrorConfig
 from headrace.config.secret import Secret
+from headrace.config.value import EnvReference, Value, value_form
 
 OnError = Literal["stop", "skip", "quarantine"]
 """What happens with a document that a sink refuses for good: end the run, skip it, or quarantine it."""
@@ -48,26 +49,8 @@ _ADDRESS = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:\[\]]*):(?P<port>\d{1,5})")
 _LAST_PORT = 65535
 
 
-class EnvReference(FileModel):
-    """`{ env = "NAME" }`: the value of an environment variable where the pipeline runs."""
-
-    env: Annotated[str, Field(min_length=1, pattern=r"^[^=\x00]+$")]
-
-
-def _value_form(value: object) -> str | None:
-    if isinstance(value, str | Secret):
-        return "<text>"
-    return "<env>" if isinstance(value, dict | EnvReference) else None
-
-
-Value = Annotated[
-    Annotated[Secret, Tag("<text>")] | Annotated[EnvReference, Tag("<env>")], Discriminator(_value_form)
-]
-"""A text, or a reference to an environment variable."""
-
-
 def _address_form(value: object) -> str | None:
-    return "<list>" if isinstance(value, list | tuple) else _value_form(value)
+    return "<list>" if isinstance(value, list | tuple) else value_form(value)
 
 
 Addresses = Annotated[
@@ -99,7 +82,7 @@ class ConnectionParts(FileModel):
 def _connection_form(value: object) -> str | None:
     if isinstance(value, dict):
         return "<env>" if "env" in value else "<parts>"
-    return "<parts>" if isinstance(value, ConnectionParts) else _value_form(value)
+    return "<parts>" if isinstance(value, ConnectionParts) else value_form(value)
 
 
 Connection = Annotated[
@@ -486,6 +469,7 @@ class Deployment(FileModel):
                 names.update(variable for part in RESERVED for variable in reserved(name, part))
                 values.extend(sink.url if isinstance(sink.url, tuple) else (sink.url,))
                 values.extend((sink.username, sink.password, sink.api_key))
+        values.append(self.mirror.mask_salt if self.mirror is not None else None)
         names.update(token.token_env for token in self.control.tokens if token.token_env is not None)
         return frozenset(names | {value.env for value in values if isinstance(value, EnvReference)})
 

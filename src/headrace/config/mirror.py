@@ -9,6 +9,8 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from headrace.config.file_model import FileModel
+from headrace.config.value import Value
+from headrace.model.lake_partition import Partition, parse_partition
 from headrace.model.table_pattern import TablePattern, parse_tables
 
 _INTERVAL = re.compile(r"(\d{1,6})(ms|s|m|h|d)")
@@ -20,6 +22,7 @@ _SHIFTS = {"MiB": 20, "GiB": 30}
 
 Mode = Literal["current", "history", "changes"]
 Engine = Literal["local", "spark"]
+Mask = Literal["sha256", "redact", "null"]
 
 
 class MirroredTables(FileModel):
@@ -37,6 +40,14 @@ class MirroredTables(FileModel):
     where: Annotated[str, Field(min_length=1)] | None = None
     """SQL that says which rows are mirrored. It becomes a row filter of the publication (PostgreSQL 15), so
     it may read only columns of the replica identity."""
+    partition_by: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """How the lake's tables are partitioned: a column, or `year`, `month`, `day` or `hour` of one, as in
+    `"day(placed_at)"`. Every table of the part must have it."""
+    soft_delete: bool = False
+    """Whether rows that are deleted stay in a table of `current`: `_is_deleted` and `_deleted_at` say so."""
+    masks: dict[str, Mask] = Field(default_factory=dict)
+    """Columns whose values the lake must not have: `sha256` puts a salted hash of the text in their place,
+    `redact` three asterisks, `null` nothing. Every table of the part must have them."""
 
     @field_validator("tables")
     @classmethod
@@ -50,6 +61,25 @@ class MirroredTables(FileModel):
         if self.columns and self.exclude_columns:
             raise ValueError("columns and exclude_columns: name one of them")
         return self
+
+    @field_validator("partition_by")
+    @classmethod
+    def _are_partitions(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        names = [parse_partition(text).name for text in value]
+        if len(set(names)) < len(names):
+            raise ValueError("name each partition once")
+        return value
+
+    @model_validator(mode="after")
+    def _are_deleted_rows_of_current(self) -> Self:
+        if self.soft_delete and self.mode != "current":
+            raise ValueError(f'soft_delete: mode "{self.mode}" keeps deleted rows anyway; leave it out')
+        return self
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The levels of the lake table's partitions."""
+        return tuple(map(parse_partition, self.partition_by))
 
     @cached_property
     def patterns(self) -> tuple[TablePattern, ...]:
@@ -82,6 +112,9 @@ class MirrorConfig(FileModel):
     """The replication slot; lower-case letters, digits and `_`."""
     publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace_mirror"
     """The publication."""
+    mask_salt: Value | None = None
+    """What is hashed with each value of a column with the mask `sha256`, before it: a secret, so that nobody
+    finds values by trying. `{ env = "NAME" }` reads it from the environment."""
     tables: Annotated[tuple[MirroredTables, ...], Field(min_length=1, strict=False)]
     """Which tables, in one or several parts."""
 
@@ -111,6 +144,14 @@ class MirrorConfig(FileModel):
         if not _SIZE.fullmatch(value):
             raise ValueError('must be like "64MiB" or "1GiB"')
         return value
+
+    @model_validator(mode="after")
+    def _is_salted(self) -> Self:
+        if self.mask_salt is None and any("sha256" in part.masks.values() for part in self.tables):
+            raise ValueError(
+                'masks: sha256 needs a mask_salt in [mirror], as in mask_salt = { env = "MASK_SALT" }'
+            )
+        return self
 
     @property
     def interval_seconds(self) -> float:

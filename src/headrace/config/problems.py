@@ -15,10 +15,11 @@ from headrace.config.deployment import (
     TAGS,
     ConnectionParts,
     Deployment,
-    EnvReference,
     IndexEntry,
     sink_kinds,
 )
+from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.config.value import EnvReference
 from headrace.errors import HeadraceError, Kind, LocatedError, Place
 from headrace.model.suggestion import meant
 
@@ -28,7 +29,11 @@ KeyPath = tuple[str | int, ...]
 _HEADER = re.compile(r"\s*(\[\[?)\s*(.+?)\s*\]\]?\s*(?:#.*)?")
 _KEY = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*'|\s*\.\s*)+?)\s*=(.*)""")
 _PART = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
-_ELEMENTS: Mapping[KeyPath, type[BaseModel]] = {("index",): IndexEntry, ("control", "tokens"): ControlToken}
+_ELEMENTS: Mapping[KeyPath, type[BaseModel]] = {
+    ("index",): IndexEntry,
+    ("control", "tokens"): ControlToken,
+    ("mirror", "tables"): MirroredTables,
+}
 _FLUSSO: Mapping[KeyPath, str] = {
     (
         "source",
@@ -103,7 +108,7 @@ def _model(path: KeyPath, data: dict[str, Any]) -> type[BaseModel]:
         case ():
             return Deployment
         case (str(table),):
-            annotation = Deployment.model_fields[table].annotation
+            annotation = MirrorConfig if table == "mirror" else Deployment.model_fields[table].annotation
             return annotation if isinstance(annotation, type) else EnvReference
         case (*table, int()) if tuple(table) in _ELEMENTS:
             return _ELEMENTS[tuple(table)]

@@ -17,12 +17,13 @@ from headrace.config.deployment import (
     PASSWORD_VARIABLE,
     ConnectionParts,
     Deployment,
-    EnvReference,
     OpenSearchSink,
     is_connection_string,
     reserved,
 )
+from headrace.config.mirror import MirrorConfig
 from headrace.config.secret import Secret
+from headrace.config.value import EnvReference
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 
 _NEXT_URL = re.compile(r"\s*,\s*(?=https?://)")
@@ -90,6 +91,21 @@ def resolve_database(deployment: Deployment) -> Secret:
     return database
 
 
+def resolve_mirror(deployment: Deployment) -> tuple[Secret, MirrorConfig]:
+    """Resolve the database and `[mirror]`, which must be there; its `mask_salt` is a text then.
+
+    Raises:
+        ErrorGroup: CONFIG, as `resolve`.
+    """
+    config = deployment.mirror
+    assert config is not None
+    resolution = _Resolution(deployment)
+    database, salt = resolution.database(), resolution.mask_salt(config)
+    if resolution.errors:
+        raise ErrorGroup(resolution.errors)
+    return database, config.model_copy(update={"mask_salt": salt})
+
+
 class _Resolution:
     """One pass over a deployment, which notes what is missing."""
 
@@ -132,6 +148,9 @@ class _Resolution:
         )
         url = f"postgresql://{user}@{host}:{parts.port}/{quote(parts.database, safe='')}"
         return f"{url}?{query}" if query else url
+
+    def mask_salt(self, config: MirrorConfig) -> Secret | None:
+        return self._value("mirror.mask_salt", config.mask_salt)
 
     def endpoint(self, name: str, sink: OpenSearchSink) -> ResolvedEndpoint:
         place = f"sinks.{name}"

@@ -8,7 +8,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.columns import DROPPED, KEY, TYPE, altered_at, is_followed, number_of, with_metadata
+from headrace.mirror.columns import (
+    DROPPED,
+    KEY,
+    MASK,
+    TYPE,
+    altered_at,
+    is_followed,
+    number_of,
+    with_metadata,
+)
 from headrace.mirror.modes import Mode
 from headrace.model.lsn import Lsn
 
@@ -25,12 +34,14 @@ class Alteration:
         added: the columns that the database's table got, which `sources` lacks.
         needs_load: whether the table's rows must be read from the database: the lake does not have what
             they are now, or the log's next changes cannot be told apart by their columns' names.
+        has_same_key: whether the same columns identify rows, and have the values that they had.
     """
 
     schema: pa.Schema
     sources: Mapping[str, str]
     added: tuple[str, ...]
     needs_load: bool
+    has_same_key: bool = True
 
     def __str__(self) -> str:
         renamed = [f"{old} → {new}" for old, new in self.renamed.items()]
@@ -69,23 +80,35 @@ def plan_alteration(
         now: a position (bytes) behind the alteration.
         highest: the highest number of a column that the database's table had at `complete`. One that comes
             to be mirrored and is older has values that the lake does not know.
+
+    A column that got another mask loses the values that it had under the one before, or none.
     """
     before = {number_of(field): field for field in old if is_followed(field)}
     after = {number_of(field): field for field in new if is_followed(field)}
     pairs = [(before[number], field) for number, field in after.items() if number in before]
+    remasked = {number_of(one) for one, other in pairs if one.metadata.get(MASK) != other.metadata.get(MASK)}
     retyped = [pair for pair in pairs if not _is_same_type(*pair)]
     added = tuple(field.name for number, field in after.items() if number not in before)
     holders = {field.name: number for number, field in before.items()}
     names_again = any(holders.get(field.name, number) != number for number, field in after.items())
+    has_same_key = _key(before.values()) == _key(after.values()) and all(
+        _keeps_values(*pair) for pair in retyped if KEY in pair[1].metadata
+    )
+    has_same_key &= not any(KEY in field.metadata for number, field in after.items() if number in remasked)
     needs_load = (
         altered_at(old) > complete
         or names_again
+        or bool(remasked)
         or (is_rewritten and bool(added or retyped))
         or any(int(number or 0) <= highest for number in after.keys() - before.keys())
         or not all(_keeps_values(*pair) for pair in retyped)
-        or _key(before.values()) != _key(after.values())
+        or not has_same_key
     )
-    castable = [pair for pair in pairs if pair not in retyped or _can_cast(*pair)]
+    castable = [
+        pair
+        for pair in pairs
+        if number_of(pair[0]) not in remasked and (pair not in retyped or _can_cast(*pair))
+    ]
     sources = {field.name: source.name for source, field in castable}
     fields = []
     for field in new:
@@ -98,18 +121,18 @@ def plan_alteration(
             else field
         )
     if keeps:
-        taken = {number_of(field) for field in new if field.name in sources}
+        taken = {number_of(field) for field in new if field.name in sources} | remasked
         names = {field.name for field in fields}
         for field in old:
             if number_of(field) is None or (is_followed(field) and number_of(field) in taken):
                 continue
             kept = _free_name(field, names)
             names.add(kept)
-            fields.append(with_metadata(field.with_name(kept), dropped="true", former=None))
+            fields.append(with_metadata(field.with_name(kept), dropped="true", former=None, partition=None))
             sources[kept] = field.name
     own = {field.name for field in old if number_of(field) is None}
     sources |= {field.name: field.name for field in new if number_of(field) is None and field.name in own}
-    return Alteration(pa.schema(fields), sources, added, needs_load)
+    return Alteration(pa.schema(fields), sources, added, needs_load, has_same_key)
 
 
 def altered_rows(

@@ -15,6 +15,10 @@ tell a renamed column from a new one, and a column that was dropped and added ag
 FORMER, ALTERED = b"headrace.former", b"headrace.altered"
 """Metadata of an altered table's columns: the name before the alteration, and a position (bytes) that all
 changes which know the column by that name lie before."""
+MASK = b"headrace.mask"
+"""Metadata of a column whose values the lake does not have: what it has in their place, with which salt."""
+PARTITION = b"headrace.partition"
+"""Metadata of a column that decides in which partitions rows are: see `partitions.py`."""
 DROPPED = b"headrace.dropped"
 """Metadata of a column that the database's table does not have any more."""
 
@@ -32,7 +36,7 @@ def is_followed(field: pa.Field) -> bool:
 
 def described(schema: pa.Schema) -> list[tuple[str, pa.DataType, tuple[bytes | None, ...]]]:
     """Return what two schemas that need no alteration have in common."""
-    wanted = (COLUMN, TYPE, KEY)
+    wanted = (COLUMN, TYPE, KEY, MASK)
     return [
         (field.name, field.type, tuple((field.metadata or {}).get(name) for name in wanted))
         for field in schema
@@ -40,8 +44,8 @@ def described(schema: pa.Schema) -> list[tuple[str, pa.DataType, tuple[bytes | N
 
 
 def with_metadata(field: pa.Field, **values: str | None) -> pa.Field:
-    """Return `field` with other metadata: `former`, `altered` or `dropped`; None removes one."""
-    names = {"former": FORMER, "altered": ALTERED, "dropped": DROPPED}
+    """Return `field` with other metadata: `former`, `altered`, `dropped`, `partition`; None removes one."""
+    names = {"former": FORMER, "altered": ALTERED, "dropped": DROPPED, "partition": PARTITION}
     metadata = dict(field.metadata or {})
     for name, value in values.items():
         metadata.pop(names[name], None)

@@ -10,7 +10,7 @@ import functools
 import json
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,10 +25,13 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSys
 from headrace.config.mirror import is_url
 from headrace.mirror.delta_commits import committing, find_other_commit, properties, read_position
 from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
-from headrace.mirror.delta_merge import Merge, merge_of_rows, merge_of_versions
-from headrace.mirror.files import TARGET_BYTES, DataFile, write_files
+from headrace.mirror.delta_merge import Merge, merge_of_marks, merge_of_rows, merge_of_versions
+from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
+from headrace.mirror.files import TARGET_BYTES, DataFile, read_files, write_files
 from headrace.mirror.lake import RowCondition, folder_name
 from headrace.mirror.net_changes import Key, Position
+from headrace.mirror.partition_files import write_partitions
+from headrace.mirror.partitions import partitions_of, with_derived
 from headrace.mirror.versions import RowVersions
 from headrace.model.names import TableName
 
@@ -67,9 +70,31 @@ class DeltaLake:
         """Write rows to files in the folder of `table`; no commit names them yet.
 
         Raises:
+            HeadraceError: VALUE: a value cannot be a partition's; CONFIG: there are too many partitions.
             OSError: the folder cannot be written.
         """
-        return write_files(self.folder(table), schema, batches, self.file_bytes)
+        partitions = partitions_of(schema)
+        if not partitions:
+            return write_files(self.folder(table), schema, batches, self.file_bytes)
+        complete = declared(schema)
+        rows = (
+            pa.RecordBatch.from_arrays(with_derived(batch, partitions, table).columns, schema=complete)
+            for batch in batches
+        )
+        return write_partitions(
+            table,
+            self.folder(table),
+            complete,
+            rows,
+            partition_by=partition_columns(schema),
+            target_bytes=self.file_bytes,
+        )
+
+    def read(
+        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of `schema` of files that no commit names yet."""
+        return read_files(self.folder(table), files, schema)
 
     def open(self, table: TableName) -> DeltaLakeTable | None:
         """Open the lake's table; None where there is none."""
@@ -116,23 +141,26 @@ class DeltaLake:
         position: Position,
         mode: Literal["append", "overwrite"],
     ) -> None:
-        columns = Schema.from_arrow(schema)
+        columns = Schema.from_arrow(declared(schema))
+        partition_by = partition_columns(schema)
         adds = list(map(_add, files))
         existing = self.open(table)
-        if existing is not None:
+        is_same = existing is not None and existing.delta.metadata().partition_columns == partition_by
+        if existing is not None and is_same:
             existing.allow_types(schema)
         with committing(table, position, lambda: DeltaTable(self.path(table))):
-            if existing is None:
+            if existing is not None and is_same:
+                existing.delta.create_write_transaction(
+                    [*adds], mode, columns, partition_by=partition_by, commit_properties=properties(position)
+                )
+            else:
                 create_table_with_add_actions(
                     self.path(table),
                     columns,
                     adds,
-                    partition_by=[],
+                    mode="error" if existing is None else "overwrite",
+                    partition_by=partition_by,
                     commit_properties=properties(position),
-                )
-            else:
-                existing.delta.create_write_transaction(
-                    [*adds], mode, columns, partition_by=[], commit_properties=properties(position)
                 )
 
 
@@ -173,11 +201,9 @@ class DeltaLakeTable:
         """The table's columns, with the metadata that they were written with."""
         fields = self.delta.schema().fields
         arrow = pa.schema(self.delta.schema().to_arrow())
-        return pa.schema(
-            [
-                arrow.field(field.name).with_metadata({str(k): str(v) for k, v in field.metadata.items()})
-                for field in fields
-            ]
+        return undeclared(
+            arrow.field(field.name).with_metadata({str(k): str(v) for k, v in field.metadata.items()})
+            for field in fields
         )
 
     def allow_types(self, schema: pa.Schema) -> None:
@@ -201,6 +227,19 @@ class DeltaLakeTable:
         """
         self._merge(merge_of_rows(rows, key, self._engine.quote), position)
 
+    def merge_marks(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
+        """Upsert rows by key, in one commit; of some keys say only that their rows are deleted.
+
+        Args:
+            rows: at most one of each key: the table's columns, then whether the row only marks.
+            key: the key's columns.
+            position: of the last change.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        self._merge(merge_of_marks(rows, key, self._engine.quote), position)
+
     def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
         """End current versions, and add others, in one commit.
 
@@ -210,12 +249,18 @@ class DeltaLakeTable:
         self._merge(merge_of_versions(found, key, self._engine.quote), found.position)
 
     def _merge(self, merge: Merge, position: Position) -> None:
-        self._engine.merge(self.name, self.delta, merge, position)
+        whole = merge.partitioned(partitions_of(self.schema), self.name, self._engine.quote)
+        self._engine.merge(self.name, self.delta, whole, position)
 
     def count_files(self, smaller_than: int) -> int:
-        """Return how many files are smaller than some bytes."""
-        sizes = pa.table(self.delta.get_add_actions(flatten=True)).column("size_bytes")
-        return int(pc.sum(pc.less(sizes, smaller_than)).as_py() or 0)
+        """Return how many files are smaller than some bytes, in the partition that has most of them."""
+        files = pa.table(self.delta.get_add_actions(flatten=True))
+        small = files.filter(pc.less(files.column("size_bytes"), smaller_than))
+        names = [name for name in small.column_names if name.startswith("partition.")]
+        if not names:
+            return len(small)
+        numbers = small.group_by(names).aggregate([([], "count_all")]).column("count_all")
+        return int(pc.max(numbers).as_py() or 0)
 
     def join_files(self, target_bytes: int) -> tuple[int, int]:
         """Join small files to such of about `target_bytes`, in one commit; return how many became how many.
@@ -237,7 +282,9 @@ class DeltaLakeTable:
 
     def rows(self) -> Iterable[pa.RecordBatch]:
         """Yield all rows."""
-        yield from self.delta.to_pyarrow_dataset().to_batches()
+        names = self.schema.names
+        for batch in self.delta.to_pyarrow_dataset().to_batches():
+            yield batch.select(names)
 
     def look(
         self,
@@ -295,4 +342,11 @@ def _add(file: DataFile) -> AddAction:
         "nullCount": file.nulls,
     }
     now = int(time.time() * 1000)
-    return AddAction(file.name, file.size, {}, now, True, json.dumps(statistics, default=str))  # noqa: FBT003 - theirs
+    return AddAction(
+        file.name,
+        file.size,
+        {**file.partition},
+        now,
+        True,  # noqa: FBT003 - theirs
+        json.dumps(statistics, default=str),
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ from deltalake.exceptions import CommitFailedError
 
 from headrace.mirror.delta_commits import committing, properties
 from headrace.mirror.delta_merge import Merge
+from headrace.mirror.delta_partitions import pruning
 from headrace.mirror.lake import other_writer
 from headrace.mirror.net_changes import Position
 from headrace.model.names import TableName
@@ -49,25 +51,20 @@ class LocalEngine:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        updated, inserted = (
-            {identifier(column): value for column, value in values.items()}
-            for values in (merge.updated, merge.inserted)
-        )
         with committing(name, position, lambda: DeltaTable(delta.table_uri)):
-            (
-                delta.merge(
-                    merge.rows,
-                    merge.is_same,
-                    source_alias="new",
-                    target_alias="old",
-                    streamed_exec=not _prunes(merge),
-                    commit_properties=properties(position),
-                )
-                .when_matched_delete(merge.is_deleted)
-                .when_matched_update(updated)
-                .when_not_matched_insert(inserted, predicate=merge.is_inserted)
-                .execute()
+            steps = delta.merge(
+                merge.rows,
+                " AND ".join([merge.is_same, *pruning(merge.rows, merge.partitions, merge.key)]),
+                source_alias="new",
+                target_alias="old",
+                streamed_exec=not _prunes(merge),
+                commit_properties=properties(position),
             )
+            if merge.is_deleted is not None:
+                steps = steps.when_matched_delete(merge.is_deleted)
+            for which, values in merge.updates:
+                steps = steps.when_matched_update(_named(values), predicate=which)
+            steps.when_not_matched_insert(_named(merge.inserted), predicate=merge.is_inserted).execute()
 
     def join_files(self, name: TableName, delta: DeltaTable, target_bytes: int) -> tuple[int, int]:
         """Join small files to such of about `target_bytes`, in one commit; return how many became how many.
@@ -82,6 +79,10 @@ class LocalEngine:
         except CommitFailedError as error:
             raise other_writer(name, error) from error
         return done["numFilesRemoved"], done["numFilesAdded"]
+
+
+def _named(values: Mapping[str, str]) -> dict[str, str]:
+    return {identifier(column): value for column, value in values.items()}
 
 
 def _prunes(merge: Merge) -> bool:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from headrace.mirror.deletions import DELETED_AT, IS_DELETED, MARKS
 from headrace.mirror.net_changes import DELETED
+from headrace.mirror.partitions import with_derived
 from headrace.mirror.versions import CLOSES, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions
+from headrace.model.lake_partition import Partition
+from headrace.model.names import TableName
 
 Quote = Callable[[str], str]
 """Quotes a column's name."""
@@ -22,26 +26,52 @@ class Merge:
         rows: the rows.
         key: the key's columns.
         is_same: when a row is the one that is there; of each, one at most.
-        is_deleted: which of those that are there are deleted.
-        updated: the columns that the others get, and their values.
+        is_deleted: which of those that are there are deleted; None: none is.
+        updates: of the others, which (None: all that are left) get which columns, and their values.
         is_inserted: which of those that are not there are inserted.
         inserted: their columns and values.
+        partitions: how the table is partitioned.
     """
 
     rows: pa.Table
     key: Sequence[str]
     is_same: str
-    is_deleted: str
-    updated: Mapping[str, str]
+    is_deleted: str | None
+    updates: Sequence[tuple[str | None, Mapping[str, str]]]
     is_inserted: str
     inserted: Mapping[str, str]
+    partitions: Sequence[Partition] = ()
+
+    def partitioned(self, partitions: Sequence[Partition], table: TableName, quote: Quote) -> Merge:
+        """Return the merge into a table that is partitioned: rows that are written get its derived columns.
+
+        Raises:
+            HeadraceError: VALUE: a value cannot be a partition's.
+        """
+        rows = with_derived(self.rows, partitions, table)
+        derived = {name: f"new.{quote(name)}" for name in rows.column_names[len(self.rows.column_names) :]}
+        updates = [
+            (which, {**values, **derived} if values.keys() == self.inserted.keys() else values)
+            for which, values in self.updates
+        ]
+        inserted = {**self.inserted, **derived}
+        return replace(self, rows=rows, updates=updates, inserted=inserted, partitions=tuple(partitions))
 
 
 def merge_of_rows(rows: pa.Table, key: Sequence[str], quote: Quote) -> Merge:
     """Upsert and delete rows by key: the table's columns, then whether the row is deleted."""
-    values = {name: f"new.{quote(name)}" for name in rows.column_names if name != DELETED}
+    values = _values(rows, DELETED, quote)
     deleted = f"new.{quote(DELETED)}"
-    return Merge(rows, key, _same(key, quote), deleted, values, f"NOT {deleted}", values)
+    return Merge(rows, key, _same(key, quote), deleted, [(None, values)], f"NOT {deleted}", values)
+
+
+def merge_of_marks(rows: pa.Table, key: Sequence[str], quote: Quote) -> Merge:
+    """Upsert rows by key: the table's columns, then whether the row only marks another one as deleted."""
+    values = _values(rows, MARKS, quote)
+    marks = f"new.{quote(MARKS)}"
+    end = {name: values[name] for name in (IS_DELETED, DELETED_AT)}
+    updates = [(f"{marks} AND NOT old.{quote(IS_DELETED)}", end), (f"NOT {marks}", values)]
+    return Merge(rows, key, _same(key, quote), None, updates, f"NOT {marks}", values)
 
 
 def merge_of_versions(found: RowVersions, key: Sequence[str], quote: Quote) -> Merge:
@@ -49,17 +79,21 @@ def merge_of_versions(found: RowVersions, key: Sequence[str], quote: Quote) -> M
     begun = found.rows.append_column(CLOSES, pa.repeat(pa.scalar(value=False), len(found.rows)))
     ended = found.closings.append_column(CLOSES, pa.repeat(pa.scalar(value=True), len(found.closings)))
     rows = pa.concat_tables([begun, ended], promote_options="default")
-    new = {name: f"new.{quote(name)}" for name in found.rows.column_names}
+    new = _values(rows, CLOSES, quote)
     closes = f"new.{quote(CLOSES)}"
     return Merge(
         rows,
         key,
         f"{_same(key, quote)} AND {closes} AND old.{quote(IS_CURRENT)}",
         f"old.{quote(FROM_LSN)} = new.{quote(TO_LSN)}",  # no commit showed it
-        {VALID_TO: new[VALID_TO], TO_LSN: new[TO_LSN], IS_CURRENT: "false"},
+        [(None, {VALID_TO: new[VALID_TO], TO_LSN: new[TO_LSN], IS_CURRENT: "false"})],
         f"NOT {closes}",
         new,
     )
+
+
+def _values(rows: pa.Table, flag: str, quote: Quote) -> dict[str, str]:
+    return {name: f"new.{quote(name)}" for name in rows.column_names if name != flag}
 
 
 def _same(key: Sequence[str], quote: Quote) -> str:

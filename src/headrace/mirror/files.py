@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import uuid
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +30,7 @@ class DataFile:
         rows: how many rows it has.
         least, greatest: the least and greatest value of columns where that is known and exact.
         nulls: how many values of a column are NULL.
+        partition: of a partitioned table the texts of the columns that decide; the file lacks these columns.
     """
 
     name: str
@@ -37,6 +39,7 @@ class DataFile:
     least: dict[str, Any]
     greatest: dict[str, Any]
     nulls: dict[str, int]
+    partition: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def write_files(
@@ -44,17 +47,30 @@ def write_files(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     target_bytes: int = TARGET_BYTES,
+    *,
+    below: str = "",
+    partition: Mapping[str, str | None] = MappingProxyType({}),
 ) -> list[DataFile]:
     """Write rows to files of about `target_bytes` in a table's folder, each named anew; no rows make no file.
+
+    Args:
+        folder: the table's.
+        schema: the files' columns.
+        batches: the rows.
+        target_bytes: the size of a file, about.
+        below: the folder of a partition in `folder`, with a `/` at its end.
+        partition: the partition's values.
 
     Raises:
         OSError: the folder cannot be written.
     """
     groups = _row_groups(schema, batches)
     files = []
+    if below:
+        folder.create_dir(below)
     group = next(groups, None)
     while group is not None:
-        name = f"part-{uuid.uuid4().hex}.parquet"
+        name = f"{below}part-{uuid.uuid4().hex}.parquet"
         metadata: list[pq.FileMetaData] = []
         with folder.open_output_stream(name) as out:
             with (
@@ -65,8 +81,23 @@ def write_files(
                     writer.write_table(group)
                     group = next(groups, None)
             size = out.tell()
-        files.append(_describe(name, size, metadata[0]))
+        files.append(_describe(name, size, metadata[0], partition))
     return files
+
+
+def read_files(folder: FileSystem, files: Iterable[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of files."""
+    for file in files:
+        own = [name for name in schema.names if name not in file.partition]
+        with folder.open_input_file(file.name) as source, pq.ParquetFile(source) as parquet:
+            for batch in parquet.iter_batches(columns=own):
+                columns = [
+                    pa.repeat(pa.scalar(file.partition[one.name], pa.string()).cast(one.type), len(batch))
+                    if one.name in file.partition
+                    else batch.column(one.name).cast(one.type)
+                    for one in schema
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @contextlib.contextmanager
@@ -94,7 +125,9 @@ def _row_groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterato
         yield pa.Table.from_batches(waiting, schema)
 
 
-def _describe(name: str, size: int, metadata: pq.FileMetaData) -> DataFile:
+def _describe(
+    name: str, size: int, metadata: pq.FileMetaData, partition: Mapping[str, str | None]
+) -> DataFile:
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -107,11 +140,21 @@ def _describe(name: str, size: int, metadata: pq.FileMetaData) -> DataFile:
         if any(one is None or not one.has_null_count for one in statistics):
             continue
         nulls[column.name] = sum(one.null_count for one in statistics)
-        valued = [one for one in statistics if one.num_values]
-        if valued and all(one.has_min_max and _is_exact(one.min, one.max) for one in valued):
-            least[column.name] = min(one.min for one in valued)
-            greatest[column.name] = max(one.max for one in valued)
-    return DataFile(name, size, metadata.num_rows, least, greatest, nulls)
+        bounds = _exact_bounds([one for one in statistics if one.num_values])
+        if bounds is not None:
+            least[column.name], greatest[column.name] = bounds
+    return DataFile(name, size, metadata.num_rows, least, greatest, nulls, dict(partition))
+
+
+def _exact_bounds(chunks: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:
+    """Return the least and greatest value in parts of a column; None: they are not known, or not exact."""
+    try:
+        known = [(one.min, one.max) for one in chunks if one.has_min_max]
+    except OverflowError:  # an infinite date or timestamp: Python has no such days
+        return None
+    if not known or len(known) < len(chunks) or not all(_is_exact(*values) for values in known):
+        return None
+    return min(least for least, _ in known), max(greatest for _, greatest in known)
 
 
 def _is_exact(*values: object) -> bool:

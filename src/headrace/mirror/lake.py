@@ -53,7 +53,7 @@ class LakeTable(Protocol):
 
     @property
     def schema(self) -> pa.Schema:
-        """The table's columns, with the metadata that they were written with."""
+        """The table's columns, with the metadata that they were written with: how it is partitioned, too."""
 
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows behind the version `since`; None: nothing."""
@@ -67,6 +67,16 @@ class LakeTable(Protocol):
             position: of the last change.
         """
 
+    def merge_marks(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
+        """Upsert rows by key; of some keys say only that their rows are deleted.
+
+        Args:
+            rows: at most one of each key: the table's columns, then the column `MARKS`, whether the row only
+                marks: then a row of that key that is not deleted gets its `_is_deleted` and `_deleted_at`.
+            key: the key's columns.
+            position: of the last change.
+        """
+
     def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
         """End current versions, and add others.
 
@@ -75,7 +85,7 @@ class LakeTable(Protocol):
         """
 
     def count_files(self, smaller_than: int) -> int:
-        """Return how many files are smaller than some bytes."""
+        """Return how many files are smaller than some bytes, in the partition that has most of them."""
 
     def join_files(self, target_bytes: int) -> tuple[int, int]:
         """Join small files to such of about `target_bytes`; return how many became how many."""
@@ -126,14 +136,28 @@ class Lake(Protocol):
     def write(self, table: TableName, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
         """Write rows to files of `table`, which may not be there yet; no commit names them yet.
 
+        Args:
+            table: the table.
+            schema: the rows' columns; their metadata say how it is partitioned (`partitions_of`).
+            batches: the rows.
+
         Raises:
+            HeadraceError: VALUE: a value cannot be a partition's; CONFIG: there are too many partitions.
             OSError: they cannot be written.
         """
+
+    def read(
+        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the columns of `schema` of files that no commit names yet."""
 
     def replace(
         self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
     ) -> None:
-        """Make `files` all that the table consists of, in one commit; it is made where it is missing."""
+        """Make `files` all that the table consists of, in one commit; it is made where it is missing.
+
+        It is partitioned as `schema` says from then on, as the files must be.
+        """
 
     def append(
         self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position

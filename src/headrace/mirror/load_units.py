@@ -137,4 +137,5 @@ def load_in_threads(
 def _rows(session: RowSession, unit: LoadUnit) -> Iterator[pa.RecordBatch]:
     for range_ in unit.ranges:
         for batch in read_part(session, unit.selection, range_, unit.table.schema, _BATCH_BYTES):
-            yield fitted(unit.table.rules.loaded(batch, unit.moment), unit.schema)
+            masked = unit.table.masks.apply(batch)
+            yield fitted(unit.table.rules.loaded(masked, unit.moment), unit.schema)

@@ -122,7 +122,10 @@ class LakeLoader:
             old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
             files += self._lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
         journal = None if mode.keeps else self._open_journal(table, source)
-        files += self._read(table, parts, schema, source, journal)
+        loaded = self._read(table, parts, schema, source, journal)
+        if existing is not None and mode.keeps_gone:
+            files += self._keep_gone(table, existing, loaded, moment)
+        files += loaded
         self._lake.replace(table.name, schema, files, (moment.start - 1, 0))
         if journal is not None:
             journal.clear()
@@ -131,6 +134,21 @@ class LakeLoader:
         """Return the notes of a table's load; None where the lake keeps none."""
         folder = self._lake.folder(table.name)
         return None if folder is None else LoadJournal(folder, table, source.snapshot)
+
+    def _keep_gone(
+        self, table: MirroredTable, existing: LakeTable, loaded: Sequence[DataFile], moment: LoadMoment
+    ) -> list[DataFile]:
+        """Write what stays of the lake's rows that the database does not have any more."""
+        schema = table.lake_schema
+        alteration = plan_alteration(
+            existing.schema, schema, keeps=False, is_rewritten=True, complete=0, now=0, highest=0
+        )
+        if not alteration.has_same_key:
+            return []  # nothing tells which of them the new keys would be
+        old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, table.rules)
+        keys = self._lake.read(table.name, pa.schema([schema.field(name) for name in table.key]), loaded)
+        gone = table.rules.gone(old, table.key, keys, moment)
+        return self._lake.write(table.name, schema, all_fitted(gone, schema))
 
     def _read(
         self,
@@ -205,7 +223,8 @@ def open_mirrored(lake: Lake, table: MirroredTable) -> LakeTable | None:
     if added != table.rules.names:
         raise HeadraceError(
             Kind.CONFIG,
-            f"the lake's table {table.name} was not written in the mode {table.mode!r}",
-            f"Give its [[mirror.tables]] the mode that it had, or remove {lake.path(table.name)}.",
+            f"the lake's table {table.name} was not written in the mode {table.mode!r}"
+            f"{' with soft_delete' if table.soft_delete else ''}",
+            f"Give its [[mirror.tables]] what it had, or remove {lake.path(table.name)}.",
         )
     return found

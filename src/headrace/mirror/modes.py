@@ -46,10 +46,12 @@ class Mode(ABC):
     Attributes:
         fields: the columns that the mirror adds to the table's.
         keeps: whether columns, and rows, that the database no longer has stay in the lake.
+        keeps_gone: whether rows stay that a load no longer finds: those of `gone`.
     """
 
     fields: tuple[pa.Field, ...]
     keeps: bool
+    keeps_gone = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -63,6 +65,23 @@ class Mode(ABC):
     @abstractmethod
     def kept(self, old: Iterable[pa.RecordBatch], moment: LoadMoment) -> Iterator[pa.RecordBatch]:
         """Yield what stays of the lake's rows where a table is loaded anew."""
+
+    def gone(
+        self,
+        old: Iterable[pa.RecordBatch],  # noqa: ARG002
+        key: Sequence[str],  # noqa: ARG002
+        loaded: Iterable[pa.RecordBatch],  # noqa: ARG002
+        moment: LoadMoment,  # noqa: ARG002
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what stays of the lake's rows where a table was loaded anew, by the keys that were loaded.
+
+        Args:
+            old: the lake's rows.
+            key: the key's columns.
+            loaded: the keys that were loaded.
+            moment: when.
+        """
+        yield from ()
 
     def renamed(self, batch: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:  # noqa: ARG002
         """Return the lake's rows with what they say of columns under the columns' new names."""
@@ -119,7 +138,7 @@ class CurrentMode(Mode):
         if net.emptied:
             kept = net.rows.filter(pc.invert(net.rows.column(DELETED)))
             batches = kept.drop_columns([DELETED]).to_batches()
-            _replace(lake, table, batches, net.position)
+            replace_rows(lake, table, batches, net.position)
         else:
             table.merge(net.rows, key, net.position)
 
@@ -140,13 +159,13 @@ class ContentMode(CurrentMode):
         found = content_changes(rows)
         added = found.added.to_batches()
         if found.emptied:
-            _replace(lake, table, added, found.position)
+            replace_rows(lake, table, added, found.position)
         elif not len(found.removed):
             files = lake.write(table.name, table.schema, all_fitted(added, table.schema))
             lake.append(table.name, table.schema, files, found.position)
         else:
             try:
-                _replace(lake, table, added, found.position, without(table.rows(), found.removed))
+                replace_rows(lake, table, added, found.position, without(table.rows(), found.removed))
             except ValueError as error:
                 raise HeadraceError(
                     Kind.CONTINUITY,
@@ -164,7 +183,7 @@ class HistoryMode(Mode):
     def loaded(self, batch: pa.RecordBatch, moment: LoadMoment) -> pa.RecordBatch:
         """Return the rows as versions that begin now."""
         values = {versions.VALID_FROM: moment.time, versions.FROM_LSN: moment.start - 1}
-        return _with_fields(batch, self.fields, values | {versions.IS_CURRENT: True})
+        return with_fields(batch, self.fields, values | {versions.IS_CURRENT: True})
 
     def kept(self, old: Iterable[pa.RecordBatch], moment: LoadMoment) -> Iterator[pa.RecordBatch]:
         """Yield all versions, ended by now."""
@@ -185,7 +204,7 @@ class HistoryMode(Mode):
             table.add_versions(found, key)
             return
         old = _ended(table.rows(), key, found.closings, found.emptied)
-        _replace(lake, table, found.rows.to_batches(), found.position, old)
+        replace_rows(lake, table, found.rows.to_batches(), found.position, old)
 
     def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
         """End the present versions of the keys now, and begin those of the rows."""
@@ -254,7 +273,7 @@ class ChangesMode(Mode):
             "_commit_timestamp": moment.time,
             "_snapshot": True,
         }
-        return _with_fields(batch, self.fields, values)
+        return with_fields(batch, self.fields, values)
 
 
 MODES: Mapping[str, Mode] = MappingProxyType(
@@ -266,7 +285,7 @@ def _public(name: str) -> str:
     return f"_{name.removeprefix(PREFIX)}" if name.startswith(PREFIX) else name
 
 
-def _with_fields(
+def with_fields(
     batch: pa.RecordBatch, fields: Sequence[pa.Field], values: Mapping[str, Any]
 ) -> pa.RecordBatch:
     """Return `batch` with `fields`, each with one value for all rows, NULL where none is given."""
@@ -302,14 +321,14 @@ def _ended(
         yield versions.closed(batch, times, pa.array([lsn for _, lsn in ends], pa.int64()))
 
 
-def _replace(
+def replace_rows(
     lake: Lake,
     table: LakeTable,
     new: Iterable[pa.RecordBatch],
     position: Position,
     old: Iterable[pa.RecordBatch] = (),
 ) -> None:
-    """Make `old` and `new` all that a table consists of."""
+    """Make `old` and `new` all that a table consists of, in one commit."""
     name, schema = table.name, table.schema
     files = [*lake.write(name, schema, old), *lake.write(name, schema, all_fitted(new, schema))]
     lake.replace(name, schema, files, position)

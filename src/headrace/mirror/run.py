@@ -18,7 +18,7 @@ from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import LogPositions, check_continuity, read_positions
 from headrace.config.deployment import Deployment
 from headrace.config.mirror import MirrorConfig
-from headrace.config.resolve import resolve_database
+from headrace.config.resolve import resolve_mirror
 from headrace.datasources.publication_membership import Published, read_published
 from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.mirror.drift import may_have_drifted
@@ -28,7 +28,8 @@ from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.tables import MirroredTable, Selection, check_tables
+from headrace.mirror.table_checks import check_tables
+from headrace.mirror.tables import MirroredTable, Selection
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
 from headrace.mirror.writing import LakeWriter
@@ -64,16 +65,15 @@ def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Ev
     Raises:
         HeadraceError: CONFIG: the file has no `[mirror]`, or a variable is not set.
     """
-    config = deployment.mirror
-    if config is None:
+    if deployment.mirror is None:
         raise HeadraceError(
             Kind.CONFIG,
             f"{deployment.file}: there is no [mirror]",
             "Say which tables go where: see docs/mirror.md.",
         )
-    url = resolve_database(deployment).reveal()
+    database, config = resolve_mirror(deployment)
     password_command = tuple(deployment.source.password_command or ())
-    return MirrorRun(for_slot(url, config.slot, password_command), config, report, stopping)
+    return MirrorRun(for_slot(database.reveal(), config.slot, password_command), config, report, stopping)
 
 
 def _sent_ever_since(stream: Mapping[str, Any], now: Published) -> Callable[[TableName], bool]:
@@ -116,7 +116,7 @@ class MirrorRun:
         self._config = config
         self._report = report
         self._stopping = stopping
-        self._selection = Selection(config.tables, config.publication)
+        self._selection = Selection(config)
         self._positions = LakePositions()
         self._tended: Collection[TableName] = ()
         self._write_to(open_lake(config), load_in_threads)

@@ -138,11 +138,15 @@ class SparkEngine:
 
 def _sql(delta: DeltaTable, merge: Merge) -> str:
     """Return the statement."""
-    updated = ", ".join(f"old.{_quoted(name)} = {value}" for name, value in merge.updated.items())
+    matched: list[tuple[str | None, str]] = (
+        [(merge.is_deleted, "DELETE")] if merge.is_deleted is not None else []
+    )
+    for which, values in merge.updates:
+        updated = ", ".join(f"old.{_quoted(name)} = {value}" for name, value in values.items())
+        matched.append((which, f"UPDATE SET {updated}"))
     parts = (
         f"MERGE INTO delta.{_quoted(_path(delta))} AS old USING {_ROWS} AS new ON {merge.is_same}",
-        f"WHEN MATCHED AND {merge.is_deleted} THEN DELETE",
-        f"WHEN MATCHED THEN UPDATE SET {updated}",
+        *(f"WHEN MATCHED{f' AND {which}' if which else ''} THEN {action}" for which, action in matched),
         f"WHEN NOT MATCHED AND {merge.is_inserted}",
         f"THEN INSERT ({', '.join(map(_quoted, merge.inserted))})",
         f"VALUES ({', '.join(merge.inserted.values())})",

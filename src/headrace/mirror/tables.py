@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -13,16 +13,20 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_once
 from headrace.catalog.known import read_known
 from headrace.catalog.types import RowType, read_row_types
-from headrace.config.mirror import MirroredTables, Mode
-from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror.columns import COLUMN, KEY, PREFIX, TYPE
+from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
+from headrace.config.secret import Secret
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.columns import COLUMN, KEY, MASK, PREFIX, TYPE
+from headrace.mirror.masks import Masks
 from headrace.mirror.modes import MODES
 from headrace.mirror.modes import Mode as LakeMode
+from headrace.mirror.partitions import with_partitions
+from headrace.mirror.soft_delete import SoftDeleteMode
+from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 from headrace.model.table_pattern import match_tables
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert_all
-from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
 _NOTHING = Fingerprint()
@@ -52,6 +56,9 @@ GROUP BY c.oid, n.nspname, c.relname
 """
 
 
+_SOFT_DELETE = SoftDeleteMode()
+
+
 @dataclass(frozen=True, slots=True)
 class MirroredTable:
     """A table as the database has it now.
@@ -68,6 +75,9 @@ class MirroredTable:
         mode: what the lake holds of it.
         where: SQL that its mirrored rows satisfy; None: all are mirrored.
         catalog: what its rows' values depend on besides: its partitions, labels of enums, rewrites.
+        partitions: the levels of the lake table's partitions.
+        soft_delete: whether deleted rows stay in the lake.
+        masks: what the lake has in the place of some columns' values.
     """
 
     relation: int
@@ -81,6 +91,9 @@ class MirroredTable:
     mode: Mode = "current"
     where: str | None = None
     catalog: Fingerprint = _NOTHING
+    partitions: tuple[Partition, ...] = ()
+    soft_delete: bool = False
+    masks: Masks = field(default_factory=Masks)
 
     @property
     def highest(self) -> int:
@@ -102,6 +115,9 @@ class MirroredTable:
         known = {COLUMN: str(self.numbers[name]).encode(), TYPE: kind.name.encode()}
         if name in self.key and self.mode != "changes":
             known[KEY] = str(self.key.index(name)).encode()
+        mask = self.masks.described(name)
+        if mask is not None:
+            known[MASK] = mask
         return pa.field(name, kind.arrow, metadata=known)
 
     @property
@@ -112,12 +128,14 @@ class MirroredTable:
     @property
     def rules(self) -> LakeMode:
         """What the lake holds of it, as code."""
+        if self.soft_delete:
+            return _SOFT_DELETE
         return MODES["content" if self.is_known_by_content else self.mode]
 
     @property
     def lake_schema(self) -> pa.Schema:
-        """The lake table's columns: its own, then those of the mode."""
-        return pa.schema([*self.schema, *self.rules.fields])
+        """The lake table's columns: its own, then those of the mode; and how they partition it."""
+        return with_partitions(pa.schema([*self.schema, *self.rules.fields]), self.partitions)
 
     @property
     def shape(self) -> RowShape:
@@ -129,23 +147,23 @@ class MirroredTable:
         )
 
     def default(self, column: str) -> pa.Scalar:
-        """Return the value of `column` in rows that are older than it."""
+        """Return the value of `column` in the lake's rows that are older than it."""
         kind = self.row_type.columns[column]
         texts = pa.array([self.defaults.get(column)], pa.string())
-        return convert_all(kind, texts, f"{self.name}.{column}")[0]
+        return self.masks.value(column, convert_all(kind, texts, f"{self.name}.{column}")[0])
 
 
 class Selection:
     """Which tables a mirror has, and what of them.
 
     Args:
-        parts: those of the file; a table belongs to the first that names it.
-        publication: the publication that sends them.
+        config: of the mirror; a table belongs to the first part that names it.
     """
 
-    def __init__(self, parts: Sequence[MirroredTables], publication: str) -> None:
-        self._parts = parts
-        self._publication = publication
+    def __init__(self, config: MirrorConfig) -> None:
+        self._parts = config.tables
+        self._publication = config.publication
+        self._salt = config.mask_salt if isinstance(config.mask_salt, Secret) else None
 
     def find(self, session: ReadSession) -> tuple[TableName, ...]:
         """Return the tables that exist.
@@ -183,8 +201,11 @@ class Selection:
                 continue
             part = self._part(table)
             told_apart = () if part.mode == "changes" else known[table].key
+            masks = Masks(part.masks, self._salt)
             kinds = {
-                column: _lake_type(kind, is_key=column in told_apart)
+                column: kind.as_text
+                if masks.reads_text(column)
+                else _lake_type(kind, is_key=column in told_apart)
                 for column, kind in types[table].columns.items()
             }
             found[table] = MirroredTable(
@@ -204,6 +225,9 @@ class Selection:
                 has_full_identity=is_full,
                 mode=part.mode,
                 where=part.where,
+                partitions=part.partitions,
+                soft_delete=part.soft_delete,
+                masks=masks,
             )
         usage = {name: frozenset(table.columns) for name, table in found.items()}
         catalog = read_once(session, usage, self._publication)
@@ -215,59 +239,6 @@ class Selection:
 
     def _part(self, table: TableName) -> MirroredTables:
         return next(part for part in self._parts if any(pattern.matches(table) for pattern in part.patterns))
-
-
-def check_tables(tables: Iterable[MirroredTable]) -> None:
-    """Refuse tables that cannot be mirrored as the file wants it.
-
-    Raises:
-        ErrorGroup: REPLICA_IDENTITY, for each table whose rows nothing identifies; BINDING, for each whose
-            key is left out, or that has a column with the name of one of the mirror's own.
-    """
-    problems = [problem for table in tables for problem in _problems(table)]
-    if problems:
-        raise ErrorGroup(problems)
-
-
-def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
-    taken = [name for name in table.columns if name in table.rules.names]
-    if taken:
-        yield HeadraceError(
-            Kind.BINDING,
-            f"the table {table.name} has a column {taken[0]}, as the mirror's mode {table.mode!r} has",
-            f'Write exclude_columns = ["{taken[0]}"] in its [[mirror.tables]], or choose another mode.',
-        )
-    for name, other in _alike(table.columns):
-        yield HeadraceError(
-            Kind.BINDING,
-            f"columns {name} and {other} of {table.name} differ in case alone, which readers of lakes ignore",
-            f'Write exclude_columns = ["{other}"] in its [[mirror.tables]].',
-        )
-    if table.mode == "changes":
-        return
-    if not table.key and (table.mode == "history" or not table.has_full_identity):
-        yield HeadraceError(
-            Kind.REPLICA_IDENTITY,
-            f"the table {table.name} has no key: the log does not say which row of it was changed",
-            f"Run: ALTER TABLE {quoted(table.name)} ADD PRIMARY KEY (…). Or, but not for mode history: ALTER "
-            f"TABLE {quoted(table.name)} REPLICA IDENTITY FULL.",
-        )
-    absent = [name for name in table.key if name not in table.columns]
-    if absent:
-        yield HeadraceError(
-            Kind.BINDING,
-            f"the column {absent[0]} of {table.name} is left out, but it belongs to the key",
-            'Mirror it, or choose mode = "changes".',
-        )
-
-
-def _alike(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name that is another one before it in other case, with that one first."""
-    first: dict[str, str] = {}
-    for name in names:
-        known = first.setdefault(name.casefold(), name)
-        if known != name:
-            yield known, name
 
 
 def _lake_type(kind: ValueType, *, is_key: bool) -> ValueType:

@@ -278,7 +278,8 @@ class _DatabaseRows:
         selection = RowSelection(self.table.row_type, self.table.columns, () if where is None else (where,))
         with RowSession(self.url, snapshot=self.snapshot) as session:
             for range_ in self.ranges:
-                yield from read_part(session, selection, range_, self.table.schema, _BATCH_BYTES)
+                rows = read_part(session, selection, range_, self.table.schema, _BATCH_BYTES)
+                yield from map(self.table.masks.apply, rows)
 
 
 def _batches(lake: LakeTable, table: MirroredTable) -> Iterator[pa.RecordBatch]:

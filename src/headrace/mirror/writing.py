@@ -12,13 +12,16 @@ from headrace.capture.envelope import by_table, unwrapped
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import altered_rows, plan_alteration
-from headrace.mirror.columns import DROPPED, PREFIX, described, former_names
+from headrace.mirror.columns import DROPPED, PREFIX, all_fitted, described, former_names
 from headrace.mirror.drift import find_drift
 from headrace.mirror.lake import Lake, LakeTable, known_position
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.loading import LakeLoader, open_mirrored
+from headrace.mirror.masks import check_renamed
 from headrace.mirror.net_changes import Position
+from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.mirror.positions import TablePosition
+from headrace.mirror.table_checks import check_options
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.model.changes import Op
 from headrace.model.lsn import Lsn
@@ -87,6 +90,8 @@ class LakeWriter:
     def _follow(self, session: ReadSession, table: MirroredTable, known: TablePosition | None) -> bool:
         """Alter one table of the lake; return whether it fits by then."""
         lake = open_mirrored(self._lake, table)
+        if lake is not None:
+            check_renamed(table.name, lake.schema, table.schema)
         if lake is None or known is None or known.where != table.where:
             return False
         _check_own(lake, known)
@@ -96,6 +101,7 @@ class LakeWriter:
             return False
         kept = pa.schema([field for field in lake.schema if DROPPED not in (field.metadata or {})])
         if described(kept) == described(table.lake_schema):
+            self._partition(table, lake)
             return True
         position = known_position(lake)
         alteration = plan_alteration(
@@ -111,9 +117,23 @@ class LakeWriter:
             return False
         self._report.info(f"altering {table.name}: {alteration}")
         rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
-        written = self._lake.write(table.name, alteration.schema, rows)
-        self._lake.replace(table.name, alteration.schema, written, position)
+        self._rewrite(lake, alteration.schema, rows, position)
         return True
+
+    def _partition(self, table: MirroredTable, lake: LakeTable) -> None:
+        """Write a table's files anew where the file wants other partitions."""
+        partitions = table.partitions
+        if partitions_of(lake.schema) != partitions:
+            wanted = ", ".join(map(str, partitions)) or "nothing"
+            self._report.info(f"partitioning {table.name} by {wanted}")
+            schema = with_partitions(lake.schema, partitions)
+            self._rewrite(lake, schema, lake.rows(), known_position(lake))
+
+    def _rewrite(
+        self, lake: LakeTable, schema: pa.Schema, rows: Iterable[pa.RecordBatch], position: Position
+    ) -> None:
+        written = self._lake.write(lake.name, schema, all_fitted(rows, schema))
+        self._lake.replace(lake.name, schema, written, position)
 
     def _read_position(self) -> Lsn:
         """Return a position in the log (bytes) that all alterations seen so far lie before."""
@@ -150,6 +170,7 @@ class LakeWriter:
             found = self._selection.read(session, names)
         # one that was made again is not published yet: the next start publishes and loads it
         mirrored = {name: table for name, table in found.items() if known[name].relation == table.relation}
+        check_options(mirrored.values())
         self.tables |= mirrored
         self.written = tuple(mirrored)
         to_load = self.follow_alterations(mirrored, known)
@@ -221,7 +242,7 @@ def _is_after(changes: pa.RecordBatch, position: Position) -> pa.Array:
 
 
 def _typed_rows(table: MirroredTable, changes: pa.RecordBatch) -> pa.Table:
-    rows = pa.Table.from_batches([table.shape.rows(changes)])
+    rows = table.masks.apply(pa.Table.from_batches([table.shape.rows(changes)]))
     return rows if table.mode == "changes" else _with_defaults(rows, changes, table)
 
 

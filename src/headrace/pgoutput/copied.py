@@ -82,6 +82,11 @@ def is_decoded(oid: int, digits: tuple[int, int] | None = None) -> bool:
     return oid in _TYPES
 
 
+def is_text(oid: int) -> bool:
+    """Return whether columns of this type are decoded to texts."""
+    return oid in _TYPES and pa.types.is_string(_TYPES[oid][0])
+
+
 def decode_copied(batch: MessageBatch, columns: Sequence[CopiedColumn]) -> pa.RecordBatch:
     """Decode rows to a batch of `columns`.
 

@@ -17,8 +17,17 @@ import pyarrow.compute as pc
 from headrace.catalog.types import RowType
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import CtidRange, TableName
+from headrace.model.types import ArrowForm
 from headrace.model.value_type import ValueType
-from headrace.pgoutput.copied import DAYS, MICROSECONDS, NOT_A_NUMBER, NUMERIC, decimal_digits, is_decoded
+from headrace.pgoutput.copied import (
+    DAYS,
+    MICROSECONDS,
+    NOT_A_NUMBER,
+    NUMERIC,
+    decimal_digits,
+    is_decoded,
+    is_text,
+)
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
 from headrace.snapshot.ranges import Queries, check_filenode
@@ -146,9 +155,10 @@ def _transfer(table: TableName, name: str, oid: int, kind: ValueType) -> Transfe
     sql, column = identifier(name), f"{table}.{name}"
     if oid == NUMERIC and is_decoded(oid, decimal_digits(kind)):
         return Transfer(name, sql, lambda values: decimals(kind, values, column))
-    if oid in _MOMENTS:
+    as_printed = kind.form is ArrowForm.TEXT and not is_text(oid)
+    if oid in _MOMENTS and not as_printed:
         return Transfer(name, sql, lambda values: moments(kind, values, column))
-    if is_decoded(oid):
+    if is_decoded(oid) and not as_printed:
         return Transfer(name, sql, lambda values: values)
     text = f"{sql}::text" if oid in _CAST_IS_PRINTED else output_text(sql)
     return Transfer(name, text, lambda values: _convert(kind, values, column))

@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from headrace.config.mirror import MirroredTables, Mode
+from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.lake import Lake
 from headrace.mirror.load_journal import FOLDER
@@ -48,7 +48,9 @@ class Loading:
     def __init__(self, url: str, folder: Path, mode: Mode = "current") -> None:
         self._url = url
         self.lake = DeltaLake(str(folder), 1 << 20)
-        self._selection = Selection((MirroredTables(tables=("public.t",), mode=mode),), SLOT)
+        parts = (MirroredTables(tables=("public.t",), mode=mode),)
+        config = MirrorConfig(location=str(folder), slot=SLOT, publication=SLOT, tables=parts)
+        self._selection = Selection(config)
         self.units: list[LoadedUnit] = []
         prepare_slot(url, slot=SLOT, publication=SLOT, tables=(T,), create=True)
 

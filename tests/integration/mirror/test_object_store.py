@@ -18,7 +18,9 @@ from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
 from headrace.mirror.load_units import LoadedUnit, LoadUnit
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import DELETED
+from headrace.mirror.partitions import with_partitions
 from headrace.mirror.tables import MirroredTable
+from headrace.model.lake_partition import Partition
 from headrace.model.names import CtidRange, TableName
 from headrace.snapshot.unchanged import SnapshotBounds
 from support.object_store import ObjectStore, object_store
@@ -115,3 +117,15 @@ def test_a_store_that_refuses_is_waited_for(store: ObjectStore, monkeypatch: pyt
         lake.open(ITEMS)
     assert error.value.kind is Kind.SINK_UNREACHABLE
     assert "testing" not in str(error.value)
+
+
+def test_a_partitioned_table_is_written_and_changed(store: ObjectStore) -> None:
+    """The store's keys have odd texts as Hive's folders have them."""
+    lake = DeltaLake(f"{store.url}/partitioned")
+    schema = with_partitions(SCHEMA, (Partition("name"),))
+    names = ["a b%", "ü/=x", None]
+    batch = pa.RecordBatch.from_pydict({"id": [1, 2, 3], "name": names}, schema)
+    lake.replace(ITEMS, schema, lake.write(ITEMS, schema, [batch]), (1, 0))
+    assert rows(lake) == list(zip([1, 2, 3], names, strict=True))
+    merge(lake, 2, [(1, "ü/=x"), (3, "ä #")])
+    assert rows(lake) == [(1, "ü/=x"), (2, "ü/=x"), (3, "ä #")]

@@ -305,7 +305,7 @@ def test_executors_load_tables_and_pass_on_what_the_database_says(
             assert jobs(spark) > before
             assert [one.is_right for one in mirror.comparer().compare()] == [True]
             with ReadSession(database) as session:
-                table = Selection(parts, _SLOT).read(session, [TABLE])[TABLE]
+                table = Selection(config).read(session, [TABLE])[TABLE]
         finally:
             drop_slot(connection, _SLOT)
     moment = LoadMoment(1, dt.datetime.now(dt.UTC))

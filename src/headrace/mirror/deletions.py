@@ -1,0 +1,108 @@
+"""Make of a table's changes which rows live, and which were deleted when. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.mirror.columns import PREFIX
+from headrace.mirror.net_changes import Key, Lookup, Position
+from headrace.mirror.versions import FIELDS as VERSION_FIELDS
+from headrace.mirror.versions import IS_CURRENT, VALID_TO, row_versions
+
+IS_DELETED, DELETED_AT = "_is_deleted", "_deleted_at"
+_TIME = pa.timestamp("us", tz="UTC")
+FIELDS = (pa.field(IS_DELETED, pa.bool_()), pa.field(DELETED_AT, _TIME))
+MARKS = PREFIX + "marks"
+"""The column that tells a row that only marks another one as deleted from one that is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowDeletions:
+    """What some changes leave of a table whose deleted rows stay.
+
+    Attributes:
+        rows: of each key that was changed one row: the table's columns, `FIELDS`, then `MARKS`. Of a row that
+            was in the lake, and that nothing but its end is known of, only the key and the end.
+        emptied: when the first TRUNCATE deleted all other rows; None: none did.
+        position: of the last change.
+    """
+
+    rows: pa.Table
+    emptied: pa.Scalar | None
+    position: Position
+
+
+def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowDeletions:
+    """Reduce `rows`, at least one, to the last state of each key that a commit showed.
+
+    A row that was inserted and deleted between two batches stays like any other, but one that no commit
+    showed does not.
+
+    Args:
+        rows: in the schema of a `RowShape` with the prefix `PREFIX`, in any order of positions.
+        key: the key's columns.
+        look: finds values that the log left out because they did not change.
+    """
+    found = row_versions(rows, key, look)
+    numbers = pa.array(np.arange(len(found.rows)))
+    numbered = found.rows.select(key).append_column(PREFIX + "row", numbers)
+    last = numbered.group_by(list(key), use_threads=False).aggregate([(PREFIX + "row", "max")])
+    newest = found.rows.take(last.column(PREFIX + "row_max"))
+    own = [name for name in newest.column_names if name not in {field.name for field in VERSION_FIELDS}]
+    shown = _marked(
+        newest.select(own), pc.invert(newest.column(IS_CURRENT)), newest.column(VALID_TO), marks=False
+    )
+    ended = found.closings.join(shown.select(key), list(key), join_type="left anti")
+    marks = _marked(
+        ended.select(key), pa.repeat(pa.scalar(value=True), len(ended)), ended.column(VALID_TO), marks=True
+    )
+    return RowDeletions(
+        pa.concat_tables([shown, marks], promote_options="default"),
+        None if found.emptied is None else found.emptied[0],
+        found.position,
+    )
+
+
+def _marked(
+    rows: pa.Table, is_deleted: pa.Array | pa.ChunkedArray, time: pa.ChunkedArray, *, marks: bool
+) -> pa.Table:
+    for field, values in zip(FIELDS, (is_deleted, time), strict=True):
+        rows = rows.append_column(field, values.cast(field.type))
+    return rows.append_column(MARKS, pa.repeat(pa.scalar(marks), len(rows)))
+
+
+def deleted(batch: pa.RecordBatch, time: pa.Scalar | pa.Array) -> pa.RecordBatch:
+    """Return rows with those that lived deleted; `time` is one for all, or one for each."""
+    values = {
+        DELETED_AT: pc.if_else(batch.column(IS_DELETED), batch.column(DELETED_AT), time),
+        IS_DELETED: pa.repeat(pa.scalar(value=True), len(batch)),
+    }
+    columns = [
+        values.get(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+
+
+def emptied_rows(
+    old: Iterable[pa.RecordBatch], key: Sequence[str], found: RowDeletions
+) -> Iterator[pa.RecordBatch]:
+    """Yield a table's rows behind a TRUNCATE, without those that `found` has whole."""
+    columns = [*key, MARKS, DELETED_AT]
+    known: dict[Key, tuple[bool, Any]] = {
+        tuple(row[:-2]): (row[-2], row[-1])
+        for row in zip(*(found.rows.column(name).to_pylist() for name in columns), strict=True)
+    }
+    assert found.emptied is not None
+    other = (True, found.emptied.as_py())
+    for batch in old:
+        keys = zip(*(batch.column(name).to_pylist() for name in key), strict=True)
+        ends = [known.get(one, other) for one in keys]
+        times = pa.array([time for _, time in ends], _TIME)
+        stays = pa.array([stays for stays, _ in ends], pa.bool_())
+        yield deleted(batch, times).filter(stays)

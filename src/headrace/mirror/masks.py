@@ -1,0 +1,98 @@
+"""Mask columns whose values the lake must not have, before anything of the mirror sees them. Pure.
+
+A masked column is read as the text that PostgreSQL prints, from tables as from the log, so that both give the
+same mask.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.config.mirror import Mask
+from headrace.config.secret import Secret
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.columns import MASK, is_followed, number_of
+from headrace.model.names import TableName
+
+_REDACTED = "***"
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+_KNOWN = b"headrace"
+"""A text whose hash tells one salt from another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Masks:
+    """What stands in the place of some columns' values; NULL stays NULL.
+
+    Attributes:
+        kinds: the mask of each masked column.
+        salt: is hashed before each value of a column with `sha256`.
+    """
+
+    kinds: Mapping[str, Mask] = field(default_factory=dict)
+    salt: Secret | None = None
+
+    def described(self, column: str) -> bytes | None:
+        """Return what tells a column's mask from others, the salt included; None: it has none."""
+        kind = self.kinds.get(column)
+        return f"sha256:{self._hash(_KNOWN)[:16]}".encode() if kind == "sha256" else kind and kind.encode()
+
+    def reads_text(self, column: str) -> bool:
+        """Tell whether a column is read as text, and is one in the lake."""
+        return self.kinds.get(column) in {"sha256", "redact"}
+
+    def apply(self, rows: _Rows) -> _Rows:
+        """Return rows with the masks in the place of the values."""
+        for name, kind in self.kinds.items():
+            at = rows.schema.get_field_index(name)
+            if at >= 0:
+                rows = rows.set_column(at, rows.schema.field(at), self._masked(kind, rows.column(at)))
+        return rows
+
+    def value(self, column: str, value: pa.Scalar) -> pa.Scalar:
+        """Return the mask of one value."""
+        kind = self.kinds.get(column)
+        return value if kind is None else self._masked(kind, pa.array([value.as_py()], value.type))[0]
+
+    def _masked(self, kind: Mask, values: pa.Array | pa.ChunkedArray) -> pa.Array:
+        match kind:
+            case "null":
+                return pa.nulls(len(values), values.type)
+            case "redact":
+                return pc.if_else(pc.is_null(values), pa.scalar(None, pa.string()), _REDACTED)
+            case "sha256":
+                hashes = (None if text is None else self._hash(text.encode()) for text in values.to_pylist())
+                return pa.array(hashes, pa.string(), size=len(values))
+
+    def _hash(self, value: bytes) -> str:
+        assert self.salt is not None
+        return hashlib.sha256(self.salt.reveal().encode() + value).hexdigest()
+
+
+def check_renamed(table: TableName, lake: pa.Schema, now: pa.Schema) -> None:
+    """Make sure that no column which the lake has masked has lost its mask with its name.
+
+    Args:
+        table: the table.
+        lake: the lake's columns.
+        now: the database's.
+
+    Raises:
+        HeadraceError: BINDING.
+    """
+    masked = {number_of(one): one.name for one in lake if is_followed(one) and MASK in one.metadata}
+    for column in now:
+        former = masked.get(number_of(column))
+        if former not in {None, column.name} and MASK not in (column.metadata or {}):
+            raise HeadraceError(
+                Kind.BINDING,
+                f"the column {former} of {table}, which is masked in the lake, is called {column.name} now",
+                f"Write {column.name} into the masks of its [[mirror.tables]]; or run `headrace mirror "
+                "--reload`, to have its values in the lake.",
+            )

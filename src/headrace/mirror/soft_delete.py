@@ -1,0 +1,83 @@
+"""What the lake holds of a table whose deleted rows stay: its rows as they are, and as they last were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.mirror.deletions import (
+    DELETED_AT,
+    FIELDS,
+    IS_DELETED,
+    MARKS,
+    deleted,
+    emptied_rows,
+    row_deletions,
+)
+from headrace.mirror.digests import hashes
+from headrace.mirror.lake import Lake, LakeTable, known_position
+from headrace.mirror.modes import CurrentMode, LoadMoment, replace_rows, with_fields
+
+
+class SoftDeleteMode(CurrentMode):
+    """The rows as they are, and those that were deleted as they last were."""
+
+    fields = FIELDS
+    keeps_gone = True
+
+    def loaded(self, batch: pa.RecordBatch, _: LoadMoment) -> pa.RecordBatch:
+        """Return the rows, which live."""
+        return with_fields(batch, self.fields, {IS_DELETED: False})
+
+    def gone(
+        self,
+        old: Iterable[pa.RecordBatch],
+        key: Sequence[str],
+        loaded: Iterable[pa.RecordBatch],
+        moment: LoadMoment,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the lake's rows whose key was not loaded, deleted by now.
+
+        Keys are compared by hashes of 64 bits, which are exact for one integer.
+        """
+        live = np.sort(np.concatenate([np.empty(0, np.uint64), *(hashes(batch, key) for batch in loaded)]))
+        time = pa.scalar(moment.time, FIELDS[1].type)
+        for batch in old:
+            wanted = hashes(batch, key)
+            at = np.searchsorted(live, wanted)
+            is_live = (
+                np.append(live, np.uint64(0))[at] == wanted if len(live) else np.zeros(len(batch), np.bool_)
+            )
+            is_live &= at < len(live)
+            yield deleted(batch.filter(pa.array(~is_live)), time)
+
+    def present(self, batch: pa.RecordBatch) -> pa.Array:
+        """Tell which rows live."""
+        return pc.invert(batch.column(IS_DELETED))
+
+    def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
+        """Merge the last state of each key; where the table was emptied, write it with all others deleted."""
+        found = row_deletions(rows, key, lambda keys, columns: table.look(key, keys, columns, self.present))
+        if found.emptied is None:
+            table.merge_marks(found.rows, key, found.position)
+            return
+        shown = found.rows.filter(pc.invert(found.rows.column(MARKS))).drop_columns([MARKS])
+        old = emptied_rows(table.rows(), key, found)
+        replace_rows(lake, table, shown.to_batches(), found.position, old)
+
+    def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
+        """Write the rows, and mark those that the database does not have."""
+        key = keys.column_names
+        whole = [self.loaded(batch, moment) for batch in rows.to_batches()]
+        shown = pa.Table.from_batches(whole, pa.schema([*rows.schema, *self.fields]))
+        shown = shown.append_column(MARKS, pa.repeat(pa.scalar(value=False), len(shown)))
+        gone = keys.join(rows.select(key), key, join_type="left anti")
+        values = {IS_DELETED: True, DELETED_AT: moment.time, MARKS: True}
+        for name, value in values.items():
+            kind = shown.schema.field(name).type
+            gone = gone.append_column(name, pa.repeat(pa.scalar(value, kind), len(gone)))
+        marked = pa.concat_tables([shown, gone], promote_options="default")
+        table.merge_marks(marked, key, known_position(table))

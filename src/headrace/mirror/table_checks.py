@@ -1,0 +1,149 @@
+"""Refuse tables that cannot be mirrored as the file wants it; every mistake at once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.mirror.partitions import allowed_transforms
+from headrace.mirror.tables import MirroredTable
+from headrace.postgres.quoting import table as quoted
+
+
+def check_tables(tables: Iterable[MirroredTable]) -> None:
+    """Refuse tables that cannot be mirrored as the file wants it.
+
+    Raises:
+        ErrorGroup: REPLICA_IDENTITY, for each table whose rows nothing identifies; BINDING, for each whose
+            key is left out, or that has a column with the name of one of the mirror's own; what
+            `check_options` raises.
+    """
+    problems = [problem for table in tables for problem in (*_problems(table), *_option_problems(table))]
+    if problems:
+        raise ErrorGroup(problems)
+
+
+def check_options(tables: Iterable[MirroredTable]) -> None:
+    """Refuse tables that lack what `partition_by`, `soft_delete` and `masks` need.
+
+    An alteration may take it away at any time: a masked column that was renamed would lose its mask.
+
+    Raises:
+        ErrorGroup: BINDING; REPLICA_IDENTITY.
+    """
+    problems = [problem for table in tables for problem in _option_problems(table)]
+    if problems:
+        raise ErrorGroup(problems)
+
+
+def _option_problems(table: MirroredTable) -> Iterator[HeadraceError]:
+    yield from _mask_problems(table)
+    yield from _partition_problems(table)
+    if table.soft_delete and not table.key:
+        yield HeadraceError(
+            Kind.REPLICA_IDENTITY,
+            f"the table {table.name} has no key: soft_delete needs one to find a row that comes again",
+            f"Run: ALTER TABLE {quoted(table.name)} ADD PRIMARY KEY (…). Or leave soft_delete out.",
+        )
+
+
+def _mask_problems(table: MirroredTable) -> Iterator[HeadraceError]:
+    for name, kind in table.masks.kinds.items():
+        if name not in table.columns:
+            yield HeadraceError(
+                Kind.BINDING,
+                f"masks: the table {table.name} has no column {name} that is mirrored",
+                f"Write the column as it is called now, or leave it out. Mirrored are: {_listed(table)}.",
+            )
+        elif name in table.key and kind != "sha256":
+            yield HeadraceError(
+                Kind.BINDING,
+                f"masks: the column {name} of {table.name} belongs to the key, which {kind} would make the "
+                "same in all rows",
+                f'Write {name} = "sha256", or exclude_columns in mode = "changes".',
+            )
+
+
+def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
+    own = table.lake_schema if table.mode == "changes" else table.schema
+    derived = []
+    for partition in table.partitions:
+        if partition.column not in own.names:
+            yield HeadraceError(
+                Kind.BINDING,
+                f"partition_by: the table {table.name} has no column {partition.column} that is mirrored",
+                f"Write the column as it is called now. Mirrored are: {_listed(table)}.",
+            )
+        elif partition.column in table.masks.kinds:
+            yield HeadraceError(
+                Kind.BINDING,
+                f"partition_by: the column {partition.column} of {table.name} is masked",
+                "Partition by another one.",
+            )
+        elif partition.transform not in (allowed := allowed_transforms(own.field(partition.column).type)):
+            yield HeadraceError(
+                Kind.BINDING,
+                f"partition_by: the column {partition.column} of {table.name} has a type that allows "
+                f"{', '.join(allowed).replace('identity', 'its name') or 'no partitions'}",
+                "Choose another transform or column: see docs/mirror.md.",
+            )
+        elif partition.name != partition.column:
+            derived.append(partition.name)
+    for name in derived:
+        if name.casefold() in {known.casefold() for known in table.lake_schema.names}:
+            yield HeadraceError(
+                Kind.BINDING,
+                f"partition_by: the table {table.name} has a column {name}, as the partitions need",
+                f'Write exclude_columns = ["{name}"], or partition by something else.',
+            )
+    if not set(table.lake_schema.names) - {partition.name for partition in table.partitions}:
+        yield HeadraceError(
+            Kind.BINDING,
+            f"partition_by: all columns of {table.name} would be partitions",
+            "Leave one out.",
+        )
+
+
+def _listed(table: MirroredTable) -> str:
+    return ", ".join(table.columns)
+
+
+def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
+    taken = [name for name in table.columns if name in table.rules.names]
+    if taken:
+        yield HeadraceError(
+            Kind.BINDING,
+            f"the table {table.name} has a column {taken[0]}, as the mirror's mode {table.mode!r} has",
+            f'Write exclude_columns = ["{taken[0]}"] in its [[mirror.tables]], or choose another mode.',
+        )
+    for name, other in _alike(table.columns):
+        yield HeadraceError(
+            Kind.BINDING,
+            f"columns {name} and {other} of {table.name} differ in case alone, which readers of lakes ignore",
+            f'Write exclude_columns = ["{other}"] in its [[mirror.tables]].',
+        )
+    if table.mode == "changes":
+        return
+    if not table.key and (table.mode == "history" or not table.has_full_identity):
+        yield HeadraceError(
+            Kind.REPLICA_IDENTITY,
+            f"the table {table.name} has no key: the log does not say which row of it was changed",
+            f"Run: ALTER TABLE {quoted(table.name)} ADD PRIMARY KEY (…). Or, but not for mode history: ALTER "
+            f"TABLE {quoted(table.name)} REPLICA IDENTITY FULL.",
+        )
+    absent = [name for name in table.key if name not in table.columns]
+    if absent:
+        yield HeadraceError(
+            Kind.BINDING,
+            f"the column {absent[0]} of {table.name} is left out, but it belongs to the key",
+            'Mirror it, or choose mode = "changes".',
+        )
+
+
+def _alike(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yield each name that is another one before it in other case, with that one first."""
+    first: dict[str, str] = {}
+    for name in names:
+        known = first.setdefault(name.casefold(), name)
+        if known != name:
+            yield known, name
