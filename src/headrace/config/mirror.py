@@ -13,6 +13,8 @@ from headrace.model.table_pattern import TablePattern, parse_tables
 
 _INTERVAL = re.compile(r"(\d{1,6})(ms|s|m|h|d)")
 _STORES = ("s3://", "gs://", "abfss://", "az://")
+CATALOG = "catalog:"
+"""What a location begins with that is a catalog's name."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"([1-9]\d{0,3})(MiB|GiB)")
 _SHIFTS = {"MiB": 20, "GiB": 30}
@@ -63,11 +65,11 @@ class MirroredTables(FileModel):
 class MirrorConfig(FileModel):
     """`[mirror]`: a lake that holds the database's tables."""
 
-    format: Literal["delta"] = "delta"
-    """The tables' format."""
+    format: Literal["delta", "iceberg"] = "delta"
+    """The tables' format: `delta` or `iceberg`."""
     location: Annotated[str, Field(min_length=1)]
     """A folder, or a URL of an object store (`s3://`, `gs://`, `abfss://`); each table is in `SCHEMA/TABLE`
-    there."""
+    there. For Iceberg also `catalog:NAME`: a catalog of PyIceberg's configuration."""
     interval: str = "30s"
     """How often changes are written; a shorter one makes more and smaller files."""
     file_size: str = "128MiB"
@@ -108,6 +110,16 @@ class MirrorConfig(FileModel):
             raise ValueError('must be like "64MiB" or "1GiB"')
         return value
 
+    @model_validator(mode="after")
+    def _is_location_of_format(self) -> Self:
+        if self.location.startswith(CATALOG) and self.format != "iceberg":
+            raise ValueError(f'location = "{self.location}" needs format = "iceberg": Delta has no catalogs')
+        if self.location == CATALOG:
+            raise ValueError(f'location = "{CATALOG}" lacks the name of a catalog')
+        if self.location.startswith("az://") and self.format == "iceberg":
+            raise ValueError("location: readers of Iceberg do not know az://; write abfss://")
+        return self
+
     @property
     def interval_seconds(self) -> float:
         """The interval in seconds."""
@@ -136,3 +148,8 @@ def _seconds(text: str) -> float:
 def is_url(location: str) -> bool:
     """Tell whether a location is a URL, not a folder."""
     return "://" in location
+
+
+def is_folder(location: str) -> bool:
+    """Tell whether a location is a folder of this machine."""
+    return not is_url(location) and not location.startswith(CATALOG)

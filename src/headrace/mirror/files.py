@@ -5,18 +5,25 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
 
 TARGET_BYTES = 128 << 20
 """The size of a file, about."""
 _GROUP_BYTES = 32 << 20
 _LONGEST_TEXT = 32
+
+
+class Folder(Protocol):
+    """Where files are written: a file system of PyArrow's, or what does this alone."""
+
+    def open_output_stream(self, name: str, /) -> Any:
+        """Open a new file for writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +47,20 @@ class DataFile:
 
 
 def write_files(
-    folder: FileSystem,
+    folder: Folder,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     target_bytes: int = TARGET_BYTES,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[DataFile]:
     """Write rows to files of about `target_bytes` in a table's folder, each named anew; no rows make no file.
+
+    Args:
+        folder: the folder.
+        schema: the rows' columns.
+        batches: the rows.
+        target_bytes: the size of a file, about.
+        options: of PyArrow's writer.
 
     Raises:
         OSError: the folder cannot be written.
@@ -59,7 +74,7 @@ def write_files(
         with folder.open_output_stream(name) as out:
             with (
                 _telling_why(),
-                pq.ParquetWriter(out, schema, compression="snappy", metadata_collector=metadata) as writer,
+                pq.ParquetWriter(out, schema, compression="snappy", metadata_collector=metadata, **options) as writer,
             ):
                 while group is not None and out.tell() < target_bytes:
                     writer.write_table(group)

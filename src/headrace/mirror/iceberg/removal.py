@@ -1,0 +1,88 @@
+"""End old snapshots of a table, and remove the files that no other has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+
+from pyiceberg.io import FileIO
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
+
+from headrace.mirror.iceberg.files import list_files
+
+_MOST_SNAPSHOTS = 1000
+"""So many are kept, though they are younger than the retention: every commit writes all of them down."""
+_HOUR = 3600.0
+_OURS = (".parquet", ".avro", ".metadata.json")
+
+
+def remove_files(table: Table, retention_seconds: float) -> int:
+    """End snapshots that were followed by another before the retention; remove what no snapshot has any more.
+
+    Returns:
+        How many files were removed.
+    """
+    now = time.time()
+    ended = _ended(table, now, retention_seconds)
+    needed: set[str] = set()
+    for snapshot in table.metadata.snapshots:
+        if snapshot.snapshot_id not in ended:
+            needed |= _files_of(table.io, snapshot)
+    surplus = {
+        path
+        for snapshot in table.metadata.snapshots
+        if snapshot.snapshot_id in ended
+        for path in _files_of(table.io, snapshot) - needed
+    }
+    needed |= _described_files(table)
+    surplus |= set(_left_behind(table, needed, now - retention_seconds))
+    if ended:
+        table.catalog.commit_table(
+            table,
+            (AssertTableUUID(uuid=table.metadata.table_uuid),),
+            (RemoveSnapshotsUpdate(snapshot_ids=sorted(ended)),),
+        )
+    for path in surplus:
+        table.io.delete(path)
+    return len(surplus)
+
+
+def _ended(table: Table, now: float, retention_seconds: float) -> set[int]:
+    """Return the snapshots that readers may not read any more."""
+    metadata = table.metadata
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    history = list(ancestors_of(metadata.current_snapshot(), metadata))
+    found = set()
+    for number, (snapshot, following) in enumerate(zip(history[1:], history, strict=False), 1):
+        age = now - following.timestamp_ms / 1000
+        if age > retention_seconds or (number >= _MOST_SNAPSHOTS and age > _HOUR):
+            found.add(snapshot.snapshot_id)
+    return found - named
+
+
+def _files_of(io: FileIO, snapshot: Snapshot) -> set[str]:
+    """Return the files that a snapshot consists of."""
+    found = {snapshot.manifest_list}
+    for manifest in snapshot.manifests(io):
+        found.add(manifest.manifest_path)
+        found |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io)}
+    return found
+
+
+def _described_files(table: Table) -> set[str]:
+    """Return the other files that a table's metadata name."""
+    metadata = table.metadata
+    return {
+        table.metadata_location,
+        *(entry.metadata_file for entry in metadata.metadata_log),
+        *(file.statistics_path for file in metadata.statistics),
+    }
+
+
+def _left_behind(table: Table, needed: Collection[str], before: float) -> Iterator[str]:
+    """Yield files that were written before some time and are named by nobody, as of a program that was killed."""
+    for path, modified in list_files(table.io, table.location()):
+        if path.endswith(_OURS) and modified < before and path not in needed:
+            yield path
