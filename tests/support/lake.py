@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import polars as pl
 
-from headrace.mirror.lake import folder_name
+from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.mirror.formats import open_lake
+from headrace.mirror.lake import Lake, folder_name
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
@@ -30,20 +33,55 @@ ORDER BY a.attnum
 _SETTINGS = "SET TimeZone = 'UTC'; SET IntervalStyle = 'iso_8601'; SET extra_float_digits = 1"
 
 Rows = tuple[list[str], list[tuple[Any, ...]]]
+Format = Literal["delta", "iceberg"]
+FORMATS: tuple[Format, ...] = ("delta", "iceberg")
+
+
+def lake_at(location: object, kind: Format) -> Lake:
+    """A lake of some format."""
+    tables = (MirroredTables(tables=("*.*",)),)
+    return open_lake(MirrorConfig(location=str(location), format=kind, tables=tables))
+
+
+def is_table(path: Path, kind: Format) -> bool:
+    """Whether readers find a table in a folder."""
+    return (path / {"delta": "_delta_log", "iceberg": "metadata/version-hint.text"}[kind]).exists()
+
+
+def read_table(path: object, kind: Format, version: int | None = None) -> pl.DataFrame:
+    """A table as polars reads it, now or in a version."""
+    if kind == "delta":
+        return pl.read_delta(str(path), version=version)
+    return pl.scan_iceberg(str(path), snapshot_id=version).collect()
+
+
+def count_commits(path: Path, kind: Format) -> int:
+    """How often a table was committed, of which no commit is forgotten yet."""
+    if kind == "delta":
+        return len([*(path / "_delta_log").glob("*.json")])
+    latest = (path / "metadata/version-hint.text").read_text()
+    return len(json.loads((path / f"metadata/v{latest}.metadata.json").read_text())["snapshots"])
 
 
 class Mirrored(DrivenRun):
     """A database's mirror: a folder, and the process that writes it while it runs."""
 
     def __init__(
-        self, folder: Path, url: str, name: str, parts: Sequence[str] = ('tables = ["*.*"]',)
+        self,
+        folder: Path,
+        url: str,
+        name: str,
+        *,
+        parts: Sequence[str] = ('tables = ["*.*"]',),
+        kind: Format = "delta",
     ) -> None:
         self.url = url
+        self.kind: Format = kind
         self.lake = folder / "lake"
         config = folder / f"{name}.toml"
         config.write_text(
             f'[source]\ntype = "postgres"\nconnection_url = "{url}"\n\n[mirror]\nlocation = "{self.lake}"\n'
-            f'interval = "200ms"\nslot = "{name}"\npublication = "{name}"\n\n'
+            f'format = "{kind}"\ninterval = "200ms"\nslot = "{name}"\npublication = "{name}"\n\n'
             + "\n".join(f"[[mirror.tables]]\n{part}\n" for part in parts)
         )
         super().__init__(config, name, folder)
@@ -73,9 +111,13 @@ class Mirrored(DrivenRun):
             rows = execute(connection, f"SELECT {', '.join(wanted)} FROM {quoted(table)}")
         return [name for name, _ in columns], comparable(rows)
 
+    def frame(self, table: TableName, version: int | None = None) -> pl.DataFrame:
+        """A table of the lake, now or in a version."""
+        return read_table(self.path(table), self.kind, version)
+
     def actual(self, table: TableName, version: int | None = None) -> Rows:
         """The rows of a table, now or in a version, as polars reads them from the lake."""
-        frame = pl.read_delta(str(self.path(table)), version=version)
+        frame = self.frame(table, version)
         return frame.columns, comparable(frame.iter_rows())
 
     def waits_until(
@@ -102,7 +144,7 @@ class Mirrored(DrivenRun):
             table = TableName("public", name)
             expected = self.expected(table)
             end = time.monotonic() + seconds
-            while not (self.path(table) / "_delta_log").exists() or self.actual(table) != expected:
+            while not is_table(self.path(table), self.kind) or self.actual(table) != expected:
                 self.assert_running()
                 if time.monotonic() > end:
                     found = self.actual(table)

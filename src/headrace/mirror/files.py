@@ -74,7 +74,9 @@ def write_files(
         with folder.open_output_stream(name) as out:
             with (
                 _telling_why(),
-                pq.ParquetWriter(out, schema, compression="snappy", metadata_collector=metadata, **options) as writer,
+                pq.ParquetWriter(
+                    out, schema, compression="snappy", metadata_collector=metadata, **options
+                ) as writer,
             ):
                 while group is not None and out.tell() < target_bytes:
                     writer.write_table(group)

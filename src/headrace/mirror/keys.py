@@ -26,7 +26,7 @@ class KeyIndex:
         self._codes: list[Places] = []  # of the distinct beginnings of keys, ascending
         code = np.zeros(len(rows), np.int64)
         for name in key:
-            column = _comparable(_whole(rows.column(name)))
+            column = _comparable(whole(rows.column(name)))
             values = pc.unique(column)
             own = pc.index_in(column, values).to_numpy()
             distinct, code = np.unique(code * len(values) + own, return_inverse=True)
@@ -55,7 +55,8 @@ class KeyIndex:
         return values.take(pc.sort_indices(values))
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a table's column as one array."""
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
 
 

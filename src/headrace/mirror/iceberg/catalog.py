@@ -64,10 +64,10 @@ class FolderCatalog(NoopCatalog):
             self._read[path] = location, metadata
         return Table(parts, metadata, location, self._files.io, self)
 
-    def create_table_transaction(
+    def create_table_transaction(  # noqa: PLR0917 - the library's
         self,
         identifier: str | Identifier,
-        schema: Schema,  # type: ignore[override]
+        schema: Schema,
         location: str | None = None,
         partition_spec: PartitionSpec = UNPARTITIONED_PARTITION_SPEC,
         sort_order: SortOrder = UNSORTED_SORT_ORDER,
@@ -93,7 +93,7 @@ class FolderCatalog(NoopCatalog):
         for requirement in requirements:
             requirement.validate(None if present is None else present.metadata)
         metadata = update_table_metadata(
-            TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())
+            TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())  # type: ignore[call-arg]
             if present is None
             else present.metadata,
             updates,

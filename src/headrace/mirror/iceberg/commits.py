@@ -124,7 +124,12 @@ def plan(table: Table, change: Change) -> tuple[tuple[TableUpdate, ...], Snapsho
     updates += (SetPropertiesUpdate(updates=properties),)
     snapshot = _SnapshotWriter(table, update_table_metadata(table.metadata, updates), change).write()
     main = SetSnapshotRefUpdate(
-        snapshot_id=snapshot.snapshot_id, ref_name=MAIN_BRANCH, type=SnapshotRefType.BRANCH
+        snapshot_id=snapshot.snapshot_id,
+        ref_name=MAIN_BRANCH,
+        type=SnapshotRefType.BRANCH,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
     )
     return (*updates, AddSnapshotUpdate(snapshot=snapshot), main), snapshot
 

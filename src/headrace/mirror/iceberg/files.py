@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, Self, cast
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, NotFoundError, PreconditionError
@@ -90,8 +90,7 @@ class StoreFiles:
     """
 
     def __init__(self, url: str, retries: int | None = None) -> None:
-        retry = {} if retries is None else {"retry_config": {"max_retries": retries}}
-        self._store = from_url(url, **retry)
+        self._store = from_url(url, retry_config=None if retries is None else {"max_retries": retries})
         self._url = url
         self.io: FileIO = StoreFileIO(self._store, url)
 
@@ -211,7 +210,7 @@ class _Reader:
     def close(self) -> None:
         self.closed = True
 
-    def __enter__(self) -> _Reader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -275,7 +274,7 @@ class _Writer:
             self.closed = True
             self._writer.close()
 
-    def __enter__(self) -> _Writer:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -295,7 +294,7 @@ class OutputFolder:
 
 
 def list_files(io: FileIO, folder: str) -> Iterator[tuple[str, float]]:
-    """Yield the location and time of each file in a folder, and in those in it; nothing where that is unknown."""
+    """Yield the location and time of each file below a folder; none where they cannot be listed."""
     if isinstance(io, StoreFileIO):
         yield from io.list(folder)
     elif isinstance(io, PyArrowFileIO):

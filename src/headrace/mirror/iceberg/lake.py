@@ -23,7 +23,7 @@ from headrace.mirror.iceberg.commits import Change, commit
 from headrace.mirror.iceberg.files import FolderFiles, StoreFiles
 from headrace.mirror.iceberg.schemas import numbered, to_text
 from headrace.mirror.iceberg.table import COLUMNS, IcebergTable, described, write_data
-from headrace.mirror.lake import folder_name, known_position
+from headrace.mirror.lake import folder_name
 from headrace.mirror.net_changes import Position
 from headrace.model.names import TableName
 
@@ -45,12 +45,10 @@ class IcebergLake:
         retries: how often a request to an object store is tried again; None: for three minutes.
     """
 
-    def __init__(
-        self, location: str, file_bytes: int = TARGET_BYTES, *, retries: int | None = None
-    ) -> None:
+    def __init__(self, location: str, file_bytes: int = TARGET_BYTES, *, retries: int | None = None) -> None:
         self.is_catalog = location.startswith(CATALOG)
         self.location = str(Path(location).absolute()) if is_folder(location) else location.rstrip("/")
-        self.errors = (OSError, StoreError, RESTError, *_database_errors())
+        self.errors: tuple[type[Exception], ...] = (OSError, StoreError, RESTError, *_database_errors())
         self._file_bytes = file_bytes
         self._retries = retries
         self._opened: Catalog | None = None
@@ -175,7 +173,7 @@ class IcebergLake:
             return None
 
     def _target(self, table: TableName, schema: pa.Schema) -> Table:
-        """Return a table to write, which is planned where it is missing: its place, and its columns' numbers."""
+        """Return a table to write, which is planned where it is missing."""
         with self._lock:
             found = self._load(table)
             identifier = self.identifier(table)

@@ -79,9 +79,7 @@ def read_rows(
         for group in range(file.num_row_groups):
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=read):
                 values = [
-                    pa.nulls(len(batch), field.type)
-                    if name is None
-                    else batch.column(name).cast(field.type)
+                    pa.nulls(len(batch), field.type) if name is None else batch.column(name).cast(field.type)
                     for field, name in zip(wanted, held, strict=True)
                 ]
                 yield pa.RecordBatch.from_arrays(values, schema=pa.schema(wanted))

@@ -82,7 +82,7 @@ def _described_files(table: Table) -> set[str]:
 
 
 def _left_behind(table: Table, needed: Collection[str], before: float) -> Iterator[str]:
-    """Yield files that were written before some time and are named by nobody, as of a program that was killed."""
+    """Yield files that are older than a time and that nobody names, as a killed program leaves them."""
     for path, modified in list_files(table.io, table.location()):
         if path.endswith(_OURS) and modified < before and path not in needed:
             yield path

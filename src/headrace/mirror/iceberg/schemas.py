@@ -105,9 +105,7 @@ def _numbers(kind: IcebergType) -> Iterator[int]:
 
 def stored(schema: pa.Schema, columns: Schema) -> pa.Schema:
     """Return columns as a data file has them: numbered, whole numbers in the widths that Iceberg has."""
-    return pa.schema(
-        [_stored(field, column) for field, column in zip(schema, columns.fields, strict=True)]
-    )
+    return pa.schema([_stored(field, column) for field, column in zip(schema, columns.fields, strict=True)])
 
 
 def _stored(field: pa.Field, column: NestedField) -> pa.Field:
@@ -121,7 +119,7 @@ def _stored_type(kind: pa.DataType, column: IcebergType) -> pa.DataType:
     if isinstance(column, StructType):
         parts = [kind.field(index) for index in range(kind.num_fields)]
         return pa.struct([_stored(part, field) for part, field in zip(parts, column.fields, strict=True)])
-    return _WIDER.get(column, kind)  # type: ignore[call-overload, no-any-return]
+    return _WIDER.get(column, kind)  # type: ignore[call-overload]
 
 
 def to_text(schema: pa.Schema) -> str:

@@ -28,8 +28,8 @@ from headrace.mirror.iceberg.commits import OWN, Change, commit, live_files, rea
 from headrace.mirror.iceberg.files import OutputFolder
 from headrace.mirror.iceberg.parquet import describe, may_have, read_rows
 from headrace.mirror.iceberg.removal import remove_files
-from headrace.mirror.iceberg.schemas import from_text, numbered, stored
-from headrace.mirror.keys import KeyIndex, Places
+from headrace.mirror.iceberg.schemas import from_text, stored
+from headrace.mirror.keys import KeyIndex, Places, whole
 from headrace.mirror.lake import RowCondition, known_position, other_writer
 from headrace.mirror.net_changes import DELETED, Key, Position
 from headrace.mirror.versions import FIELDS, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
@@ -84,12 +84,12 @@ class IcebergTable:
         """
         for snapshot in ancestors_of(self._snapshot, self.table.metadata):
             if snapshot.summary is not None and OWN in snapshot.summary:
-                return read_position(snapshot.summary[OWN])
+                return read_position(str(snapshot.summary[OWN]))
         text = self.table.properties.get(OWN)
         return None if text is None else read_position(text)
 
     def find_other_commit(self, since: int) -> str | None:
-        """Return what another program did to the rows or columns behind the snapshot `since`; None: nothing."""
+        """Return what another program did to the rows or columns behind a snapshot; None: nothing."""
         metadata = self.table.metadata
         present = [field.name for field in metadata.schema().fields]
         if [field.name for field in from_text(self.table.properties[COLUMNS])] != present:
@@ -99,7 +99,9 @@ class IcebergTable:
                 return None
             summary = snapshot.summary
             if summary is None or (OWN not in summary and summary.operation is not Operation.REPLACE):
-                return f"{'' if summary is None else summary.operation.value}, snapshot {snapshot.snapshot_id}"
+                return (
+                    f"{'' if summary is None else summary.operation.value}, snapshot {snapshot.snapshot_id}"
+                )
         return "rolled back" if metadata.snapshot_by_id(since) is not None else None
 
     @functools.cached_property
@@ -198,6 +200,7 @@ class IcebergTable:
         change: Rewrite,
         added: Callable[[], pa.RecordBatch],
         position: Position,
+        *,
         only: str | None = None,
     ) -> None:
         """Write the files that have some keys again, and other rows, in one commit.
@@ -259,9 +262,7 @@ class IcebergTable:
         return len(self._smaller(smaller_than))
 
     def _smaller(self, size: int) -> list[IcebergFile]:
-        return [
-            file for file in live_files(self.table, self._snapshot) if file.file_size_in_bytes < size
-        ]
+        return [file for file in live_files(self.table, self._snapshot) if file.file_size_in_bytes < size]
 
     def join_files(self, target_bytes: int) -> tuple[int, int]:
         """Join small files to such of about `target_bytes`, in one commit; return how many became how many.
@@ -296,9 +297,7 @@ def write_data(
     return write_files(folder, physical, all_fitted(batches, physical), file_bytes, _WRITTEN)
 
 
-def described(
-    name: TableName, table: Table, files: Sequence[DataFile], columns: Schema
-) -> list[IcebergFile]:
+def described(name: TableName, table: Table, files: Sequence[DataFile], columns: Schema) -> list[IcebergFile]:
     """Return what a commit says of files that `write_data` wrote.
 
     Raises:
@@ -313,5 +312,4 @@ def described(
 
 
 def _one_batch(rows: pa.Table) -> pa.RecordBatch:
-    columns = [pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type) for column in rows.columns]
-    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)
+    return pa.RecordBatch.from_arrays([whole(column) for column in rows.columns], schema=rows.schema)
