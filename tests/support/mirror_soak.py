@@ -26,7 +26,7 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from support.lake import Mirrored, comparable
+from support.lake import FORMATS, Format, Mirrored, comparable, is_table
 
 _TYPES: dict[str, Callable[[random.Random], str]] = {
     "int": lambda draw: str(draw.randint(-50, 50)),
@@ -104,12 +104,13 @@ class MirrorSoak:
         url: the database.
         folder: for the lake.
         seed: of all that is drawn.
+        kind: the format of the lake's tables.
     """
 
-    def __init__(self, url: str, folder: Path, seed: int) -> None:
+    def __init__(self, url: str, folder: Path, seed: int, kind: Format = "delta") -> None:
         self._url = url
         self._random = random.Random(seed)
-        self._mirror = Mirrored(folder, url, "mirror_soak", parts=_PARTS)
+        self._mirror = Mirrored(folder, url, "mirror_soak", parts=_PARTS, kind=kind)
         self._rounds = 0
         self._new = 0
         self.statements = 0
@@ -348,7 +349,7 @@ class MirrorSoak:
 
     def _versions_at(self, position: int) -> list[tuple[Any, ...]]:
         names, _ = self._mirror.expected(TableName("public", _VERSIONS))
-        frame = pl.read_delta(str(self._mirror.path(TableName("public", _VERSIONS))))
+        frame = self._mirror.frame(TableName("public", _VERSIONS))
         kept = frame.filter(
             (pl.col("_from_lsn") < position) & (pl.col("_to_lsn").is_null() | (pl.col("_to_lsn") >= position))
         )
@@ -371,19 +372,18 @@ class MirrorSoak:
         )
 
     def _current_versions(self, names: list[str]) -> list[tuple[Any, ...]]:
-        path = self._mirror.path(TableName("public", _VERSIONS))
-        if not (path / "_delta_log").exists():
+        if not is_table(self._mirror.path(TableName("public", _VERSIONS)), self._mirror.kind):
             return []
-        frame = pl.read_delta(str(path))
+        frame = self._mirror.frame(TableName("public", _VERSIONS))
         if not set(names) <= set(frame.columns):
             return []
         return comparable(frame.filter(pl.col("_is_current")).select(names).iter_rows())
 
     def _replayed(self, names: list[str]) -> list[tuple[Any, ...]]:
-        path = self._mirror.path(TableName("public", _CHANGES))
-        if not (path / "_delta_log").exists():
+        table = TableName("public", _CHANGES)
+        if not is_table(self._mirror.path(table), self._mirror.kind):
             return []
-        frame = pl.read_delta(str(path)).sort("_commit_lsn", "_commit_seq", maintain_order=True)
+        frame = self._mirror.frame(table).sort("_commit_lsn", "_commit_seq", maintain_order=True)
         if not set(names) <= set(frame.columns):
             return []
         rows: dict[Any, dict[str, Any]] = {}
@@ -431,6 +431,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=5.0, help="for so long (5)")
     parser.add_argument("--seed", type=int, default=None, help="of the first case (of the clock)")
+    parser.add_argument("--format", choices=FORMATS, default="delta", help="of the lake's tables (delta)")
     given = parser.parse_args()
     seed = int(time.time()) if given.seed is None else given.seed
     end = time.monotonic() + given.minutes * 60
@@ -438,7 +439,7 @@ def main() -> None:
         EmbeddedPostgres(settings={"wal_level": "logical"}) as server,
         tempfile.TemporaryDirectory() as folder,
     ):
-        soak = MirrorSoak(server.create_database("soak"), Path(folder), seed)
+        soak = MirrorSoak(server.create_database("soak"), Path(folder), seed, given.format)
         print(f"seed {seed}", flush=True)
         rounds = 0
         try:
