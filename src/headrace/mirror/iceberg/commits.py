@@ -94,6 +94,12 @@ def read_position(text: str) -> Position:
     return int(lsn), int(sequence)
 
 
+def noted_position(snapshot: Snapshot) -> Position | None:
+    """Return the position that a mirror's snapshot notes; None of one that another program made."""
+    text = None if snapshot.summary is None else snapshot.summary[OWN]
+    return None if text is None else read_position(text)
+
+
 def manifests(table: Table, snapshot: Snapshot | None) -> list[ManifestFile]:
     """Return the lists of files of a snapshot."""
     return [] if snapshot is None else snapshot.manifests(table.io)

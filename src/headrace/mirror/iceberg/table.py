@@ -24,7 +24,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from headrace.mirror.columns import all_fitted
 from headrace.mirror.files import DataFile, write_files
-from headrace.mirror.iceberg.commits import OWN, Change, commit, live_files, read_position
+from headrace.mirror.iceberg.commits import OWN, Change, commit, live_files, noted_position, read_position
 from headrace.mirror.iceberg.files import OutputFolder
 from headrace.mirror.iceberg.parquet import describe, may_have, read_rows
 from headrace.mirror.iceberg.removal import remove_files
@@ -83,8 +83,9 @@ class IcebergTable:
         A snapshot of another program says nothing of it: the one before does, or the table's property.
         """
         for snapshot in ancestors_of(self._snapshot, self.table.metadata):
-            if snapshot.summary is not None and OWN in snapshot.summary:
-                return read_position(str(snapshot.summary[OWN]))
+            noted = noted_position(snapshot)
+            if noted is not None:
+                return noted
         text = self.table.properties.get(OWN)
         return None if text is None else read_position(text)
 
@@ -97,11 +98,9 @@ class IcebergTable:
         for snapshot in ancestors_of(self._snapshot, metadata):
             if snapshot.snapshot_id == since:
                 return None
-            summary = snapshot.summary
-            if summary is None or (OWN not in summary and summary.operation is not Operation.REPLACE):
-                return (
-                    f"{'' if summary is None else summary.operation.value}, snapshot {snapshot.snapshot_id}"
-                )
+            operation = None if snapshot.summary is None else snapshot.summary.operation
+            if noted_position(snapshot) is None and operation is not Operation.REPLACE:
+                return f"{operation.value if operation else 'unknown'}, snapshot {snapshot.snapshot_id}"
         return "rolled back" if metadata.snapshot_by_id(since) is not None else None
 
     @functools.cached_property
