@@ -126,9 +126,10 @@ def live_files(table: Table, snapshot: Snapshot | None) -> list[DataFile]:
 def plan(table: Table, change: Change) -> tuple[tuple[TableUpdate, ...], Snapshot]:
     """Write the lists of files of a new snapshot; return it, and what a commit of it updates."""
     updates = _schema_updates(table.metadata, change.columns)
+    metadata = update_table_metadata(table.metadata, updates) if updates else table.metadata
+    snapshot = _SnapshotWriter(table, metadata, change).write()
     properties = change.properties | {OWN: position_text(change.position)}
     updates += (SetPropertiesUpdate(updates=properties),)
-    snapshot = _SnapshotWriter(table, update_table_metadata(table.metadata, updates), change).write()
     main = SetSnapshotRefUpdate(
         snapshot_id=snapshot.snapshot_id,
         ref_name=MAIN_BRANCH,

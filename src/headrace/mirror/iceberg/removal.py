@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Collection, Iterator
 
 from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Snapshot, ancestors_of
+from pyiceberg.table.snapshots import ancestors_of
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
 
 from headrace.mirror.iceberg.files import list_files
@@ -26,18 +28,15 @@ def remove_files(table: Table, retention_seconds: float) -> int:
     """
     now = time.time()
     ended = _ended(table, now, retention_seconds)
-    needed: set[str] = set()
+    named = {True: set[str](), False: set[str]()}  # by snapshots that are ended, and by the others
+    files_of = functools.cache(functools.partial(_files_of, table.io))
     for snapshot in table.metadata.snapshots:
-        if snapshot.snapshot_id not in ended:
-            needed |= _files_of(table.io, snapshot)
-    surplus = {
-        path
-        for snapshot in table.metadata.snapshots
-        if snapshot.snapshot_id in ended
-        for path in _files_of(table.io, snapshot) - needed
-    }
-    needed |= _described_files(table)
-    surplus |= set(_left_behind(table, needed, now - retention_seconds))
+        found = named[snapshot.snapshot_id in ended]
+        found.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            found |= files_of(manifest)
+    needed = named[False] | _described_files(table)
+    surplus = (named[True] - needed) | set(_left_behind(table, needed, now - retention_seconds))
     if ended:
         table.catalog.commit_table(
             table,
@@ -62,13 +61,10 @@ def _ended(table: Table, now: float, retention_seconds: float) -> set[int]:
     return found - named
 
 
-def _files_of(io: FileIO, snapshot: Snapshot) -> set[str]:
-    """Return the files that a snapshot consists of."""
-    found = {snapshot.manifest_list}
-    for manifest in snapshot.manifests(io):
-        found.add(manifest.manifest_path)
-        found |= {entry.data_file.file_path for entry in manifest.fetch_manifest_entry(io)}
-    return found
+def _files_of(io: FileIO, manifest: ManifestFile) -> set[str]:
+    """Return the files that a list of files names, with its own."""
+    entries = manifest.fetch_manifest_entry(io)
+    return {manifest.manifest_path, *(entry.data_file.file_path for entry in entries)}
 
 
 def _described_files(table: Table) -> set[str]:
