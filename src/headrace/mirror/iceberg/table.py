@@ -32,7 +32,7 @@ from headrace.mirror.iceberg.schemas import from_text, stored
 from headrace.mirror.keys import KeyIndex, Places, whole
 from headrace.mirror.lake import RowCondition, known_position, other_writer
 from headrace.mirror.net_changes import DELETED, Key, Position
-from headrace.mirror.versions import FIELDS, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
+from headrace.mirror.versions import FIELDS, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
 from headrace.model.names import TableName
 
 COLUMNS = "headrace.columns"
@@ -101,7 +101,7 @@ class IcebergTable:
             operation = None if snapshot.summary is None else snapshot.summary.operation
             if noted_position(snapshot) is None and operation is not Operation.REPLACE:
                 return f"{operation.value if operation else 'unknown'}, snapshot {snapshot.snapshot_id}"
-        return "rolled back" if metadata.snapshot_by_id(since) is not None else None
+        return f"snapshot {self.version} is in the place of {since}"
 
     @functools.cached_property
     def schema(self) -> pa.Schema:
@@ -181,13 +181,11 @@ class IcebergTable:
         def end(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
             ends = pa.array(places, mask=places < 0)
             is_ended = pc.and_(ends.is_valid(), old.column(IS_CURRENT))
-            times = closings.column(VALID_TO).cast(FIELDS[0].type).take(ends)
             yield old.filter(pc.invert(is_ended))
-            yield closed(
-                old.filter(is_ended),
-                times.filter(is_ended),
-                closings.column(TO_LSN).take(ends).filter(is_ended),
-            )
+            ended, ends = old.filter(is_ended), ends.filter(is_ended)
+            times = closings.column(VALID_TO).cast(FIELDS[0].type).take(ends)
+            ended = closed(ended, times, closings.column(TO_LSN).take(ends))
+            yield ended.filter(pc.not_equal(ended.column(FROM_LSN), ended.column(TO_LSN)))
 
         begun = _one_batch(found.rows)
         self._rewrite(closings, key, end, lambda: begun, found.position, only=IS_CURRENT)
