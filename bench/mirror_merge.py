@@ -1,8 +1,8 @@
 """How fast do changes come into a large table? `python bench/mirror_merge.py [--rows N] [--quick]`.
 
 100,000 changes of rows everywhere in a table of eight columns (updates, deletes and inserts, as the log has
-them) are written to a Delta table by a mirror; and what they leave, ready-made, by a bare merge of the
-`deltalake` library into a copy of that table.
+them) are written to a Delta table and to an Iceberg table by a mirror; and what they leave, ready-made, by a
+bare merge of the `deltalake` library into a copy of the Delta table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import argparse
 import shutil
 import statistics
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import replace
 from time import perf_counter
 
 import pyarrow as pa
@@ -21,9 +22,10 @@ from harness.lake import ORDERS, SLOT, MirroredOrders
 from headrace.capture import ChangeStream, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.envelope import enveloped
+from headrace.mirror.delta import DeltaLakeTable
 from headrace.mirror.net_changes import DELETED, net_changes
 from headrace.mirror.positions import TablePosition
-from headrace.model.names import TableName
+from support.lake import FORMATS, Format
 
 ROWS, QUICK, CHANGES, ROUNDS = 5_000_000, 500_000, 100_000, 3
 BAR_SECONDS = 10.0
@@ -63,56 +65,63 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help=f"{QUICK:,} rows")
     given = parser.parse_args()
     rows = QUICK if given.quick else given.rows
-    mirror, bare = [], []
+    mirror, iceberg, bare = [], [], []
     with MirroredOrders.serve(rows) as orders:
-        writer = orders.writer("base")
-        table, start = dict(writer.loader.load([ORDERS]))[ORDERS]
-        known = {ORDERS: TablePosition(0, start, table.relation, table.files)}
+        table, start = dict(orders.writer("delta").loader.load([ORDERS]))[ORDERS]
+        dict(orders.writer("iceberg", "iceberg").loader.load([ORDERS]))
+        for kind in FORMATS:
+            shutil.copytree(orders.folder / kind, orders.folder / f"{kind}-loaded")
+        known = TablePosition(0, start, table.relation, table.files)
         changes = pa.Table.from_batches(list(change(orders))).combine_chunks().to_batches()[0]
         batch = pa.Table.from_batches([enveloped(changes, {ORDERS: ("id",)}, "bench", {})])
         typed = pa.Table.from_batches([table.shape.rows(changes)])
         ready = net_changes(typed, table.key, lambda _keys, _names: {}).rows
-        for number in range(ROUNDS):
+        for _ in range(ROUNDS):
             report.machine()
-            mirror.append(mirrored(orders, f"mirror-{number}", batch, known))
-            bare.append(merged(orders, f"bare-{number}", ready))
+            mirror.append(mirrored(orders, "delta", batch, known))
+            iceberg.append(mirrored(orders, "iceberg", batch, known))
+            bare.append(merged(orders, ready))
     middle = {
-        "headrace mirror": statistics.median(mirror),
+        "headrace mirror, Delta": statistics.median(mirror),
+        "headrace mirror, Iceberg": statistics.median(iceberg),
         "a bare merge of deltalake": statistics.median(bare),
     }
     shown = [(name, f"{took:.2f}", f"{CHANGES / took:,.0f}") for name, took in middle.items()]
     report.table((f"{len(batch):,} changes into {rows:,} rows", "seconds", "changes/s"), shown)
-    ours, theirs = middle.values()
+    ours, other, theirs = middle.values()
     held = report.result("mirror_merge.seconds", BAR_SECONDS / ours, 1.0)
+    held &= report.result("mirror_merge.iceberg", BAR_SECONDS / other, 1.0)
     held &= report.result("mirror_merge.bare", theirs / ours, 0.8)
     sys.exit(not held)
 
 
-def mirrored(
-    orders: MirroredOrders, name: str, batch: pa.Table, known: Mapping[TableName, TablePosition]
-) -> float:
+def mirrored(orders: MirroredOrders, kind: Format, batch: pa.Table, known: TablePosition) -> float:
     """Seconds of the mirror, from changes in memory to the commit."""
-    shutil.copytree(orders.folder / "base", orders.folder / name)
-    begin = perf_counter()
-    orders.writer(name).apply(batch, [ORDERS], known)
-    seconds = perf_counter() - begin
-    shutil.rmtree(orders.folder / name)
-    return seconds
-
-
-def merged(orders: MirroredOrders, name: str, rows: pa.Table) -> float:
-    """Seconds of a bare merge, from opening the table to the commit."""
-    shutil.copytree(orders.folder / "base", orders.folder / name)
-    begin = perf_counter()
-    table = orders.lake(name).open(ORDERS)
+    restore(orders, kind)
+    table = orders.lake(kind, kind).open(ORDERS)
     assert table is not None
+    begin = perf_counter()
+    orders.writer(kind, kind).apply(batch, [ORDERS], {ORDERS: replace(known, version=table.version)})
+    return perf_counter() - begin
+
+
+def merged(orders: MirroredOrders, rows: pa.Table) -> float:
+    """Seconds of a bare merge, from opening the table to the commit."""
+    restore(orders, "delta")
+    begin = perf_counter()
+    table = orders.lake("delta").open(ORDERS)
+    assert isinstance(table, DeltaLakeTable)
     columns = {column: f"new.{column}" for column in rows.column_names if column != DELETED}
     merge = table.delta.merge(rows, "old.id = new.id", source_alias="new", target_alias="old")
     merge = merge.when_matched_delete(f"new.{DELETED}").when_matched_update(columns)
     merge.when_not_matched_insert(columns, predicate=f"NOT new.{DELETED}").execute()
-    seconds = perf_counter() - begin
-    shutil.rmtree(orders.folder / name)
-    return seconds
+    return perf_counter() - begin
+
+
+def restore(orders: MirroredOrders, kind: Format) -> None:
+    """Make a lake as it was after the load, where it was: an Iceberg table stays in its folder."""
+    shutil.rmtree(orders.folder / kind)
+    shutil.copytree(orders.folder / f"{kind}-loaded", orders.folder / kind)
 
 
 if __name__ == "__main__":

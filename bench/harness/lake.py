@@ -12,6 +12,7 @@ from headrace.capture import Offset
 from headrace.config.mirror import MirroredTables
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.mirror.delta import DeltaLake
+from headrace.mirror.lake import Lake
 from headrace.mirror.tables import Selection
 from headrace.mirror.writing import LakeWriter
 from headrace.model.names import TableName
@@ -19,6 +20,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.provision import prepare_slot
 from headrace.reporter import SilentReporter
 from support.driven_run import DrivenRun
+from support.lake import Format, lake_at
 
 SLOT, ORDERS = "bench_mirror", TableName("public", "orders")
 _CREATE = """
@@ -105,11 +107,11 @@ class MirroredOrders:
             [(lsn,)] = execute(connection, sql, (SLOT,))
         return Offset(int(lsn))
 
-    def writer(self, folder: str) -> LakeWriter:
+    def writer(self, folder: str, kind: Format = "delta") -> LakeWriter:
         """The mirror's writer of a lake of its own."""
         selection = Selection((MirroredTables(tables=("public.orders",)),), SLOT)
-        return LakeWriter(self.url, SLOT, selection, self.lake(folder), SilentReporter())
+        return LakeWriter(self.url, SLOT, selection, self.lake(folder, kind), SilentReporter())
 
-    def lake(self, folder: str) -> DeltaLake:
+    def lake(self, folder: str, kind: Format = "delta") -> Lake:
         """The lake in a folder."""
-        return DeltaLake(str(self.folder / folder))
+        return lake_at(self.folder / folder, kind)

@@ -66,7 +66,7 @@ class MirrorConfig(FileModel):
     """`[mirror]`: a lake that holds the database's tables."""
 
     format: Literal["delta", "iceberg"] = "delta"
-    """The tables' format: `delta` or `iceberg`."""
+    """The tables' format."""
     location: Annotated[str, Field(min_length=1)]
     """A folder, or a URL of an object store (`s3://`, `gs://`, `abfss://`); each table is in `SCHEMA/TABLE`
     there. For Iceberg also `catalog:NAME`: a catalog of PyIceberg's configuration."""

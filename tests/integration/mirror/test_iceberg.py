@@ -134,7 +134,7 @@ def test_lists_of_files_do_not_grow_with_each_commit(tmp_path: Path) -> None:
     lake = IcebergLake(str(tmp_path))
     rows_ = pa.RecordBatch.from_pydict({"id": [0], "name": ["a"]}, SCHEMA)
     lake.replace(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [rows_]), (1, 0))
-    for number in range(1, 120):
+    for number in range(1, 60):
         merge(opened(lake), number, number, "n")
         if number % 2:
             merge(opened(lake), number, number, None)
@@ -142,7 +142,7 @@ def test_lists_of_files_do_not_grow_with_each_commit(tmp_path: Path) -> None:
     snapshot = table.table.current_snapshot()
     assert snapshot is not None
     assert len(snapshot.manifests(table.table.io)) <= 60
-    assert rows(table) == [(0, "a"), *((number, "n") for number in range(2, 120, 2))]
+    assert rows(table) == [(0, "a"), *((number, "n") for number in range(2, 60, 2))]
 
 
 def test_a_number_that_is_free_again_makes_no_commit(tmp_path: Path) -> None:
