@@ -8,11 +8,11 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import polars as pl
 
-from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, folder_name
 from headrace.model.names import TableName
@@ -34,7 +34,6 @@ ORDER BY a.attnum
 _SETTINGS = "SET TimeZone = 'UTC'; SET IntervalStyle = 'iso_8601'; SET extra_float_digits = 1"
 
 Rows = tuple[list[str], list[tuple[Any, ...]]]
-Format = Literal["delta", "iceberg"]
 FORMATS: tuple[Format, ...] = ("delta", "iceberg")
 
 

@@ -20,6 +20,7 @@ _SIZE = re.compile(r"([1-9]\d{0,3})(MiB|GiB)")
 _SHIFTS = {"MiB": 20, "GiB": 30}
 
 
+Format = Literal["delta", "iceberg"]
 Mode = Literal["current", "history", "changes"]
 
 
@@ -65,7 +66,7 @@ class MirroredTables(FileModel):
 class MirrorConfig(FileModel):
     """`[mirror]`: a lake that holds the database's tables."""
 
-    format: Literal["delta", "iceberg"] = "delta"
+    format: Format = "delta"
     """The tables' format."""
     location: Annotated[str, Field(min_length=1)]
     """A folder, or a URL of an object store (`s3://`, `gs://`, `abfss://`); each table is in `SCHEMA/TABLE`

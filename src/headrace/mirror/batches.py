@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
+from headrace.config.mirror import Format, MirrorConfig, MirroredTables, Mode
 from headrace.datasources.typed_options import PostgresSource
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.lake import reaching
@@ -29,18 +29,20 @@ def into(
     source: PostgresSource,
     checkpoint: str | Path,
     *,
+    format: Format = "delta",  # noqa: A002 - as in the file
     mode: Mode = "current",
     reporter: Reporter | None = None,
 ) -> LakeBatches:
-    """Return a function for `foreachBatch` that keeps Delta tables as the database's tables are.
+    """Return a function for `foreachBatch` that keeps a lake's tables as the database's tables are.
 
     Tables that are not in the lake are loaded with the first batch.
 
     Args:
         location: a folder or a URL of an object store; each table is in `SCHEMA/TABLE`. It belongs to the
-            source's slot.
+            source's slot. For Iceberg also `catalog:NAME`.
         source: what the query reads.
         checkpoint: the query's `checkpointLocation`; each batch looks up there how far it goes.
+        format: of the tables: `delta` or `iceberg`.
         mode: what the lake holds of each table: `current` rows, `history` or `changes`.
         reporter: is told what is loaded and altered; None: nobody.
 
@@ -61,7 +63,14 @@ def into(
                 f"the source's {option} would leave parts of its tables out of the lake",
                 f"Leave {option} out.",
             )
-    return LakeBatches(location, source, checkpoint, mode, SilentReporter() if reporter is None else reporter)
+    config = MirrorConfig(
+        location=str(location),
+        format=format,
+        slot=source.slot_name,
+        publication=source.publication_name,
+        tables=(MirroredTables(tables=(source.options()["tables"],), mode=mode),),
+    )
+    return LakeBatches(config, source, checkpoint, SilentReporter() if reporter is None else reporter)
 
 
 class LakeBatches:
@@ -69,18 +78,11 @@ class LakeBatches:
 
     def __init__(
         self,
-        location: str | Path,
+        config: MirrorConfig,
         source: PostgresSource,
         checkpoint: str | Path,
-        mode: Mode,
         reporter: Reporter,
     ) -> None:
-        config = MirrorConfig(
-            location=str(location),
-            slot=source.slot_name,
-            publication=source.publication_name,
-            tables=(MirroredTables(tables=(source.options()["tables"],), mode=mode),),
-        )
         self._mirror = MirrorRun(source.connection, config, reporter, threading.Event())
         self._checkpoint = str(checkpoint).rstrip("/")
         self._tables: list[TableName] | None = None
