@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import polars as pl
@@ -107,6 +108,28 @@ def test_the_position_outlives_another_programs_upkeep(lake: IcebergLake) -> Non
     assert opened(lake).position == (1, 0)
     merge(opened(lake), 2, 2, "x")
     assert rows(opened(lake)) == [(1, "a"), (2, "x")]
+
+
+def test_files_that_no_version_has_are_removed_and_no_others(lake: IcebergLake) -> None:
+    first = opened(lake)
+    stranger.rewrite(first)
+    merge(opened(lake), 2, 2, "x")
+    table = opened(lake)
+    folder = Path(table.uri.removeprefix("file://"))
+    orphan = folder / "data" / "part-of-a-killed-program.parquet"
+    orphan.touch()
+    for file in folder.rglob("*.*"):
+        os.utime(file, (0, 0))
+    assert table.remove_files(3600) == 1 + 2, "with what the other program wrote in vain"
+    assert not orphan.exists()
+    versions = [snapshot.snapshot_id for snapshot in table.table.snapshots()]
+    assert [rows(opened(lake), version) for version in versions[-2:]] == [
+        [(1, "a"), (2, "b")],
+        [(1, "a"), (2, "x")],
+    ]
+    assert opened(lake).remove_files(-1) == 2 + 3 + 2, "data files, lists of them, and lists of lists"
+    assert rows(opened(lake)) == [(1, "a"), (2, "x")]
+    assert [snapshot.snapshot_id for snapshot in opened(lake).table.snapshots()] == versions[-1:]
 
 
 def test_own_tables_are_apart_from_the_databases(lake: IcebergLake) -> None:

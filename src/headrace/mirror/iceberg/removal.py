@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import time
 from collections.abc import Collection, Iterator
 
@@ -17,6 +18,7 @@ from headrace.mirror.iceberg.files import list_files
 _MOST_SNAPSHOTS = 1000
 """So many are kept, though they are younger than the retention: every commit writes all of them down."""
 _HOUR = 3600.0
+_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:/*|^/+")
 _OURS = (".parquet", ".avro", ".metadata.json")
 
 
@@ -79,6 +81,12 @@ def _described_files(table: Table) -> set[str]:
 
 def _left_behind(table: Table, needed: Collection[str], before: float) -> Iterator[str]:
     """Yield files that are older than a time and that nobody names, as a killed program leaves them."""
+    kept = set(map(_bare, needed))
     for path, modified in list_files(table.io, table.location()):
-        if path.endswith(_OURS) and modified < before and path not in needed:
+        if path.endswith(_OURS) and modified < before and _bare(path) not in kept:
             yield path
+
+
+def _bare(path: str) -> str:
+    """Return a path without its scheme, which programs write differently: `s3a://`, `file:/`."""
+    return _SCHEME.sub("", path)
