@@ -17,7 +17,7 @@ from adbc_driver_postgresql import dbapi
 
 from harness import dlt, report
 from harness.lake import ORDERS, MirroredOrders
-from support.lake import Format
+from headrace.config.mirror import Format
 
 ROWS, QUICK, ROUNDS, CONNECTIONS = 5_000_000, 500_000, 3, 2
 COLUMNS = "id, customer, amount, status, email, created, active, score"

@@ -22,10 +22,11 @@ from harness.lake import ORDERS, SLOT, MirroredOrders
 from headrace.capture import ChangeStream, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.envelope import enveloped
+from headrace.config.mirror import Format
 from headrace.mirror.delta import DeltaLakeTable
 from headrace.mirror.net_changes import DELETED, net_changes
 from headrace.mirror.positions import TablePosition
-from support.lake import FORMATS, Format
+from support.lake import FORMATS
 
 ROWS, QUICK, CHANGES, ROUNDS = 5_000_000, 500_000, 100_000, 3
 BAR_SECONDS = 10.0

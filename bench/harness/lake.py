@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from headrace.capture import Offset
-from headrace.config.mirror import MirroredTables
+from headrace.config.mirror import Format, MirroredTables
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.lake import Lake
@@ -20,7 +20,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.provision import prepare_slot
 from headrace.reporter import SilentReporter
 from support.driven_run import DrivenRun
-from support.lake import Format, lake_at
+from support.lake import lake_at
 
 SLOT, ORDERS = "bench_mirror", TableName("public", "orders")
 _CREATE = """

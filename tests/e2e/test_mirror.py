@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from headrace.config.mirror import Format
 from headrace.model.names import TableName
-from support.lake import Format, Mirrored, count_commits, read_table
+from support.lake import Mirrored, count_commits, read_table
 
 ROOT = Path(__file__).parents[2]
 TABLES = (

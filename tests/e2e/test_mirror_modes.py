@@ -10,9 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from headrace.config.mirror import Format
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
-from support.lake import Format, Mirrored, comparable, is_table
+from support.lake import Mirrored, comparable, is_table
 
 HISTORY, CHANGES, KEYLESS, PARTS = (TableName("public", name) for name in ("h", "c", "k", "p"))
 _SETUP = (

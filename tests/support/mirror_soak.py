@@ -21,12 +21,13 @@ from typing import Any
 import polars as pl
 import psycopg
 
+from headrace.config.mirror import Format
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from support.lake import FORMATS, Format, Mirrored, comparable, is_table
+from support.lake import FORMATS, Mirrored, comparable, is_table
 
 _TYPES: dict[str, Callable[[random.Random], str]] = {
     "int": lambda draw: str(draw.randint(-50, 50)),

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
+from headrace.config.mirror import Format
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.iceberg.lake import IcebergLake
 from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.net_changes import DELETED
 from headrace.model.names import TableName
-from support.lake import FORMATS, Format, lake_at, read_table
+from support.lake import FORMATS, lake_at, read_table
 from support.object_store import ObjectStore, object_store
 
 ITEMS = TableName("public", "items")

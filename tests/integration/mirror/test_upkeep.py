@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.mirror.lake import Lake
 from headrace.mirror.upkeep import SMALL_FILES, LakeUpkeep
 from headrace.model.names import TableName
 from headrace.reporter import SilentReporter
-from support.lake import FORMATS, Format, lake_at
+from support.lake import FORMATS, lake_at
 
 TABLE = TableName("public", "t")
 SCHEMA = pa.schema([pa.field("k", pa.int64(), metadata={"headrace.column": "1"}), pa.field("v", pa.string())])

@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.config.mirror import Format
 from headrace.mirror.lake import Lake
 from headrace.mirror.net_changes import DELETED
 from headrace.model.names import TableName
-from support.lake import FORMATS, Format, lake_at
+from support.lake import FORMATS, lake_at
 
 TABLE = TableName("public", "t")
 LONG = "x" * 40

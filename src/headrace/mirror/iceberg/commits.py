@@ -61,7 +61,7 @@ _MOST_MANIFESTS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TableCommit:
     """What a commit does to a table.
 
     Attributes:
@@ -123,7 +123,7 @@ def live_files(table: Table, snapshot: Snapshot | None) -> list[DataFile]:
     return found
 
 
-def plan(table: Table, change: Change) -> tuple[tuple[TableUpdate, ...], Snapshot]:
+def plan(table: Table, change: TableCommit) -> tuple[tuple[TableUpdate, ...], Snapshot]:
     """Write the lists of files of a new snapshot; return it, and what a commit of it updates."""
     updates = _schema_updates(table.metadata, change.columns)
     metadata = update_table_metadata(table.metadata, updates) if updates else table.metadata
@@ -172,7 +172,7 @@ class _SnapshotWriter:
         change: what the commit does.
     """
 
-    def __init__(self, table: Table, metadata: TableMetadata, change: Change) -> None:
+    def __init__(self, table: Table, metadata: TableMetadata, change: TableCommit) -> None:
         self._table = table
         self._metadata = metadata
         self._change = change
@@ -299,7 +299,7 @@ def _count(manifest: ManifestFile, what: str) -> int:
 def commit(
     name: TableName,
     table: Table,
-    change: Change,
+    change: TableCommit,
     errors: tuple[type[Exception], ...],
     *,
     before: tuple[TableUpdate, ...] = (),

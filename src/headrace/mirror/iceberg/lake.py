@@ -19,7 +19,7 @@ from headrace.config.mirror import CATALOG, is_folder, is_url
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import TARGET_BYTES, DataFile
 from headrace.mirror.iceberg.catalog import FolderCatalog
-from headrace.mirror.iceberg.commits import Change, commit
+from headrace.mirror.iceberg.commits import TableCommit, commit
 from headrace.mirror.iceberg.files import FolderFiles, StoreFiles
 from headrace.mirror.iceberg.schemas import numbered, to_text
 from headrace.mirror.iceberg.table import COLUMNS, IcebergTable, described, write_data
@@ -137,7 +137,7 @@ class IcebergLake:
         """
         target = self._target(table, schema)
         added = described(table, target, files, target.metadata.schema())
-        commit(table, target, Change(Operation.APPEND, position, added), self.errors)
+        commit(table, target, TableCommit(Operation.APPEND, position, added), self.errors)
 
     def _replace(
         self,
@@ -153,7 +153,7 @@ class IcebergLake:
             creation = self._planned.get(self.identifier(table))
             metadata = target.metadata
             columns = numbered(schema, metadata.schema(), metadata.last_column_id)
-            change = Change(
+            change = TableCommit(
                 Operation.APPEND if metadata.current_snapshot() is None else Operation.OVERWRITE,
                 position,
                 described(table, target, files, columns),

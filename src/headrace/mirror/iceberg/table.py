@@ -24,7 +24,14 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
 from headrace.mirror.columns import all_fitted
 from headrace.mirror.files import DataFile, write_files
-from headrace.mirror.iceberg.commits import OWN, Change, commit, live_files, noted_position, read_position
+from headrace.mirror.iceberg.commits import (
+    OWN,
+    TableCommit,
+    commit,
+    live_files,
+    noted_position,
+    read_position,
+)
 from headrace.mirror.iceberg.files import OutputFolder
 from headrace.mirror.iceberg.parquet import describe, may_have, read_rows
 from headrace.mirror.iceberg.removal import remove_files
@@ -222,7 +229,7 @@ class IcebergTable:
             files = [file for written in threads.map(rewrite, removed) for file in written]
         files += self._write([added()])
         self._commit(
-            Change(
+            TableCommit(
                 Operation.OVERWRITE if removed else Operation.APPEND,
                 position,
                 described(self.name, self.table, files, self.table.schema()),
@@ -251,7 +258,7 @@ class IcebergTable:
     def _write(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
         return write_data(self.table, self.schema, self.table.schema(), batches, self._file_bytes)
 
-    def _commit(self, change: Change) -> None:
+    def _commit(self, change: TableCommit) -> None:
         commit(self.name, self.table, change, self._errors)
 
     def count_files(self, smaller_than: int) -> int:
@@ -271,7 +278,7 @@ class IcebergTable:
         batches = (batch for file in small for batch in self._read(file))
         files = write_data(self.table, self.schema, self.table.schema(), batches, target_bytes)
         self._commit(
-            Change(
+            TableCommit(
                 Operation.REPLACE,
                 known_position(self),
                 described(self.name, self.table, files, self.table.schema()),
