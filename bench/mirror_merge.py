@@ -2,7 +2,7 @@
 
 100,000 changes of rows everywhere in a table of eight columns (updates, deletes and inserts, as the log has
 them) are written to a Delta table by a mirror; and what they leave, ready-made, by a bare merge of the
-`deltalake` library into a copy of that table.
+`deltalake` library into a copy of that table. Beside both, an Iceberg table gets the same changes.
 
 With PySpark 4.2, `engine = "spark"` is measured too, beside a bare MERGE of the session's Delta: `make compat
 ARGS=--collect-only` makes the environment, then `.venv-compat/bin/python bench/mirror_merge.py`.
@@ -17,7 +17,7 @@ import shutil
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 
 import pyarrow as pa
@@ -29,6 +29,7 @@ from harness.lake import ORDERS, SLOT, MirroredOrders
 from headrace.capture import ChangeStream, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.envelope import enveloped
+from headrace.mirror.delta import DeltaLakeTable
 from headrace.mirror.delta_engine import DeltaEngine
 from headrace.mirror.net_changes import DELETED, net_changes
 from headrace.mirror.positions import TablePosition
@@ -102,6 +103,7 @@ def main() -> None:
         ready = net_changes(typed, table.key, lambda _keys, _names: {}).rows
         work = Work(orders, batch, known, ready)
         held = compare(work, "mirror_merge", None, merged)
+        held &= measure_iceberg(work)
         if pyspark.__version__.startswith(tuple(PACKAGES)):
             with local_spark(given=with_delta({}, os.environ)) as spark:
                 bare = functools.partial(merged_by_session, spark.session)
@@ -127,12 +129,36 @@ def compare(
     return report.result(f"{name}.bare", theirs / ours, 0.8) and held
 
 
+def measure_iceberg(work: Work) -> bool:
+    """Measure a mirror of Iceberg tables; return whether the bar holds.
+
+    An Iceberg table stays in its folder, so that a round begins by putting it back there.
+    """
+    orders, folder = work.orders, work.orders.folder / "iceberg"
+    dict(orders.writer("iceberg", "iceberg").loader.load([ORDERS]))
+    shutil.copytree(folder, orders.folder / "iceberg-loaded")
+    took = []
+    for _ in range(ROUNDS):
+        shutil.rmtree(folder)
+        shutil.copytree(orders.folder / "iceberg-loaded", folder)
+        table = orders.lake("iceberg", "iceberg").open(ORDERS)
+        assert table is not None
+        known = {ORDERS: replace(work.known[ORDERS], version=table.version)}
+        begin = perf_counter()
+        orders.writer("iceberg", "iceberg").apply(work.batch, [ORDERS], known)
+        took.append(perf_counter() - begin)
+    seconds = statistics.median(took)
+    shown = [("headrace mirror, Iceberg", f"{seconds:.2f}", f"{CHANGES / seconds:,.0f}")]
+    report.table((f"{len(work.batch):,} changes into {orders.rows:,} rows", "seconds", "changes/s"), shown)
+    return report.result("mirror_merge.iceberg", BAR_SECONDS / seconds, 1.0)
+
+
 def mirrored(work: Work, name: str, engine: DeltaEngine | None) -> float:
     """Seconds of the mirror, from changes in memory to the commit."""
     orders = work.orders
     shutil.copytree(orders.folder / "base", orders.folder / name)
     begin = perf_counter()
-    orders.writer(name, engine).apply(work.batch, [ORDERS], work.known)
+    orders.writer(name, engine=engine).apply(work.batch, [ORDERS], work.known)
     seconds = perf_counter() - begin
     shutil.rmtree(orders.folder / name)
     return seconds
@@ -143,7 +169,7 @@ def merged(orders: MirroredOrders, name: str, rows: pa.Table) -> float:
     shutil.copytree(orders.folder / "base", orders.folder / name)
     begin = perf_counter()
     table = orders.lake(name).open(ORDERS)
-    assert table is not None
+    assert isinstance(table, DeltaLakeTable)
     columns = {column: f"new.{column}" for column in rows.column_names if column != DELETED}
     merge = table.delta.merge(rows, "old.id = new.id", source_alias="new", target_alias="old")
     merge = merge.when_matched_delete(f"new.{DELETED}").when_matched_update(columns)

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Self
 
 from headrace.capture import Offset
-from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.delta_engine import DeltaEngine
+from headrace.mirror.lake import Lake
 from headrace.mirror.tables import Selection
 from headrace.mirror.writing import LakeWriter
 from headrace.model.names import TableName
@@ -20,6 +21,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.provision import prepare_slot
 from headrace.reporter import SilentReporter
 from support.driven_run import DrivenRun
+from support.lake import lake_at
 
 SLOT, ORDERS = "bench_mirror", TableName("public", "orders")
 _CREATE = """
@@ -106,13 +108,13 @@ class MirroredOrders:
             [(lsn,)] = execute(connection, sql, (SLOT,))
         return Offset(int(lsn))
 
-    def writer(self, folder: str, engine: DeltaEngine | None = None) -> LakeWriter:
+    def writer(self, folder: str, kind: Format = "delta", engine: DeltaEngine | None = None) -> LakeWriter:
         """The mirror's writer of a lake of its own."""
         parts = (MirroredTables(tables=("public.orders",)),)
-        config = MirrorConfig(location=folder, slot=SLOT, publication=SLOT, tables=parts)
-        selection = Selection(config)
-        return LakeWriter(self.url, SLOT, selection, self.lake(folder, engine), SilentReporter())
+        selection = Selection(MirrorConfig(location=folder, slot=SLOT, publication=SLOT, tables=parts))
+        return LakeWriter(self.url, SLOT, selection, self.lake(folder, kind, engine), SilentReporter())
 
-    def lake(self, folder: str, engine: DeltaEngine | None = None) -> DeltaLake:
+    def lake(self, folder: str, kind: Format = "delta", engine: DeltaEngine | None = None) -> Lake:
         """The lake in a folder."""
-        return DeltaLake(str(self.folder / folder), engine=engine)
+        location = self.folder / folder
+        return lake_at(location, kind) if engine is None else DeltaLake(str(location), engine=engine)

@@ -10,11 +10,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
+from headrace.config.mirror import Format
 from headrace.model.names import TableName
-from support.lake import Mirrored
+from support.lake import Mirrored, count_merges, read_table
 
 ROOT = Path(__file__).parents[2]
 TABLES = (
@@ -40,9 +40,16 @@ TABLES = (
 NAMES = ("items", "We ird", "parted", "spans")
 
 
+@pytest.fixture(params=["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+def kind(request: pytest.FixtureRequest) -> Format:
+    found: Format = request.param
+    return found
+
+
 @pytest.fixture
-def mirror(database: str, tmp_path: Path) -> Iterator[Mirrored]:
-    mirrored = Mirrored(tmp_path, database, f"mirror_{database.rpartition('_')[2].partition('?')[0]}")
+def mirror(kind: Format, database: str, tmp_path: Path) -> Iterator[Mirrored]:
+    slot = f"mirror_{database.rpartition('_')[2].partition('?')[0]}"
+    mirrored = Mirrored(tmp_path, database, slot, kind=kind)
     mirrored.run(*TABLES)
     yield mirrored
     mirrored.close()
@@ -160,6 +167,7 @@ def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored)
     mirror.start()
     mirror.converges(*NAMES)
     mirror.terminate()
+    before = {name: count_changes(mirror, name) for name in NAMES}
     mirror.run("UPDATE items SET name = 'x'", "UPDATE parted SET id = id + 100", 'DELETE FROM "We ird"')
     for failpoint in ("mirror_commit", "mirror_committed", "mirror_committed:2", "mirror_noted"):
         mirror.start(failpoint)
@@ -169,7 +177,7 @@ def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored)
     mirror.start()
     mirror.converges(*NAMES)
     mirror.terminate()
-    commits = {name: _merges(mirror, name) for name in NAMES}
+    commits = {name: count_changes(mirror, name) - before[name] for name in NAMES}
     assert commits == {"items": 1, "We ird": 1, "parted": 2, "spans": 0}
 
 
@@ -182,7 +190,7 @@ def test_positions_name_versions_that_are_the_database_at_one_commit(
     mirror.run("UPDATE items SET name = 'x'", "INSERT INTO orders VALUES (1, 9.5)")
     mirror.converges(*NAMES, "orders")
     mirror.terminate()
-    positions = pl.read_delta(str(mirror.lake / "headrace_positions"))
+    positions = read_table(mirror.lake / "headrace_positions", mirror.kind)
     assert positions["is_whole"].all()
     assert positions["complete_lsn"].n_unique() == 1
     versions = dict(positions.select("table_name", "version").iter_rows())
@@ -192,8 +200,9 @@ def test_positions_name_versions_that_are_the_database_at_one_commit(
 
     monkeypatch.chdir(mirror.lake.parent)
     programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs/mirror.md").read_text(), re.DOTALL)
-    programs = [program for program in programs if "import polars" in program]
-    assert len(programs) == 2
+    reads = {"delta": "polars.read_delta", "iceberg": "polars.scan_iceberg"}[mirror.kind]
+    programs = [program for program in programs if reads in program]
+    assert len(programs) == {"delta": 2, "iceberg": 1}[mirror.kind]
     for program in programs:
         names: dict[str, Any] = {}
         exec(program, names)
@@ -208,7 +217,6 @@ def test_the_demo_says_that_every_table_is_right() -> None:
     assert "every table is right" in demo.stdout
 
 
-def _merges(mirror: Mirrored, name: str) -> int:
+def count_changes(mirror: Mirrored, name: str) -> int:
     """How many commits of a table are of changes."""
-    logs = (mirror.path(TableName("public", name)) / "_delta_log").glob("*.json")
-    return sum('"operation":"MERGE"' in log.read_text() for log in logs)
+    return count_merges(mirror.path(TableName("public", name)), mirror.kind)

@@ -10,9 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 
+from headrace.config.mirror import Format
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
-from support.lake import Mirrored, comparable
+from support.lake import Mirrored, comparable, is_table
 
 HISTORY, CHANGES, KEYLESS, PARTS = (TableName("public", name) for name in ("h", "c", "k", "p"))
 _SETUP = (
@@ -41,11 +42,16 @@ _PARTS = (
 Snapshot = tuple[int, list[tuple[Any, ...]]]
 
 
+@pytest.fixture(params=["delta", pytest.param("iceberg", marks=pytest.mark.long)])
+def kind(request: pytest.FixtureRequest) -> Format:
+    found: Format = request.param
+    return found
+
+
 @pytest.fixture
-def mirror(database: str, tmp_path: Path) -> Iterator[Mirrored]:
-    mirrored = Mirrored(
-        tmp_path, database, f"modes_{database.rpartition('_')[2].partition('?')[0]}", parts=_PARTS
-    )
+def mirror(kind: Format, database: str, tmp_path: Path) -> Iterator[Mirrored]:
+    slot = f"modes_{database.rpartition('_')[2].partition('?')[0]}"
+    mirrored = Mirrored(tmp_path, database, slot, parts=_PARTS, kind=kind)
     mirrored.run(*_SETUP)
     yield mirrored
     mirrored.close()
@@ -121,7 +127,7 @@ def test_versions_and_changes_survive_alterations(mirror: Mirrored) -> None:
     )
     mirror.run("TRUNCATE h", "INSERT INTO h (id, region, name) VALUES (1, 'n', 'last')")
     current(mirror)
-    names = pl.read_delta(str(mirror.path(HISTORY))).columns
+    names = mirror.frame(HISTORY).columns
     assert {"name", "name_3"} <= set(names), "the dropped column stays, with a name of its own"
     mirror.terminate()
 
@@ -169,7 +175,7 @@ def snapshot(mirror: Mirrored) -> Snapshot:
 
 def versions_at(mirror: Mirrored, position: int) -> Iterator[tuple[Any, ...]]:
     """The rows of h as the lake says that they were."""
-    for row in pl.read_delta(str(mirror.path(HISTORY))).iter_rows(named=True):
+    for row in mirror.frame(HISTORY).iter_rows(named=True):
         if row["_to_lsn"] is None:
             assert row["_is_current"]
             assert row["_valid_to"] is None
@@ -183,7 +189,7 @@ def versions_at(mirror: Mirrored, position: int) -> Iterator[tuple[Any, ...]]:
 def replayed(mirror: Mirrored, position: int) -> list[tuple[Any, ...]]:
     """The rows of c that the lake's changes make."""
     rows: dict[tuple[Any, ...], tuple[Any, ...]] = {}
-    frame = pl.read_delta(str(mirror.path(CHANGES)))
+    frame = mirror.frame(CHANGES)
     for row in sorted(frame.iter_rows(named=True), key=lambda row: (row["_commit_lsn"], row["_commit_seq"])):
         if row["_commit_lsn"] >= position:
             break
@@ -210,8 +216,8 @@ def dropped(name: str, row: dict[str, Any]) -> str:
 
 
 def wait_for(mirror: Mirrored, *tables: TableName) -> None:
-    logs = [mirror.path(table) / "_delta_log" for table in tables]
-    mirror.waits_until(lambda: all(log.exists() for log in logs), lambda: "no lake")
+    paths = [mirror.path(table) for table in tables]
+    mirror.waits_until(lambda: all(is_table(path, mirror.kind) for path in paths), lambda: "no lake")
 
 
 def reaches(mirror: Mirrored, table: TableName, rows: list[tuple[Any, ...]]) -> None:
@@ -228,7 +234,7 @@ def current(mirror: Mirrored) -> None:
     names, rows = mirror.expected(HISTORY)
 
     def found() -> list[tuple[Any, ...]]:
-        frame = pl.read_delta(str(mirror.path(HISTORY)))
+        frame = mirror.frame(HISTORY)
         if not set(names) <= set(frame.columns):
             return []
         return comparable(frame.filter(pl.col("_is_current")).select(names).iter_rows())
@@ -236,8 +242,6 @@ def current(mirror: Mirrored) -> None:
     mirror.waits_until(lambda: found() == rows, lambda: f"{found()} instead of {rows}")
     [last] = mirror.expected(TableName("public", "c"))[1][-1:]
     mirror.waits_until(
-        lambda: any(
-            row["id"] == last[0] for row in pl.read_delta(str(mirror.path(CHANGES))).iter_rows(named=True)
-        ),
+        lambda: any(row["id"] == last[0] for row in mirror.frame(CHANGES).iter_rows(named=True)),
         lambda: "no change",
     )

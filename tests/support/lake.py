@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,7 +13,9 @@ from typing import Any
 import polars as pl
 import pyspark
 
-from headrace.mirror.lake import folder_name
+from headrace.config.mirror import Format, MirrorConfig, MirroredTables
+from headrace.mirror.formats import open_lake
+from headrace.mirror.lake import Lake, folder_name
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
@@ -36,6 +40,44 @@ ORDER BY a.attnum
 _SETTINGS = "SET TimeZone = 'UTC'; SET IntervalStyle = 'iso_8601'; SET extra_float_digits = 1"
 
 Rows = tuple[list[str], list[tuple[Any, ...]]]
+FORMATS: tuple[Format, ...] = ("delta", "iceberg")
+
+
+def lake_at(location: object, kind: Format) -> Lake:
+    """A lake of some format."""
+    tables = (MirroredTables(tables=("*.*",)),)
+    return open_lake(MirrorConfig(location=str(location), format=kind, tables=tables))
+
+
+def is_table(path: Path, kind: Format) -> bool:
+    """Whether readers find a table in a folder."""
+    return (path / {"delta": "_delta_log", "iceberg": "metadata/version-hint.text"}[kind]).exists()
+
+
+def read_table(path: object, kind: Format, version: int | None = None) -> pl.DataFrame:
+    """A table as polars reads it, now or in a version."""
+    if kind == "delta":
+        return pl.read_delta(str(path), version=version)
+    return pl.scan_iceberg(str(path), snapshot_id=version, storage_options=_store_options()).collect()
+
+
+def _store_options() -> dict[str, str]:
+    """What polars needs of an object store that is not Amazon's; the environment says it to Headrace."""
+    names = {
+        "s3.endpoint": "AWS_ENDPOINT_URL",
+        "s3.access-key-id": "AWS_ACCESS_KEY_ID",
+        "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
+        "s3.region": "AWS_REGION",
+    }
+    return {name: os.environ[variable] for name, variable in names.items() if variable in os.environ}
+
+
+def count_merges(path: Path, kind: Format) -> int:
+    """How often changes were committed to a table, and for Iceberg anything; no commit is forgotten yet."""
+    if kind == "delta":
+        return sum('"operation":"MERGE"' in log.read_text() for log in (path / "_delta_log").glob("*.json"))
+    latest = (path / "metadata/version-hint.text").read_text()
+    return len(json.loads((path / f"metadata/v{latest}.metadata.json").read_text())["snapshots"])
 
 
 class Mirrored(DrivenRun):
@@ -50,8 +92,10 @@ class Mirrored(DrivenRun):
         parts: Sequence[str] = ('tables = ["*.*"]',),
         more: str = "",
         file_size: str = "128MiB",
+        kind: Format = "delta",
     ) -> None:
         self.url = url
+        self.kind: Format = kind
         self.lake = folder / "lake"
         config = folder / f"{name}.toml"
         self._file_size = file_size
@@ -60,10 +104,11 @@ class Mirrored(DrivenRun):
 
     def configure(self, parts: Sequence[str], more: str = "") -> None:
         """Write the deployment file: the parts of tables, and more keys of `[mirror]`."""
+        engine = ENGINE if self.kind == "delta" else "local"
         self._config.write_text(
             f'[source]\ntype = "postgres"\nconnection_url = "{self.url}"\n\n'
-            f'[mirror]\nlocation = "{self.lake}"\nengine = "{ENGINE}"\ninterval = "200ms"\n'
-            f'file_size = "{self._file_size}"\n'
+            f'[mirror]\nlocation = "{self.lake}"\nformat = "{self.kind}"\nengine = "{engine}"\n'
+            f'interval = "200ms"\nfile_size = "{self._file_size}"\n'
             f'slot = "{self._name}"\npublication = "{self._name}"\n{more}\n\n'
             + "\n".join(f"[[mirror.tables]]\n{part}\n" for part in parts)
         )
@@ -93,9 +138,13 @@ class Mirrored(DrivenRun):
             rows = execute(connection, f"SELECT {', '.join(wanted)} FROM {quoted(table)}")
         return [name for name, _ in columns], comparable(rows)
 
+    def frame(self, table: TableName, version: int | None = None) -> pl.DataFrame:
+        """A table of the lake, now or in a version."""
+        return read_table(self.path(table), self.kind, version)
+
     def actual(self, table: TableName, version: int | None = None) -> Rows:
         """The rows of a table, now or in a version, as polars reads them from the lake."""
-        frame = pl.read_delta(str(self.path(table)), version=version)
+        frame = self.frame(table, version)
         return frame.columns, comparable(frame.iter_rows())
 
     def waits_until(
@@ -122,7 +171,7 @@ class Mirrored(DrivenRun):
             table = TableName("public", name)
             expected = self.expected(table)
             end = time.monotonic() + seconds
-            while not (self.path(table) / "_delta_log").exists() or self.actual(table) != expected:
+            while not is_table(self.path(table), self.kind) or self.actual(table) != expected:
                 self.assert_running()
                 if time.monotonic() > end:
                     found = self.actual(table)

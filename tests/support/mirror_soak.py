@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import hashlib
 import random
+import re
 import sys
 import tempfile
 import threading
@@ -22,12 +23,13 @@ from typing import Any
 import polars as pl
 import psycopg
 
+from headrace.config.mirror import Format
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from support.lake import Mirrored, comparable
+from support.lake import FORMATS, Mirrored, comparable, is_table
 
 _TYPES: dict[str, Callable[[random.Random], str]] = {
     "int": lambda draw: str(draw.randint(-50, 50)),
@@ -122,18 +124,21 @@ class MirrorSoak:
         url: the database.
         folder: for the lake.
         seed: of all that is drawn.
+        kind: the format of the lake's tables.
     """
 
-    def __init__(self, url: str, folder: Path, seed: int) -> None:
+    def __init__(self, url: str, folder: Path, seed: int, kind: Format = "delta") -> None:
         self._url = url
         self._random = random.Random(seed)
+        parts = _PARTS if kind == "delta" else [re.sub(r"\npartition_by.*", "", part) for part in _PARTS]
         self._mirror = Mirrored(
             folder,
             url,
             "mirror_soak",
-            parts=_PARTS,
+            parts=parts,
             more=f'mask_salt = "{_SALT}"',
             file_size="1MiB",
+            kind=kind,
         )
         self._rounds = 0
         self._new = 0
@@ -395,7 +400,7 @@ class MirrorSoak:
 
     def _versions_at(self, position: int) -> list[tuple[Any, ...]]:
         names, _ = self._mirror.expected(TableName("public", _VERSIONS))
-        frame = pl.read_delta(str(self._mirror.path(TableName("public", _VERSIONS))))
+        frame = self._mirror.frame(TableName("public", _VERSIONS))
         kept = frame.filter(
             (pl.col("_from_lsn") < position) & (pl.col("_to_lsn").is_null() | (pl.col("_to_lsn") >= position))
         )
@@ -420,7 +425,7 @@ class MirrorSoak:
 
     def _check_kept(self) -> None:
         """Make sure that no row was lost, and that each is there once."""
-        frame = pl.read_delta(str(self._mirror.path(TableName("public", _KEPT))))
+        frame = self._mirror.frame(TableName("public", _KEPT))
         assert frame["id"].is_unique().all(), "kept: a row is there twice"
         assert (frame["_is_deleted"] == frame["_deleted_at"].is_not_null()).all(), (
             "kept: deleted, but not when"
@@ -430,15 +435,16 @@ class MirrorSoak:
 
     def _check_days(self) -> None:
         """Make sure that each row is in the partition of its values."""
-        frame = pl.read_delta(str(self._mirror.path(TableName("public", _DAYS))))
-        wrong = frame.filter(pl.col("at").dt.date().ne_missing(pl.col("_at_day")))
-        assert not len(wrong), f"days: {wrong}"
+        if self._mirror.kind == "delta":
+            frame = self._mirror.frame(TableName("public", _DAYS))
+            wrong = frame.filter(pl.col("at").dt.date().ne_missing(pl.col("_at_day")))
+            assert not len(wrong), f"days: {wrong}"
 
     def _rows(self, name: str, names: list[str], chosen: pl.Expr | None = None) -> list[tuple[Any, ...]]:
-        path = self._mirror.path(TableName("public", name))
-        if not (path / "_delta_log").exists():
+        table = TableName("public", name)
+        if not is_table(self._mirror.path(table), self._mirror.kind):
             return []
-        frame = pl.read_delta(str(path))
+        frame = self._mirror.frame(table)
         if not set(names) <= set(frame.columns):
             return []
         return comparable((frame if chosen is None else frame.filter(chosen)).select(names).iter_rows())
@@ -455,10 +461,10 @@ class MirrorSoak:
         return self._rows(_VERSIONS, names, pl.col("_is_current"))
 
     def _replayed(self, names: list[str]) -> list[tuple[Any, ...]]:
-        path = self._mirror.path(TableName("public", _CHANGES))
-        if not (path / "_delta_log").exists():
+        table = TableName("public", _CHANGES)
+        if not is_table(self._mirror.path(table), self._mirror.kind):
             return []
-        frame = pl.read_delta(str(path)).sort("_commit_lsn", "_commit_seq", maintain_order=True)
+        frame = self._mirror.frame(table).sort("_commit_lsn", "_commit_seq", maintain_order=True)
         if not set(names) <= set(frame.columns):
             return []
         rows: dict[Any, dict[str, Any]] = {}
@@ -514,6 +520,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--minutes", type=float, default=5.0, help="for so long (5)")
     parser.add_argument("--seed", type=int, default=None, help="of the first case (of the clock)")
+    parser.add_argument("--format", choices=FORMATS, default="delta", help="of the lake's tables (delta)")
     given = parser.parse_args()
     seed = int(time.time()) if given.seed is None else given.seed
     end = time.monotonic() + given.minutes * 60
@@ -521,7 +528,7 @@ def main() -> None:
         EmbeddedPostgres(settings={"wal_level": "logical"}) as server,
         tempfile.TemporaryDirectory() as folder,
     ):
-        soak = MirrorSoak(server.create_database("soak"), Path(folder), seed)
+        soak = MirrorSoak(server.create_database("soak"), Path(folder), seed, given.format)
         print(f"seed {seed}", flush=True)
         rounds = 0
         try:

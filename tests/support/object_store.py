@@ -6,6 +6,7 @@ Clients hold the interpreter's lock while they wait, so it cannot be a thread of
 from __future__ import annotations
 
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -18,6 +19,7 @@ Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
 _BUCKET = "lakes"
 _FAULTS = "/faults/"
+_COMMIT = re.compile(r"/_delta_log/|/v\d+\.metadata\.json$")
 
 
 class ObjectStore:
@@ -77,7 +79,7 @@ class _FailingStore:
             return [b""]
         if self._fault == "half" and self._luck.random() < 0.5:
             return self._refuse(start_response)
-        if self._fault == "next-commit" and method == "PUT" and "/_delta_log/" in path:
+        if self._fault == "next-commit" and method == "PUT" and _COMMIT.search(path):
             self._fault = "nothing"
             b"".join(self._application(environ, lambda *_: lambda _: None))
             return self._refuse(start_response)

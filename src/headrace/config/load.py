@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from headrace.config.deployment import Deployment, IndexEntry, OpenSearchSink, StdoutSink
-from headrace.config.mirror import is_url
+from headrace.config.mirror import is_folder
 from headrace.config.problems import Locator
 from headrace.config.secret import Secret
 from headrace.config.text_files import read_text
@@ -100,7 +100,7 @@ def _complete(path: Path, deployment: Deployment) -> Deployment:
     update = {"indexes": indexes, "sinks": sinks, "control": deployment.control.below(folder)}
     if deployment.mirror is not None:
         location = deployment.mirror.location
-        if not is_url(location):
+        if is_folder(location):
             location = str(folder / location)
         update["mirror"] = deployment.mirror.model_copy(update={"location": location})
     return deployment.model_copy(update=update)

@@ -15,11 +15,14 @@ from headrace.model.table_pattern import TablePattern, parse_tables
 
 _INTERVAL = re.compile(r"(\d{1,6})(ms|s|m|h|d)")
 _STORES = ("s3://", "gs://", "abfss://", "az://")
+CATALOG = "catalog:"
+"""What a location begins with that is a catalog's name."""
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"([1-9]\d{0,3})(MiB|GiB)")
 _SHIFTS = {"MiB": 20, "GiB": 30}
 
 
+Format = Literal["delta", "iceberg"]
 Mode = Literal["current", "history", "changes"]
 Engine = Literal["local", "spark"]
 Mask = Literal["sha256", "redact", "null"]
@@ -94,14 +97,14 @@ class MirroredTables(FileModel):
 class MirrorConfig(FileModel):
     """`[mirror]`: a lake that holds the database's tables."""
 
-    format: Literal["delta"] = "delta"
+    format: Format = "delta"
     """The tables' format."""
     engine: Engine = "local"
     """What brings changes into the tables: `local`: this process, without a jar; `spark`: the Spark session's
     own Delta, on executors, with PySpark 4.2."""
     location: Annotated[str, Field(min_length=1)]
     """A folder, or a URL of an object store (`s3://`, `gs://`, `abfss://`); each table is in `SCHEMA/TABLE`
-    there."""
+    there. For Iceberg also `catalog:NAME`: a catalog of PyIceberg's configuration."""
     interval: str = "30s"
     """How often changes are written; a shorter one makes more and smaller files."""
     file_size: str = "128MiB"
@@ -153,6 +156,27 @@ class MirrorConfig(FileModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _fits_format(self) -> Self:
+        if self.format == "iceberg":
+            self._check_iceberg()
+        elif self.location.startswith(CATALOG):
+            raise ValueError(f'location = "{self.location}" needs format = "iceberg": Delta has no catalogs')
+        return self
+
+    def _check_iceberg(self) -> None:
+        if self.location == CATALOG:
+            raise ValueError(f'location = "{CATALOG}" lacks the name of a catalog')
+        if self.location.startswith("az://"):
+            raise ValueError("location: readers of Iceberg do not know az://; write abfss://")
+        if self.engine == "spark":
+            raise ValueError(
+                'engine = "spark" needs format = "delta": Iceberg\'s Spark runtime (1.12.0 is the newest on '
+                "2026-11-25) ends at Spark 4.1, and Headrace begins at 4.2"
+            )
+        if any(part.partition_by for part in self.tables):
+            raise ValueError('partition_by needs format = "delta"')
+
     @property
     def interval_seconds(self) -> float:
         """The interval in seconds."""
@@ -181,3 +205,8 @@ def _seconds(text: str) -> float:
 def is_url(location: str) -> bool:
     """Tell whether a location is a URL, not a folder."""
     return "://" in location
+
+
+def is_folder(location: str) -> bool:
+    """Tell whether a location is a folder of this machine."""
+    return not is_url(location) and not location.startswith(CATALOG)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.config.mirror import Engine, MirrorConfig, MirroredTables, Mode
+from headrace.config.mirror import Engine, Format, MirrorConfig, MirroredTables, Mode
 from headrace.datasources.typed_options import PostgresSource
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.lake import reaching
@@ -29,19 +29,21 @@ def into(
     source: PostgresSource,
     checkpoint: str | Path,
     *,
+    format: Format = "delta",  # noqa: A002 - as in the file
     mode: Mode = "current",
     engine: Engine = "local",
     reporter: Reporter | None = None,
 ) -> LakeBatches:
-    """Return a function for `foreachBatch` that keeps Delta tables as the database's tables are.
+    """Return a function for `foreachBatch` that keeps a lake's tables as the database's tables are.
 
     Tables that are not in the lake are loaded with the first batch.
 
     Args:
         location: a folder or a URL of an object store; each table is in `SCHEMA/TABLE`. It belongs to the
-            source's slot.
+            source's slot. For Iceberg also `catalog:NAME`.
         source: what the query reads.
         checkpoint: the query's `checkpointLocation`; each batch looks up there how far it goes.
+        format: of the tables: `delta` or `iceberg`.
         mode: what the lake holds of each table: `current` rows, `history` or `changes`.
         engine: what brings changes into the tables: `local`, this process; `spark`, the query's own session,
             which has Delta.
@@ -66,6 +68,7 @@ def into(
             )
     config = MirrorConfig(
         location=str(location),
+        format=format,
         engine=engine,
         slot=source.slot_name,
         publication=source.publication_name,

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,6 +18,13 @@ TARGET_BYTES = 128 << 20
 """The size of a file, about."""
 _GROUP_BYTES = 32 << 20
 _LONGEST_TEXT = 32
+
+
+class Folder(Protocol):
+    """Where files are written: a file system of PyArrow's, or what does this alone."""
+
+    def open_output_stream(self, name: str, /) -> Any:
+        """Open a new file for writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +50,14 @@ class DataFile:
 
 
 def write_files(
-    folder: FileSystem,
+    folder: Folder,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     target_bytes: int = TARGET_BYTES,
     *,
     below: str = "",
     partition: Mapping[str, str | None] = MappingProxyType({}),
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[DataFile]:
     """Write rows to files of about `target_bytes` in a table's folder, each named anew; no rows make no file.
 
@@ -58,16 +66,15 @@ def write_files(
         schema: the files' columns.
         batches: the rows.
         target_bytes: the size of a file, about.
-        below: the folder of a partition in `folder`, with a `/` at its end.
+        below: the folder of a partition in `folder`, which is there, with a `/` at its end.
         partition: the partition's values.
+        options: of PyArrow's writer.
 
     Raises:
         OSError: the folder cannot be written.
     """
     groups = _row_groups(schema, batches)
     files = []
-    if below:
-        folder.create_dir(below)
     group = next(groups, None)
     while group is not None:
         name = f"{below}part-{uuid.uuid4().hex}.parquet"
@@ -75,7 +82,9 @@ def write_files(
         with folder.open_output_stream(name) as out:
             with (
                 _telling_why(),
-                pq.ParquetWriter(out, schema, compression="snappy", metadata_collector=metadata) as writer,
+                pq.ParquetWriter(
+                    out, schema, compression="snappy", metadata_collector=metadata, **options
+                ) as writer,
             ):
                 while group is not None and out.tell() < target_bytes:
                     writer.write_table(group)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.config.mirror import MirrorConfig
-from headrace.mirror.delta import DeltaLake
 from headrace.mirror.lake import Lake
 from headrace.spark.delta import check_delta
 
@@ -23,9 +22,16 @@ def open_lake(config: MirrorConfig, session: SparkSession | None = None) -> Lake
     Raises:
         HeadraceError: DEPENDENCY, where the session cannot.
     """
+    # Each is imported here: what another one needs may be absent.
+    if config.format == "iceberg":
+        from headrace.mirror.iceberg.lake import IcebergLake  # noqa: PLC0415
+
+        return IcebergLake(config.location, config.file_bytes)
+    from headrace.mirror.delta import DeltaLake  # noqa: PLC0415
+
     if session is None or config.engine == "local":
         return DeltaLake(config.location, config.file_bytes)
-    from headrace.mirror.spark_engine import SparkEngine  # noqa: PLC0415 - a local one needs none of it
+    from headrace.mirror.spark_engine import SparkEngine  # noqa: PLC0415
 
     check_delta(session)
     return DeltaLake(config.location, config.file_bytes, SparkEngine(session))

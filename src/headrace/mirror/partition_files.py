@@ -73,18 +73,14 @@ def write_partitions(
                 waiting, size = [], 0
         if waiting:
             runs.add(pa.Table.from_batches(waiting, schema))
-        return [
-            file
-            for values in runs.partitions
-            for file in write_files(
-                folder,
-                own,
-                runs.read(values),
-                target_bytes,
-                below=_folder(partition_by, values),
-                partition=dict(zip(partition_by, values, strict=True)),
-            )
-        ]
+        files: list[DataFile] = []
+        for values in runs.partitions:
+            below = _folder(partition_by, values)
+            folder.create_dir(below)
+            partition = dict(zip(partition_by, values, strict=True))
+            rows = runs.read(values)
+            files += write_files(folder, own, rows, target_bytes, below=below, partition=partition)
+        return files
 
 
 def _folder(names: Sequence[str], values: Values) -> str:

@@ -14,10 +14,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headrace import HeadraceError, PostgresSource
+from headrace.config.mirror import Format
 from headrace.mirror import into
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from integration.datasources.driven import Query
+from support.lake import FORMATS, read_table
 
 PAGE = Path(__file__).parents[3] / "docs/mirror.md"
 SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
@@ -75,11 +77,16 @@ def versions(folder: Path) -> list[tuple[Any, ...]]:
     return sorted(frame.select("id", "name", "_is_current").rows())
 
 
-def test_the_query_of_the_page_writes_tables(spark: SparkSession, url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", FORMATS)
+def test_the_query_of_the_page_writes_tables(
+    spark: SparkSession, url: str, tmp_path: Path, kind: Format
+) -> None:
     program = program_with("into(")
     for old, new in {
         "postgresql://me@localhost/shop": url,
-        '"lake", source, "checkpoint"': f'"{tmp_path}/lake", source, "{tmp_path}/checkpoint"',
+        '"lake", source, "checkpoint"': (
+            f'"{tmp_path}/lake", source, "{tmp_path}/checkpoint", format="{kind}"'
+        ),
         '"checkpointLocation", "checkpoint"': f'"checkpointLocation", "{tmp_path}/checkpoint"',
     }.items():
         assert old in program
@@ -92,7 +99,7 @@ def test_the_query_of_the_page_writes_tables(spark: SparkSession, url: str, tmp_
         run(url, *statements)
         query.processAllAvailable()
         query.stop()
-        return sorted(pl.read_delta(f"{tmp_path}/lake/public/orders").rows())
+        return sorted(read_table(f"{tmp_path}/lake/public/orders", kind).rows())
 
     assert write("INSERT INTO orders VALUES (2, 'b')") == [(1, "a"), (2, "b")]
     run(url, "UPDATE orders SET name = 'c' WHERE id = 1")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator
 
-import polars as pl
 import pyarrow as pa
 import pytest
 
 from headrace.catalog.types import RowType
+from headrace.config.mirror import Format
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.files import write_files
-from headrace.mirror.lake import reaching
+from headrace.mirror.iceberg.lake import IcebergLake
+from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
 from headrace.mirror.load_units import LoadedUnit, LoadUnit
 from headrace.mirror.modes import LoadMoment
@@ -23,6 +24,7 @@ from headrace.mirror.tables import MirroredTable
 from headrace.model.lake_partition import Partition
 from headrace.model.names import CtidRange, TableName
 from headrace.snapshot.unchanged import SnapshotBounds
+from support.lake import FORMATS, lake_at, read_table
 from support.object_store import ObjectStore, object_store
 
 ITEMS = TableName("public", "items")
@@ -44,16 +46,22 @@ def store(server: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> Iterator[Obje
     server.fail("nothing")
 
 
+@pytest.fixture(params=FORMATS)
+def kind(request: pytest.FixtureRequest) -> Format:
+    found: Format = request.param
+    return found
+
+
 @pytest.fixture
-def lake(store: ObjectStore, request: pytest.FixtureRequest) -> DeltaLake:
+def lake(kind: Format, store: ObjectStore, request: pytest.FixtureRequest) -> Lake:
     """A lake of the test's own, whose one table has two rows."""
-    lake = DeltaLake(f"{store.url}/{request.node.name}")
+    lake = lake_at(f"{store.url}/{request.function.__name__}/{kind}", kind)
     rows = pa.RecordBatch.from_pydict({"id": [1, 2], "name": ["a", "b"]}, SCHEMA)
-    lake.replace(ITEMS, SCHEMA, write_files(lake.folder(ITEMS), SCHEMA, [rows]), (1, 0))
+    lake.replace(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [rows]), (1, 0))
     return lake
 
 
-def merge(lake: DeltaLake, position: int, changes: list[tuple[int, str | None]]) -> None:
+def merge(lake: Lake, position: int, changes: list[tuple[int, str | None]]) -> None:
     """Merge names by id; None deletes."""
     table = lake.open(ITEMS)
     assert table is not None
@@ -64,12 +72,13 @@ def merge(lake: DeltaLake, position: int, changes: list[tuple[int, str | None]])
     )
 
 
-def rows(lake: DeltaLake) -> list[tuple[int, str]]:
-    return sorted(pl.read_delta(lake.path(ITEMS)).rows())
+def rows(lake: Lake) -> list[tuple[int, str]]:
+    kind: Format = "iceberg" if isinstance(lake, IcebergLake) else "delta"
+    return sorted(read_table(lake.path(ITEMS), kind).rows())
 
 
-def test_notes_of_a_load_are_kept_there(lake: DeltaLake) -> None:
-    folder = lake.folder(ITEMS)
+def test_notes_of_a_load_are_kept_there(store: ObjectStore) -> None:
+    folder = DeltaLake(f"{store.url}/notes").folder(ITEMS)
     [file] = write_files(folder, SCHEMA, [pa.RecordBatch.from_pydict({"id": [3], "name": ["c"]}, SCHEMA)])
     ranges = (CtidRange(0, None, ITEMS, 16384),)
     journal = LoadJournal(folder, TABLE, LoadSnapshot(100, SnapshotBounds(7, 9), {}))
@@ -82,23 +91,23 @@ def test_notes_of_a_load_are_kept_there(lake: DeltaLake) -> None:
     assert journal.find_units(ranges, since=1) == []
 
 
-def test_half_of_all_requests_may_fail(lake: DeltaLake, store: ObjectStore) -> None:
+def test_half_of_all_requests_may_fail(lake: Lake, store: ObjectStore) -> None:
     store.fail("half")
     merge(lake, 2, [(1, None), (3, "c")])
     store.fail("nothing")
     assert rows(lake) == [(2, "b"), (3, "c")]
 
 
-def test_a_commit_whose_answer_is_lost_is_a_commit(lake: DeltaLake, store: ObjectStore) -> None:
+def test_a_commit_whose_answer_is_lost_is_a_commit(lake: Lake, store: ObjectStore) -> None:
     store.fail("next-commit")
     merge(lake, 2, [(2, "x")])
     assert rows(lake) == [(1, "a"), (2, "x")]
     table = lake.open(ITEMS)
     assert table is not None
-    assert (table.version, table.position) == (1, (2, 0))
+    assert table.position == (2, 0)
 
 
-def test_a_second_writer_is_refused(lake: DeltaLake) -> None:
+def test_a_second_writer_is_refused(lake: Lake) -> None:
     behind = lake.open(ITEMS)
     merge(lake, 2, [(2, "x")])
     assert behind is not None
@@ -109,10 +118,12 @@ def test_a_second_writer_is_refused(lake: DeltaLake) -> None:
     assert rows(lake) == [(1, "a"), (2, "x")]
 
 
-def test_a_store_that_refuses_is_waited_for(store: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_refuses_is_waited_for(
+    kind: Format, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     monkeypatch.setenv("AWS_MAX_RETRIES", "0")
-    lake = DeltaLake(store.url)
+    lake = IcebergLake(store.url, retries=0) if kind == "iceberg" else lake_at(store.url, kind)
     with pytest.raises(HeadraceError) as error, reaching(lake):
         lake.open(ITEMS)
     assert error.value.kind is Kind.SINK_UNREACHABLE

@@ -44,7 +44,7 @@ from headrace.reporter import SilentReporter
 from headrace.spark.delta import check_delta, with_delta
 from headrace.spark.session import local_spark
 from integration.datasources.driven import Query
-from unit.mirror.test_delta import KEYS
+from unit.mirror.test_lakes import KEYS
 
 pytestmark = pytest.mark.skipif(
     not pyspark.__version__.startswith("4.2."), reason="Delta is there for PySpark 4.2 alone"

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from headrace.config.mirror import MirrorConfig, MirroredTables
-from headrace.mirror.delta import DeltaLake
-from headrace.mirror.files import write_files
+from headrace.config.mirror import Format, MirrorConfig, MirroredTables
+from headrace.mirror.lake import Lake
 from headrace.mirror.upkeep import SMALL_FILES, LakeUpkeep
 from headrace.model.names import TableName
 from headrace.reporter import SilentReporter
+from support.lake import FORMATS, lake_at
 
 TABLE = TableName("public", "t")
 SCHEMA = pa.schema([pa.field("k", pa.int64(), metadata={"headrace.column": "1"}), pa.field("v", pa.string())])
@@ -26,14 +26,15 @@ def config(folder: Path, **values: Any) -> MirrorConfig:
     return MirrorConfig(location=str(folder), tables=(MirroredTables(tables=("*.*",)),), **values)
 
 
-def append(lake: DeltaLake, number: int) -> None:
+def append(lake: Lake, number: int) -> None:
     batch = pa.RecordBatch.from_pydict({"k": [number], "v": [f"row {number}"]}, SCHEMA)
-    files = write_files(lake.folder(TABLE), SCHEMA, [batch])
+    files = lake.write(TABLE, SCHEMA, [batch])
     (lake.append if number else lake.replace)(TABLE, SCHEMA, files, (number + 1, 0))
 
 
-def test_small_files_are_joined_and_those_of_old_versions_removed(tmp_path: Path) -> None:
-    lake = DeltaLake(str(tmp_path))
+@pytest.mark.parametrize("kind", FORMATS)
+def test_small_files_are_joined_and_those_of_old_versions_removed(kind: Format, tmp_path: Path) -> None:
+    lake = lake_at(tmp_path, kind)
     upkeep = LakeUpkeep(lake, config(tmp_path, retention="1h"), SilentReporter())
     for number in range(SMALL_FILES - 1):
         append(lake, number)
@@ -51,7 +52,7 @@ def test_small_files_are_joined_and_those_of_old_versions_removed(tmp_path: Path
     assert numbers == [*range(SMALL_FILES - 1), SMALL_FILES]
     assert len(data_files(tmp_path)) == SMALL_FILES + 1, "readers of older versions still find theirs"
 
-    orphan = tmp_path / "public" / "t" / "part-of-a-killed-program.parquet"
+    orphan = data_files(tmp_path)[0].parent / "part-of-a-killed-program.parquet"
     orphan.write_bytes(b"")
     long_ago = time.time() - 7200
     for file in data_files(tmp_path):
@@ -78,4 +79,4 @@ def test_a_size_or_time_that_cannot_be_meant_is_refused(
 
 
 def data_files(folder: Path) -> list[Path]:
-    return list((folder / "public" / "t").glob("*.parquet"))
+    return list((folder / "public" / "t").rglob("*.parquet"))

@@ -59,7 +59,7 @@ def test_it_cannot_be_altered_and_shows_no_secret() -> None:
     assert "s3cret" not in repr(source) + str(source)
     assert source.options()["password"] == "s3cret"
     with pytest.raises(ValidationError, match="frozen"):
-        source.slot_name = "other"
+        source.slot_name = "other"  # type: ignore[misc]
     assert source == PostgresSource(**source.options())  # type: ignore[arg-type]  # texts, as Spark gives them
 
 

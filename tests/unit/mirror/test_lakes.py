@@ -10,10 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.config.mirror import Format
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.files import write_files
+from headrace.mirror.lake import Lake
 from headrace.mirror.net_changes import DELETED
 from headrace.model.names import TableName
+from support.lake import FORMATS, lake_at
 
 TABLE = TableName("public", "t")
 LONG = "x" * 40
@@ -33,18 +36,21 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
+@pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("kind", KEYS)
-def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(kind: str, tmp_path: Path) -> None:
+def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
+    kind: str, form: Format, tmp_path: Path
+) -> None:
     """Each key has a file of its own; then each is changed alone, deleted alone and inserted alone."""
     key_type, keys = KEYS[kind]
     schema = pa.schema([pa.field("k", key_type), pa.field("v", pa.int64())])
-    lake = DeltaLake(str(tmp_path))
+    lake = lake_at(tmp_path, form)
     expected: dict[Any, int] = {}
     files = []
     for value, key in enumerate(keys):
         expected[key] = value
         batch = pa.RecordBatch.from_pydict({"k": [key], "v": [value]}, schema)
-        files += write_files(lake.folder(TABLE), schema, [batch])
+        files += lake.write(TABLE, schema, [batch])
     lake.replace(TABLE, schema, files, (1, 0))
     assert stored(lake) == expected
     for number, key in enumerate(keys):
@@ -59,7 +65,7 @@ def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(kind: str, tm
             expected.setdefault(key, value)
 
 
-def stored(lake: DeltaLake) -> dict[Any, int]:
+def stored(lake: Lake) -> dict[Any, int]:
     """The rows by key, each of which must be there once."""
     table = lake.open(TABLE)
     assert table is not None

@@ -1,0 +1,121 @@
+"""Read the rows of a table's Parquet files, and say what is in each."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.conversions import from_bytes
+from pyiceberg.io import FileIO
+from pyiceberg.io.pyarrow import (
+    PyArrowFileIO,
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.schema import Schema
+from pyiceberg.typedef import Record
+from pyiceberg.types import BooleanType, DoubleType, FloatType, NestedField, PrimitiveType
+
+from headrace.mirror.iceberg.schemas import ID
+from headrace.mirror.keys import KeyIndex
+
+_BATCH_ROWS = 65_536
+
+
+def describe(io: FileIO, path: str, size: int, columns: Schema, spec: int) -> DataFile:
+    """Return what a table's metadata say of a new data file.
+
+    Raises:
+        ValueError: it does not have these columns.
+    """
+    with io.new_input(path).open() as source, pq.ParquetFile(source) as file:
+        numbers = [int(field.metadata[ID]) for field in file.schema_arrow]
+        metadata = file.metadata
+    if numbers != [field.field_id for field in columns.fields]:
+        raise ValueError(f"{path} has other columns")
+    statistics = data_file_statistics_from_parquet_metadata(
+        metadata, compute_statistics_plan(columns, {}), parquet_path_to_id_mapping(columns)
+    )
+    described = DataFile.from_args(
+        content=DataFileContent.DATA,
+        file_path=path,
+        file_format=FileFormat.PARQUET,
+        partition=Record(),
+        file_size_in_bytes=size,
+        sort_order_id=None,
+        equality_ids=None,
+        key_metadata=None,
+        **statistics.to_serialized_dict(),
+    )
+    described.spec_id = spec
+    return described
+
+
+def read_rows(
+    io: FileIO, path: str, schema: pa.Schema, columns: Schema, names: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a data file, whoever wrote it.
+
+    Args:
+        io: reads it.
+        path: where it is.
+        schema: the table's columns.
+        columns: their numbers.
+        names: those that are wanted; None: all.
+    """
+    wanted = [field for field in schema if names is None or field.name in names]
+    numbers = {field.name: field.field_id for field in columns.fields}
+    with (
+        io.new_input(path).open() as source,
+        pq.ParquetFile(source, pre_buffer=not isinstance(io, PyArrowFileIO)) as file,
+    ):
+        present = {_number(field, numbers): field.name for field in file.schema_arrow}
+        held = [present.get(numbers.get(field.name, -1)) for field in wanted]
+        read = [name for name in held if name is not None]
+        for group in range(file.num_row_groups):
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=read):
+                values = [
+                    pa.nulls(len(batch), field.type) if name is None else batch.column(name).cast(field.type)
+                    for field, name in zip(wanted, held, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(values, schema=pa.schema(wanted))
+
+
+def read_written(io: FileIO, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of a data file of the mirror's, by their names: no schema may have them yet."""
+    with io.new_input(path).open() as source, pq.ParquetFile(source) as file:
+        for batch in file.iter_batches(_BATCH_ROWS, columns=schema.names):
+            columns = [batch.column(field.name).cast(field.type) for field in schema]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _number(field: pa.Field, numbers: dict[str, int]) -> int:
+    """Return the number of a file's column; a program that gave it none means the table's of that name."""
+    number = (field.metadata or {}).get(ID)
+    return numbers.get(field.name, -1) if number is None else int(number)
+
+
+def may_have(file: DataFile, columns: Schema, index: KeyIndex, key: Sequence[str]) -> bool:
+    """Tell whether a file can have one of some keys, by what is said of it."""
+    fields = {field.name: field for field in columns.fields}
+    return all(_may_have(file, fields[name], index.bounds(name)) for name in key)
+
+
+def _may_have(file: DataFile, column: NestedField, values: pa.Array) -> bool:
+    kind = column.field_type
+    if not isinstance(kind, PrimitiveType) or isinstance(kind, (BooleanType, FloatType, DoubleType)):
+        return True
+    least, greatest = (
+        (bounds or {}).get(column.field_id) for bounds in (file.lower_bounds, file.upper_bounds)
+    )
+    if least is None or greatest is None:
+        return True
+    whole = values.cast(pa.int32()) if pa.types.is_date(values.type) else values
+    whole = whole.cast(pa.int64()) if pa.types.is_timestamp(whole.type) else whole
+    sought = whole.to_pylist()
+    place = bisect.bisect_left(sought, from_bytes(kind, least))
+    return place < len(sought) and sought[place] <= from_bytes(kind, greatest)

@@ -1,0 +1,92 @@
+"""End old snapshots of a table, and remove the files that no other has."""
+
+from __future__ import annotations
+
+import functools
+import re
+import time
+from collections.abc import Collection, Iterator
+
+from pyiceberg.io import FileIO
+from pyiceberg.manifest import ManifestFile
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import ancestors_of
+from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
+
+from headrace.mirror.iceberg.files import list_files
+
+_MOST_SNAPSHOTS = 1000
+"""So many are kept, though they are younger than the retention: every commit writes all of them down."""
+_HOUR = 3600.0
+_SCHEME = re.compile(r"^[a-z][a-z0-9+.-]*:/*|^/+")
+_OURS = (".parquet", ".avro", ".metadata.json")
+
+
+def remove_files(table: Table, retention_seconds: float) -> int:
+    """End snapshots that were followed by another before the retention; remove what no snapshot has any more.
+
+    Returns:
+        How many files were removed.
+    """
+    now = time.time()
+    ended = _ended(table, now, retention_seconds)
+    named = {True: set[str](), False: set[str]()}  # by snapshots that are ended, and by the others
+    files_of = functools.cache(functools.partial(_files_of, table.io))
+    for snapshot in table.metadata.snapshots:
+        found = named[snapshot.snapshot_id in ended]
+        found.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            found |= files_of(manifest)
+    needed = named[False] | _described_files(table)
+    surplus = (named[True] - needed) | set(_left_behind(table, needed, now - retention_seconds))
+    if ended:
+        table.catalog.commit_table(
+            table,
+            (AssertTableUUID(uuid=table.metadata.table_uuid),),
+            (RemoveSnapshotsUpdate(snapshot_ids=sorted(ended)),),
+        )
+    for path in surplus:
+        table.io.delete(path)
+    return len(surplus)
+
+
+def _ended(table: Table, now: float, retention_seconds: float) -> set[int]:
+    """Return the snapshots that readers may not read any more."""
+    metadata = table.metadata
+    named = {ref.snapshot_id for ref in metadata.refs.values()}
+    history = list(ancestors_of(metadata.current_snapshot(), metadata))
+    found = set()
+    for number, (snapshot, following) in enumerate(zip(history[1:], history, strict=False), 1):
+        age = now - following.timestamp_ms / 1000
+        if age > retention_seconds or (number >= _MOST_SNAPSHOTS and age > _HOUR):
+            found.add(snapshot.snapshot_id)
+    return found - named
+
+
+def _files_of(io: FileIO, manifest: ManifestFile) -> set[str]:
+    """Return the files that a list of files names, with its own."""
+    entries = manifest.fetch_manifest_entry(io)
+    return {manifest.manifest_path, *(entry.data_file.file_path for entry in entries)}
+
+
+def _described_files(table: Table) -> set[str]:
+    """Return the other files that a table's metadata name."""
+    metadata = table.metadata
+    return {
+        table.metadata_location,
+        *(entry.metadata_file for entry in metadata.metadata_log),
+        *(file.statistics_path for file in metadata.statistics),
+    }
+
+
+def _left_behind(table: Table, needed: Collection[str], before: float) -> Iterator[str]:
+    """Yield files that are older than a time and that nobody names, as a killed program leaves them."""
+    kept = set(map(_bare, needed))
+    for path, modified in list_files(table.io, table.location()):
+        if path.endswith(_OURS) and modified < before and _bare(path) not in kept:
+            yield path
+
+
+def _bare(path: str) -> str:
+    """Return a path without its scheme, which programs write differently: `s3a://`, `file:/`."""
+    return _SCHEME.sub("", path)

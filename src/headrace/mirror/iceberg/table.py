@@ -1,0 +1,353 @@
+"""Read and write one Iceberg table.
+
+Every commit holds the position up to which the table has the database's changes, so a change that is
+repeated is recognised, whatever became of checkpoints. Rows are changed by writing the files that have them
+again: no reader needs to know of delete files.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.io.pyarrow import schema_to_pyarrow
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.schema import Schema
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+
+from headrace.mirror.columns import all_fitted
+from headrace.mirror.deletions import DELETED_AT, IS_DELETED, MARKS
+from headrace.mirror.deletions import deleted as ended
+from headrace.mirror.files import DataFile, write_files
+from headrace.mirror.iceberg.commits import (
+    OWN,
+    TableCommit,
+    commit,
+    live_files,
+    noted_position,
+    read_position,
+)
+from headrace.mirror.iceberg.files import OutputFolder
+from headrace.mirror.iceberg.parquet import describe, may_have, read_rows
+from headrace.mirror.iceberg.removal import remove_files
+from headrace.mirror.iceberg.schemas import from_text, stored
+from headrace.mirror.keys import KeyIndex, Places, whole
+from headrace.mirror.lake import RowCondition, known_position, other_writer
+from headrace.mirror.net_changes import DELETED, Key, Position
+from headrace.mirror.versions import FIELDS, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
+from headrace.model.names import TableName
+
+COLUMNS = "headrace.columns"
+"""The property that has the table's columns, with all that is said of them."""
+_THREADS = 2
+_WRITTEN = {"store_decimal_as_integer": True}
+
+Rewrite = Callable[[pa.RecordBatch, Places], Iterator[pa.RecordBatch]]
+"""Returns what becomes of a file's rows, of which it is known which keys they have."""
+
+
+class IcebergTable:
+    """One Iceberg table, as it was when it was opened.
+
+    Args:
+        name: the database's table.
+        table: the library's table.
+        file_bytes: the size of data files, about.
+        errors: what is raised where the lake does not answer.
+    """
+
+    def __init__(
+        self, name: TableName, table: Table, file_bytes: int, errors: tuple[type[Exception], ...]
+    ) -> None:
+        self.name = name
+        self.table = table
+        self._file_bytes = file_bytes
+        self._errors = errors
+
+    @property
+    def uri(self) -> str:
+        """Where it is."""
+        return self.table.location()
+
+    @property
+    def _snapshot(self) -> Snapshot | None:
+        return self.table.metadata.current_snapshot()
+
+    @property
+    def version(self) -> int:
+        """The id of the table's present snapshot."""
+        return 0 if self._snapshot is None else self._snapshot.snapshot_id
+
+    @property
+    def position(self) -> Position | None:
+        """The last change that the table has; None where Headrace did not write it.
+
+        A snapshot of another program says nothing of it: the one before does, or the table's property.
+        """
+        for snapshot in ancestors_of(self._snapshot, self.table.metadata):
+            noted = noted_position(snapshot)
+            if noted is not None:
+                return noted
+        text = self.table.properties.get(OWN)
+        return None if text is None else read_position(text)
+
+    def find_other_commit(self, since: int) -> str | None:
+        """Return what another program did to the rows or columns behind a snapshot; None: nothing."""
+        metadata = self.table.metadata
+        present = [field.name for field in metadata.schema().fields]
+        if [field.name for field in from_text(self.table.properties[COLUMNS])] != present:
+            return "other columns"
+        for snapshot in ancestors_of(self._snapshot, metadata):
+            if snapshot.snapshot_id == since:
+                return None
+            operation = None if snapshot.summary is None else snapshot.summary.operation
+            if noted_position(snapshot) is None and operation is not Operation.REPLACE:
+                return f"{operation.value if operation else 'unknown'}, snapshot {snapshot.snapshot_id}"
+        return f"snapshot {self.version} is in the place of {since}"
+
+    @functools.cached_property
+    def schema(self) -> pa.Schema:
+        """The table's columns, with the metadata that they were written with."""
+        text = self.table.properties.get(COLUMNS)
+        written = {} if text is None else {field.name: field for field in from_text(text)}
+        present = schema_to_pyarrow(self.table.schema(), include_field_ids=False)
+        return pa.schema([written.get(field.name, field) for field in present])
+
+    def rows(self) -> Iterable[pa.RecordBatch]:
+        """Yield all rows."""
+        for file in live_files(self.table, self._snapshot):
+            yield from self._read(file)
+
+    def _read(self, file: IcebergFile, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        return read_rows(self.table.io, file.file_path, self.schema, self.table.schema(), names)
+
+    def look(
+        self,
+        key: Sequence[str],
+        keys: Sequence[Key],
+        columns: Sequence[str],
+        condition: RowCondition | None = None,
+    ) -> dict[Key, dict[str, Any]]:
+        """Return the values of `columns` in the rows with these keys that meet `condition`, by key.
+
+        The other columns are read from those files alone that have one of the keys.
+        """
+        kinds = [self.schema.field(name).type for name in key]
+        values = [pa.array(part, kind) for part, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
+        index = KeyIndex(pa.table(values, names=[*key]), key)
+        found: dict[Key, dict[str, Any]] = {}
+        for file in self._files_with(index, key):
+            for batch in self._read(file, None if condition else [*key, *columns]):
+                rows = batch.filter(pa.array(index.find(batch) >= 0))
+                rows = rows if condition is None else rows.filter(condition(rows))
+                for row in rows.select([*key, *(name for name in columns if name not in key)]).to_pylist():
+                    found[tuple(row[name] for name in key)] = row
+        return found
+
+    def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
+        """Upsert and delete rows by key, in one commit.
+
+        An updated row stays in the file that had it, so that files keep the ranges of keys that they have.
+
+        Args:
+            rows: at most one of each key: the table's columns, then whether it is deleted.
+            key: the key's columns.
+            position: of the last change.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        deleted = rows.column(DELETED).to_numpy()
+        batch = _one_batch(rows.drop_columns([DELETED]))
+        written = np.array(deleted)  # which of the rows are to be found in a file by now
+        lock = threading.Lock()
+
+        def update(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
+            yield old.filter(pa.array(places < 0))
+            with lock:
+                new = np.unique(places[places >= 0])
+                new = new[~written[new]]
+                written[new] = True
+            yield batch.take(pa.array(new))
+
+        self._rewrite(batch, key, update, lambda: batch.filter(pa.array(~written)), position)
+
+    def merge_marks(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
+        """Upsert rows by key, in one commit; of some keys say only that their rows are deleted.
+
+        Args:
+            rows: at most one of each key: the table's columns, then whether the row only marks.
+            key: the key's columns.
+            position: of the last change.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        only_marks = rows.column(MARKS).to_numpy()
+        batch = _one_batch(rows.drop_columns([MARKS]))
+        written = np.array(only_marks)  # which of the rows are in a file by now, or need not be
+
+        def update(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
+            is_found = places >= 0
+            ends = is_found & only_marks[places] & ~_flags(old.column(IS_DELETED))
+            is_written = is_found & ~only_marks[places]
+            yield old.filter(pa.array(~ends & ~is_written))
+            yield ended(old.filter(pa.array(ends)), batch.column(DELETED_AT).take(pa.array(places[ends])))
+            new = places[is_written]
+            written[new] = True
+            yield batch.take(pa.array(new))
+
+        self._rewrite(batch, key, update, lambda: batch.filter(pa.array(~written)), position)
+
+    def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
+        """End current versions, and add others, in one commit.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        closings = _one_batch(found.closings)
+
+        def end(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
+            ends = pa.array(places, mask=places < 0)
+            is_ended = pc.and_(ends.is_valid(), old.column(IS_CURRENT))
+            yield old.filter(pc.invert(is_ended))
+            ended, ends = old.filter(is_ended), ends.filter(is_ended)
+            times = closings.column(VALID_TO).cast(FIELDS[0].type).take(ends)
+            ended = closed(ended, times, closings.column(TO_LSN).take(ends))
+            yield ended.filter(pc.not_equal(ended.column(FROM_LSN), ended.column(TO_LSN)))
+
+        begun = _one_batch(found.rows)
+        self._rewrite(closings, key, end, lambda: begun, found.position, only=IS_CURRENT)
+
+    def _rewrite(
+        self,
+        keys: pa.RecordBatch,
+        key: Sequence[str],
+        change: Rewrite,
+        added: Callable[[], pa.RecordBatch],
+        position: Position,
+        *,
+        only: str | None = None,
+    ) -> None:
+        """Write the files that have some keys again, and other rows, in one commit.
+
+        Args:
+            keys: has each key once.
+            key: the key's columns.
+            change: returns what becomes of a file's rows.
+            added: returns, in the end, the other rows.
+            position: of the last change.
+            only: a column; rows in which it is false do not have the keys.
+        """
+        index = KeyIndex(pa.Table.from_batches([keys]), key)
+
+        def rewrite(file: IcebergFile) -> list[DataFile]:
+            return self._write(
+                part for batch in self._read(file) for part in change(batch, index.find(batch))
+            )
+
+        removed = self._files_with(index, key, only) if len(keys) else []
+        with ThreadPoolExecutor(_THREADS, "headrace merge") as threads:
+            files = [file for written in threads.map(rewrite, removed) for file in written]
+        files += self._write([added()])
+        self._commit(
+            TableCommit(
+                Operation.OVERWRITE if removed else Operation.APPEND,
+                position,
+                described(self.name, self.table, files, self.table.schema()),
+                frozenset(file.file_path for file in removed),
+            )
+        )
+
+    def _files_with(self, index: KeyIndex, key: Sequence[str], only: str | None = None) -> list[IcebergFile]:
+        """Return the files that have rows with some keys."""
+
+        def has(file: IcebergFile) -> bool:
+            if not may_have(file, self.table.schema(), index, key):
+                return False
+            for batch in self._read(file, [*key, *([] if only is None else [only])]):
+                places = index.find(batch)
+                if only is not None:
+                    places = places[_flags(batch.column(only))]
+                if (places >= 0).any():
+                    return True
+            return False
+
+        files = live_files(self.table, self._snapshot)
+        with ThreadPoolExecutor(_THREADS, "headrace look") as threads:
+            return [file for file, found in zip(files, threads.map(has, files), strict=True) if found]
+
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
+        return write_data(self.table, self.schema, self.table.schema(), batches, self._file_bytes)
+
+    def _commit(self, change: TableCommit) -> None:
+        commit(self.name, self.table, change, self._errors)
+
+    def count_files(self, smaller_than: int) -> int:
+        """Return how many files are smaller than some bytes."""
+        return len(self._smaller(smaller_than))
+
+    def _smaller(self, size: int) -> list[IcebergFile]:
+        return [file for file in live_files(self.table, self._snapshot) if file.file_size_in_bytes < size]
+
+    def join_files(self, target_bytes: int) -> tuple[int, int]:
+        """Join small files to such of about `target_bytes`, in one commit; return how many became how many.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        small = self._smaller(target_bytes // 2)
+        batches = (batch for file in small for batch in self._read(file))
+        files = write_data(self.table, self.schema, self.table.schema(), batches, target_bytes)
+        self._commit(
+            TableCommit(
+                Operation.REPLACE,
+                known_position(self),
+                described(self.name, self.table, files, self.table.schema()),
+                frozenset(file.file_path for file in small),
+            )
+        )
+        return len(small), len(files)
+
+    def remove_files(self, retention_seconds: float) -> int:
+        """Remove files that no version of the last `retention_seconds` has; return how many."""
+        return remove_files(self.table, retention_seconds)
+
+
+def write_data(
+    table: Table, schema: pa.Schema, columns: Schema, batches: Iterable[pa.RecordBatch], file_bytes: int
+) -> list[DataFile]:
+    """Write rows to new data files of a table; no commit names them yet."""
+    physical = stored(schema, columns)
+    folder = OutputFolder(table.io, table.location_provider().new_data_location)
+    return write_files(folder, physical, all_fitted(batches, physical), file_bytes, options=_WRITTEN)
+
+
+def described(name: TableName, table: Table, files: Sequence[DataFile], columns: Schema) -> list[IcebergFile]:
+    """Return what a commit says of files that `write_data` wrote.
+
+    Raises:
+        HeadraceError: CONTINUITY: the table's columns were altered since.
+    """
+    place = table.location_provider().new_data_location
+    spec = table.metadata.default_spec_id
+    try:
+        return [describe(table.io, place(file.name), file.size, columns, spec) for file in files]
+    except ValueError as error:
+        raise other_writer(name, error) from error
+
+
+def _flags(column: pa.Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _one_batch(rows: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([whole(column) for column in rows.columns], schema=rows.schema)

@@ -1,0 +1,67 @@
+"""Find which rows of a batch have one of some keys. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Places = npt.NDArray[np.int64]
+
+
+class KeyIndex:
+    """Some keys, to be found among many rows.
+
+    Args:
+        rows: has each key once.
+        key: the key's columns.
+    """
+
+    def __init__(self, rows: pa.Table, key: Sequence[str]) -> None:
+        self._key = tuple(key)
+        self._values: list[pa.Array] = []
+        self._codes: list[Places] = []  # of the distinct beginnings of keys, ascending
+        code = np.zeros(len(rows), np.int64)
+        for name in key:
+            column = _comparable(whole(rows.column(name)))
+            values = pc.unique(column)
+            own = pc.index_in(column, values).to_numpy()
+            distinct, code = np.unique(code * len(values) + own, return_inverse=True)
+            self._values.append(values)
+            self._codes.append(distinct)
+        self._places = np.empty(len(rows), np.int64)
+        self._places[code] = np.arange(len(rows))
+
+    def find(self, batch: pa.RecordBatch) -> Places:
+        """Return of each row the place of its key among the keys, -1 where it is none of them."""
+        code = np.zeros(len(batch), np.int64)
+        found = np.ones(len(batch), np.bool_)
+        for name, values, distinct in zip(self._key, self._values, self._codes, strict=True):
+            own = pc.index_in(_comparable(batch.column(name)), values)
+            found &= own.is_valid().to_numpy(zero_copy_only=False)
+            sought = code * len(values) + own.fill_null(0).to_numpy()
+            code = np.minimum(np.searchsorted(distinct, sought), len(distinct) - 1)
+            found &= distinct[code] == sought if len(distinct) else False
+            code = np.where(found, code, 0)
+        places: Places = np.where(found, self._places[code] if len(self._places) else -1, -1)
+        return places
+
+    def bounds(self, name: str) -> pa.Array:
+        """Return the distinct values of one of the key's columns, ascending."""
+        values = self._values[self._key.index(name)]
+        return values.take(pc.sort_indices(values))
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a table's column as one array."""
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _comparable(column: pa.Array) -> pa.Array:
+    """Return values that PyArrow can look up; a nested one as what it shows."""
+    if pa.types.is_nested(column.type):
+        return pa.array([repr(value) for value in column.to_pylist()], pa.string())
+    return column
