@@ -30,6 +30,7 @@ from headrace.postgres.connection import PINNED, connect
 from headrace.postgres.quoting import literal
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client, Generation, Generations, mapping
+from headrace.sinks.opensearch.documents import refresh
 from headrace.snapshot import plan_ranges
 
 CONNECTIONS = 2
@@ -64,7 +65,7 @@ class Pass:
     Attributes:
         bytes: of bulk requests.
         copy: seconds until all was copied.
-        bulk: seconds from then until all was written.
+        bulk: seconds from then until all was written; of a filling, until a search finds it.
     """
 
     documents: int
@@ -94,9 +95,16 @@ class BarePath:
         self._generations = Generations(self._client, _PREFIX)
 
     def fill(self, most_ranges: int | None = None) -> Pass:
-        """Copy and bulk side by side, then delete; with `most_ranges` of each index only its first ranges."""
+        """Copy and bulk side by side, make the documents searchable, then delete.
+
+        With `most_ranges` of each index only its first ranges. A bulk request leaves the documents in memory:
+        an index whose readers are to find them still has to write its segments, so that counts here too.
+        """
         with self._making(self._project.specs, self._create) as made:
-            return self._pass(made, lambda one: self._ranges(one, most_ranges), overlapped=True)
+            done = self._pass(made, lambda one: self._ranges(one, most_ranges), overlapped=True)
+            begin = perf_counter()
+            refresh(self._client, ",".join(generation.index for generation in made))
+            return dataclasses.replace(done, bulk=done.bulk + perf_counter() - begin)
 
     def write(self, chunks: Sequence[Mapping[str, Sequence[int]]]) -> list[Pass]:
         """The same for the documents of some keys of some indexes, one chunk after the other."""
