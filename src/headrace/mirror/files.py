@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import datetime as dt
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,6 +94,24 @@ def write_files(
             size = out.tell()
         files.append(_describe(name, size, metadata[0], partition))
     return files
+
+
+def flush(folder: str) -> None:
+    """Have everything that was written to the file system of a folder on its disk.
+
+    Raises:
+        OSError: the disk refuses.
+    """
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        system = ctypes.CDLL(None, use_errno=True)
+        if not hasattr(system, "syncfs"):  # Linux alone has it
+            os.sync()
+        elif system.syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number), folder)
+    finally:
+        os.close(descriptor)
 
 
 def read_files(folder: FileSystem, files: Iterable[DataFile], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

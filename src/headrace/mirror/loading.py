@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.capture.continuity import read_positions
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.alterations import altered_rows, plan_alteration
+from headrace.mirror.alterations import Alteration, altered_rows, plan_alteration
 from headrace.mirror.columns import all_fitted, number_of, with_metadata
 from headrace.mirror.files import DataFile
 from headrace.mirror.lake import Lake, LakeTable, other_writer
@@ -107,15 +107,7 @@ class LakeLoader:
         files: list[DataFile] = []
         existing = open_mirrored(self._lake, table)
         if existing is not None and mode.keeps:
-            alteration = plan_alteration(
-                existing.schema,
-                table.lake_schema,
-                keeps=True,
-                is_rewritten=True,
-                complete=0,
-                now=0,
-                highest=0,
-            )
+            alteration = _plan_kept(existing.schema, schema, keeps=True)
             schema = pa.schema(
                 [with_metadata(field, former=None, altered=None) for field in alteration.schema]
             )
@@ -140,9 +132,7 @@ class LakeLoader:
     ) -> list[DataFile]:
         """Write what stays of the lake's rows that the database does not have any more."""
         schema = table.lake_schema
-        alteration = plan_alteration(
-            existing.schema, schema, keeps=False, is_rewritten=True, complete=0, now=0, highest=0
-        )
+        alteration = _plan_kept(existing.schema, schema, keeps=False)
         if not alteration.has_same_key:
             return []  # nothing tells which of them the new keys would be
         old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, table.rules)
@@ -202,6 +192,24 @@ class LakeLoader:
         """
         if self._position_of(name) >= start - 1:
             raise other_writer(name, "a load that was broken off is complete")
+
+
+def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:
+    """Plan which columns of a lake's old rows become columns of a table that is read anew.
+
+    Those that have the number and the name of one: the table may be another one than before, whose columns
+    have the same numbers.
+    """
+    names = {number_of(field): field.name for field in new}
+    marked = [
+        field
+        if names.get(number_of(field), field.name) == field.name
+        else with_metadata(field, dropped="true")
+        for field in old
+    ]
+    return plan_alteration(
+        pa.schema(marked), new, keeps=keeps, is_rewritten=True, complete=0, now=0, highest=0
+    )
 
 
 def open_mirrored(lake: Lake, table: MirroredTable) -> LakeTable | None:

@@ -17,11 +17,12 @@ from pyspark.errors import StreamingQueryException
 from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import LogPositions, check_continuity, read_positions
 from headrace.config.deployment import Deployment
-from headrace.config.mirror import MirrorConfig
+from headrace.config.mirror import MirrorConfig, is_folder
 from headrace.config.resolve import resolve_mirror
 from headrace.datasources.publication_membership import Published, read_published
 from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.mirror.drift import may_have_drifted
+from headrace.mirror.files import flush
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
@@ -412,3 +413,5 @@ class MirrorRun:
             )
         self._positions = LakePositions(tables, dict(stream))
         self._table.write(self._positions)
+        if is_folder(self.lake.location):
+            flush(self.lake.location)  # the slot may be confirmed behind this

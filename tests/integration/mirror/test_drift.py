@@ -6,9 +6,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import polars as pl
 import pytest
 
-from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.mirror.run import MirrorRun
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
@@ -91,11 +92,21 @@ def test_a_table_whose_rows_stay_is_not_read_anew(alteration: str, url: str, tmp
     assert not mirror.is_altered()
 
 
-def prepared(url: str, folder: Path, report: Loads) -> MirrorRun:
+def test_versions_of_a_table_that_was_made_again_keep_their_columns(url: str, tmp_path: Path) -> None:
+    prepared(url, tmp_path, Loads(), mode="history")
+    made_again = "CREATE TABLE plain (id int PRIMARY KEY, moods mood[], weight numeric(10,2))"
+    run(url, ["DROP TABLE plain", made_again, "INSERT INTO plain VALUES (1, '{sad}', 7)"])
+    prepared(url, tmp_path, Loads(), mode="history")
+    rows = pl.read_delta(str(tmp_path / "public" / "plain")).filter(pl.col("id") == 1).sort("_from_lsn")
+    assert rows["moods"].to_list() == [["sad", "glad"], ["sad"]]
+    assert rows["price"].to_list() == [1, None]
+    assert rows["weight"].to_list() == [None, 7]
+
+
+def prepared(url: str, folder: Path, report: Loads, mode: Mode = "current") -> MirrorRun:
     """A mirror that has loaded its tables."""
-    config = MirrorConfig(
-        location=str(folder), slot=SLOT, publication=SLOT, tables=(MirroredTables(tables=("public.*",)),)
-    )
+    parts = (MirroredTables(tables=("public.*",), mode=mode),)
+    config = MirrorConfig(location=str(folder), slot=SLOT, publication=SLOT, tables=parts)
     mirror = MirrorRun(url, config, report, threading.Event())
     mirror.set_up()
     mirror.prepare()
