@@ -106,6 +106,7 @@ class People:
         return comparable([*row, key in self.gone] for key, row in self.rows.items())
 
 
+@pytest.mark.long
 def test_options_hold_through_loads_changes_kills_and_other_options(mirror: Mirrored) -> None:
     draw = random.Random(24)
     people = People(mirror.url)
