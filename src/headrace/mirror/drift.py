@@ -33,24 +33,31 @@ def find_drift(session: ReadSession, before: Fingerprint, now: Fingerprint) -> s
 
 
 def _comparable(before: Fingerprint, now: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
-    """Return both fingerprints with what both have, but for the publication and altered columns."""
-    return _reduced(before, now), _reduced(now, before)
+    """Return both fingerprints with what both have, but for the publication and columns of another type.
+
+    A column that was renamed has its former name in both: it may have been altered otherwise, too.
+    """
+    names = before.tables.keys() & now.tables.keys()
+    pairs = {name: _pair(before.tables[name], now.tables[name]) for name in names}
+    return (
+        Fingerprint({name: former for name, (former, _) in pairs.items()}, ended=before.ended),
+        Fingerprint({name: present for name, (_, present) in pairs.items()}, ended=now.ended),
+    )
 
 
-def _reduced(one: Fingerprint, other: Fingerprint) -> Fingerprint:
-    tables = {
-        name: _part(table, other.tables[name]) for name, table in one.tables.items() if name in other.tables
-    }
-    return Fingerprint(tables, ended=one.ended)
-
-
-def _part(table: TablePrint, other: TablePrint) -> TablePrint:
-    columns = {
-        name: column
-        for name, column in table.columns.items()
-        if name in other.columns and _identity(other.columns[name]) == _identity(column)
-    }
-    return replace(table, columns=columns, members=frozenset(), inherited=False)
+def _pair(before: TablePrint, now: TablePrint) -> tuple[TablePrint, TablePrint]:
+    present = {_identity(column): column for column in now.columns.values()}
+    names = [name for name, column in before.columns.items() if _identity(column) in present]
+    former = {name: before.columns[name] for name in names}
+    return (
+        replace(before, columns=former, members=frozenset(), inherited=False),
+        replace(
+            now,
+            columns={name: present[_identity(column)] for name, column in former.items()},
+            members=frozenset(),
+            inherited=False,
+        ),
+    )
 
 
 def _identity(column: ColumnPrint) -> tuple[int, int, int]:

@@ -40,6 +40,10 @@ DRIFTS: dict[str, tuple[str, ...]] = {
     ),
     "a label is renamed": ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",),
     "values are computed anew": ("ALTER TABLE plain ALTER price TYPE numeric(10,2) USING price * 2",),
+    "values of a renamed column are computed anew": (
+        "ALTER TABLE plain RENAME price TO cost",
+        "ALTER TABLE plain ALTER cost TYPE numeric(10,2) USING cost * 2",
+    ),
 }
 HARMLESS = {
     "a partition is made": ("CREATE TABLE high PARTITION OF parted FOR VALUES FROM (200) TO (300)",),
