@@ -174,8 +174,6 @@ class MirrorConfig(FileModel):
                 'engine = "spark" needs format = "delta": Iceberg\'s Spark runtime (1.12.0 is the newest on '
                 "2026-11-25) ends at Spark 4.1, and Headrace begins at 4.2"
             )
-        if any(part.partition_by for part in self.tables):
-            raise ValueError('partition_by needs format = "delta"')
 
     @property
     def interval_seconds(self) -> float:

@@ -8,10 +8,11 @@ at once from its parts in all runs.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import IO, Self
+from types import MappingProxyType
+from typing import IO, Any, Self
 from urllib.parse import quote
 
 import numpy as np
@@ -20,7 +21,7 @@ import pyarrow as pa
 from pyarrow.fs import FileSystem
 
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.files import DataFile, write_files
+from headrace.mirror.files import DataFile, Folder, write_files
 from headrace.mirror.partitions import NULL_FOLDER
 from headrace.model.names import TableName
 
@@ -37,24 +38,26 @@ Values = tuple[str | None, ...]
 
 def write_partitions(
     table: TableName,
-    folder: FileSystem,
+    folder: FileSystem | Folder,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     *,
     partition_by: Sequence[str],
     target_bytes: int,
     run_bytes: int = RUN_BYTES,
+    options: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[DataFile]:
-    """Write rows to files of about `target_bytes`, each of one partition, in a folder of its name.
+    """Write rows to files of about `target_bytes`, each of one partition.
 
     Args:
         table: the table, for messages.
-        folder: its folder.
+        folder: its folder; where it is a file system, each partition has a folder of its name in it.
         schema: the rows' columns.
         batches: the rows.
         partition_by: the columns that decide, which the files lack.
         target_bytes: the size of a file, about.
         run_bytes: the size of a run; more rows are kept in a temporary file.
+        options: of PyArrow's writer.
 
     Raises:
         HeadraceError: CONFIG: there are too many partitions; DISK: no room for the temporary file.
@@ -75,11 +78,15 @@ def write_partitions(
             runs.add(pa.Table.from_batches(waiting, schema))
         files: list[DataFile] = []
         for values in runs.partitions:
-            below = _folder(partition_by, values)
-            folder.create_dir(below)
+            below = ""
+            if isinstance(folder, FileSystem):
+                below = _folder(partition_by, values)
+                folder.create_dir(below)
             partition = dict(zip(partition_by, values, strict=True))
             rows = runs.read(values)
-            files += write_files(folder, own, rows, target_bytes, below=below, partition=partition)
+            files += write_files(
+                folder, own, rows, target_bytes, below=below, partition=partition, options=options
+            )
         return files
 
 

@@ -28,19 +28,23 @@ from pyiceberg.manifest import (
     write_manifest,
     write_manifest_list,
 )
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import (
+    AddPartitionSpecUpdate,
     AddSchemaUpdate,
     AddSnapshotUpdate,
     AssertCurrentSchemaId,
+    AssertDefaultSpecId,
     AssertLastAssignedFieldId,
     AssertRefSnapshotId,
     AssertTableUUID,
     SetCurrentSchemaUpdate,
+    SetDefaultSpecUpdate,
     SetPropertiesUpdate,
     SetSnapshotRefUpdate,
     TableRequirement,
@@ -49,6 +53,7 @@ from pyiceberg.table.update import (
 )
 
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.iceberg.partitions import schema_with
 from headrace.mirror.lake import other_writer
 from headrace.mirror.net_changes import Position
 from headrace.model.failpoints import reach
@@ -71,6 +76,7 @@ class TableCommit:
         removed: the paths of data files that it removes.
         everything: whether it removes all.
         columns: the table's columns afterwards; None: as before.
+        spec: how it is partitioned afterwards; None: as before.
         properties: of the table, that it sets.
     """
 
@@ -80,6 +86,7 @@ class TableCommit:
     removed: frozenset[str] = frozenset()
     everything: bool = False
     columns: Schema | None = None
+    spec: PartitionSpec | None = None
     properties: dict[str, str] = field(default_factory=dict)
 
 
@@ -125,7 +132,7 @@ def live_files(table: Table, snapshot: Snapshot | None) -> list[DataFile]:
 
 def plan(table: Table, change: TableCommit) -> tuple[tuple[TableUpdate, ...], Snapshot]:
     """Write the lists of files of a new snapshot; return it, and what a commit of it updates."""
-    updates = _schema_updates(table.metadata, change.columns)
+    updates = _schema_updates(table.metadata, change.columns) + _spec_updates(table.metadata, change.spec)
     metadata = update_table_metadata(table.metadata, updates) if updates else table.metadata
     snapshot = _SnapshotWriter(table, metadata, change).write()
     properties = change.properties | {OWN: position_text(change.position)}
@@ -149,6 +156,7 @@ def requirements(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
         AssertRefSnapshotId(ref=MAIN_BRANCH, snapshot_id=None if main is None else main.snapshot_id),
         AssertCurrentSchemaId(current_schema_id=metadata.current_schema_id),
         AssertLastAssignedFieldId(last_assigned_field_id=metadata.last_column_id),
+        AssertDefaultSpecId(default_spec_id=metadata.default_spec_id),
     )
 
 
@@ -161,6 +169,14 @@ def _schema_updates(metadata: TableMetadata, columns: Schema | None) -> tuple[Ta
     number = 1 + max(schema.schema_id for schema in metadata.schemas)
     added = AddSchemaUpdate(schema_=Schema(*columns.fields, schema_id=number))
     return (added, SetCurrentSchemaUpdate(schema_id=-1))
+
+
+def _spec_updates(metadata: TableMetadata, spec: PartitionSpec | None) -> tuple[TableUpdate, ...]:
+    if spec is None or spec.spec_id == metadata.default_spec_id:
+        return ()
+    if spec.spec_id in metadata.specs():
+        return (SetDefaultSpecUpdate(spec_id=spec.spec_id),)
+    return (AddPartitionSpecUpdate(spec=spec), SetDefaultSpecUpdate(spec_id=-1))
 
 
 class _SnapshotWriter:
@@ -256,10 +272,11 @@ class _SnapshotWriter:
 
     def _writer(self, spec: int | None = None) -> ManifestWriter:
         metadata = self._metadata
+        used = metadata.specs()[metadata.default_spec_id if spec is None else spec]
         return write_manifest(
             metadata.format_version,
-            metadata.specs()[metadata.default_spec_id if spec is None else spec],
-            metadata.schema(),
+            used,
+            schema_with(used, [metadata.schema(), *reversed(metadata.schemas)]),
             self._table.io.new_output(self._place(f"{self._commit}-m{next(self._numbers)}.avro")),
             self._id,
             "deflate",

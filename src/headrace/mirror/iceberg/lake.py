@@ -23,6 +23,7 @@ from headrace.mirror.iceberg.catalog import FolderCatalog
 from headrace.mirror.iceberg.commits import TableCommit, commit
 from headrace.mirror.iceberg.files import FolderFiles, StoreFiles
 from headrace.mirror.iceberg.parquet import read_written
+from headrace.mirror.iceberg.partitions import spec_of
 from headrace.mirror.iceberg.schemas import numbered, to_text
 from headrace.mirror.iceberg.table import COLUMNS, IcebergTable, described, write_data
 from headrace.mirror.lake import folder_name
@@ -112,12 +113,13 @@ class IcebergLake:
         """Write rows to files of `table`, which may not be there yet; no commit names them yet.
 
         Raises:
+            HeadraceError: CONFIG: there are too many partitions.
             OSError: they cannot be written.
         """
         target = self._target(table, schema)
         metadata = target.metadata
         columns = numbered(schema, metadata.schema(), metadata.last_column_id)
-        return write_data(target, schema, columns, batches, self.file_bytes)
+        return write_data(table, target, schema, columns, batches, self.file_bytes)
 
     def read(
         self, table: TableName, schema: pa.Schema, files: Sequence[DataFile]
@@ -151,7 +153,7 @@ class IcebergLake:
             HeadraceError: CONTINUITY where another writer was faster.
         """
         target = self._target(table, schema)
-        added = described(table, target, files, target.metadata.schema())
+        added = described(table, target, files, target.metadata.schema(), target.spec())
         commit(table, target, TableCommit(Operation.APPEND, position, added), self.errors)
 
     def _replace(
@@ -168,12 +170,14 @@ class IcebergLake:
             creation = self._planned.get(self.identifier(table))
             metadata = target.metadata
             columns = numbered(schema, metadata.schema(), metadata.last_column_id)
+            spec = spec_of(schema, columns, metadata)
             change = TableCommit(
                 Operation.APPEND if metadata.current_snapshot() is None else Operation.OVERWRITE,
                 position,
-                described(table, target, files, columns),
+                described(table, target, files, columns, spec),
                 everything=True,
                 columns=columns,
+                spec=spec,
                 properties={COLUMNS: to_text(schema)},
             )
             made = () if creation is None else creation._updates  # noqa: SLF001 - its own commit makes no rows

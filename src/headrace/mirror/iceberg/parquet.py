@@ -16,25 +16,27 @@ from pyiceberg.io.pyarrow import (
     parquet_path_to_id_mapping,
 )
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.typedef import Record
 from pyiceberg.types import BooleanType, DoubleType, FloatType, NestedField, PrimitiveType
 
+from headrace.mirror.files import DataFile as WrittenFile
+from headrace.mirror.iceberg.partitions import record_of
 from headrace.mirror.iceberg.schemas import ID
 from headrace.mirror.keys import KeyIndex
 
 _BATCH_ROWS = 65_536
 
 
-def describe(io: FileIO, path: str, size: int, columns: Schema, spec: int) -> DataFile:
+def describe(io: FileIO, path: str, file: WrittenFile, columns: Schema, spec: PartitionSpec) -> DataFile:
     """Return what a table's metadata say of a new data file.
 
     Raises:
         ValueError: it does not have these columns.
     """
-    with io.new_input(path).open() as source, pq.ParquetFile(source) as file:
-        numbers = [int(field.metadata[ID]) for field in file.schema_arrow]
-        metadata = file.metadata
+    with io.new_input(path).open() as source, pq.ParquetFile(source) as parquet:
+        numbers = [int(field.metadata[ID]) for field in parquet.schema_arrow]
+        metadata = parquet.metadata
     if numbers != [field.field_id for field in columns.fields]:
         raise ValueError(f"{path} has other columns")
     statistics = data_file_statistics_from_parquet_metadata(
@@ -44,14 +46,14 @@ def describe(io: FileIO, path: str, size: int, columns: Schema, spec: int) -> Da
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
-        partition=Record(),
-        file_size_in_bytes=size,
+        partition=record_of(tuple(file.partition.values()), spec, columns),
+        file_size_in_bytes=file.size,
         sort_order_id=None,
         equality_ids=None,
         key_metadata=None,
         **statistics.to_serialized_dict(),
     )
-    described.spec_id = spec
+    described.spec_id = spec.spec_id
     return described
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
@@ -37,11 +38,19 @@ from headrace.mirror.iceberg.commits import (
 )
 from headrace.mirror.iceberg.files import OutputFolder
 from headrace.mirror.iceberg.parquet import describe, may_have, read_rows
+from headrace.mirror.iceberg.partitions import (
+    is_in,
+    partition_names,
+    says,
+    texts_of,
+    with_values,
+)
 from headrace.mirror.iceberg.removal import remove_files
 from headrace.mirror.iceberg.schemas import from_text, stored
 from headrace.mirror.keys import KeyIndex, Places, whole
 from headrace.mirror.lake import RowCondition, known_position, other_writer
 from headrace.mirror.net_changes import DELETED, Key, Position
+from headrace.mirror.partition_files import Values, write_partitions
 from headrace.mirror.versions import FIELDS, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
 from headrace.model.names import TableName
 
@@ -105,6 +114,8 @@ class IcebergTable:
         present = [field.name for field in metadata.schema().fields]
         if [field.name for field in from_text(self.table.properties[COLUMNS])] != present:
             return "other columns"
+        if not says(self.schema, metadata.schema(), metadata.spec()):
+            return "other partitions"
         for snapshot in ancestors_of(self._snapshot, metadata):
             if snapshot.snapshot_id == since:
                 return None
@@ -249,20 +260,24 @@ class IcebergTable:
         """
         index = KeyIndex(pa.Table.from_batches([keys]), key)
 
+        moved: list[pa.RecordBatch] = []
+
         def rewrite(file: IcebergFile) -> list[DataFile]:
-            return self._write(
-                part for batch in self._read(file) for part in change(batch, index.find(batch))
-            )
+            rows = (part for batch in self._read(file) for part in change(batch, index.find(batch)))
+            if file.spec_id != self.table.metadata.default_spec_id:
+                return self._write(rows)
+            partition = texts_of(file.partition)
+            return self._write(_staying(rows, self.schema, partition, moved), partition)
 
         removed = self._files_with(index, key, only) if len(keys) else []
         with ThreadPoolExecutor(_THREADS, "headrace merge") as threads:
             files = [file for written in threads.map(rewrite, removed) for file in written]
-        files += self._write([added()])
+        files += self._write([*moved, added()])
         self._commit(
             TableCommit(
                 Operation.OVERWRITE if removed else Operation.APPEND,
                 position,
-                described(self.name, self.table, files, self.table.schema()),
+                self._described(files),
                 frozenset(file.file_path for file in removed),
             )
         )
@@ -285,18 +300,39 @@ class IcebergTable:
         with ThreadPoolExecutor(_THREADS, "headrace look") as threads:
             return [file for file, found in zip(files, threads.map(has, files), strict=True) if found]
 
-    def _write(self, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
-        return write_data(self.table, self.schema, self.table.schema(), batches, self._file_bytes)
+    def _write(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        partition: Values | None = None,
+        file_bytes: int | None = None,
+    ) -> list[DataFile]:
+        return write_data(
+            self.name,
+            self.table,
+            self.schema,
+            self.table.schema(),
+            batches,
+            self._file_bytes if file_bytes is None else file_bytes,
+            partition,
+        )
+
+    def _described(self, files: Sequence[DataFile]) -> list[IcebergFile]:
+        return described(self.name, self.table, files, self.table.schema(), self.table.spec())
 
     def _commit(self, change: TableCommit) -> None:
         commit(self.name, self.table, change, self._errors)
 
     def count_files(self, smaller_than: int) -> int:
-        """Return how many files are smaller than some bytes."""
-        return len(self._smaller(smaller_than))
+        """Return how many files are smaller than some bytes, in the partition that has most of them."""
+        return max(map(len, self._smaller(smaller_than)), default=0)
 
-    def _smaller(self, size: int) -> list[IcebergFile]:
-        return [file for file in live_files(self.table, self._snapshot) if file.file_size_in_bytes < size]
+    def _smaller(self, size: int) -> list[list[IcebergFile]]:
+        """Return the files that are smaller than some bytes, those of a partition together."""
+        found: dict[tuple[int, Values], list[IcebergFile]] = {}
+        for file in live_files(self.table, self._snapshot):
+            if file.file_size_in_bytes < size:
+                found.setdefault((file.spec_id, texts_of(file.partition)), []).append(file)
+        return list(found.values())
 
     def join_files(self, target_bytes: int) -> tuple[int, int]:
         """Join small files to such of about `target_bytes`, in one commit; return how many became how many.
@@ -304,45 +340,96 @@ class IcebergTable:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        small = self._smaller(target_bytes // 2)
-        batches = (batch for file in small for batch in self._read(file))
-        files = write_data(self.table, self.schema, self.table.schema(), batches, target_bytes)
+        is_whole = self.table.spec().is_unpartitioned()
+        small = [files for files in self._smaller(target_bytes // 2) if is_whole or len(files) > 1]
+        joined: list[DataFile] = []
+        for files in small:
+            rows = (batch for file in files for batch in self._read(file))
+            is_known = files[0].spec_id == self.table.metadata.default_spec_id
+            joined += self._write(rows, texts_of(files[0].partition) if is_known else None, target_bytes)
+        removed = [file.file_path for files in small for file in files]
         self._commit(
             TableCommit(
                 Operation.REPLACE,
                 known_position(self),
-                described(self.name, self.table, files, self.table.schema()),
-                frozenset(file.file_path for file in small),
+                self._described(joined),
+                frozenset(removed),
             )
         )
-        return len(small), len(files)
+        return len(removed), len(joined)
 
     def remove_files(self, retention_seconds: float) -> int:
         """Remove files that no version of the last `retention_seconds` has; return how many."""
         return remove_files(self.table, retention_seconds)
 
 
-def write_data(
-    table: Table, schema: pa.Schema, columns: Schema, batches: Iterable[pa.RecordBatch], file_bytes: int
+def write_data(  # noqa: PLR0917 - two callers
+    name: TableName,
+    table: Table,
+    schema: pa.Schema,
+    columns: Schema,
+    batches: Iterable[pa.RecordBatch],
+    file_bytes: int,
+    partition: Values | None = None,
 ) -> list[DataFile]:
-    """Write rows to new data files of a table; no commit names them yet."""
+    """Write rows to new data files of a table, each of one partition; no commit names them yet.
+
+    Args:
+        name: the database's table.
+        table: the library's table, which may be planned only.
+        schema: the columns, whose metadata say how it is partitioned.
+        columns: their numbers.
+        batches: the rows.
+        file_bytes: the size of a file, about.
+        partition: the partition that all rows are in; None: each row's values tell.
+
+    Raises:
+        HeadraceError: CONFIG: there are too many partitions.
+    """
     physical = stored(schema, columns)
+    rows = all_fitted(batches, physical)
     folder = OutputFolder(table.io, table.location_provider().new_data_location)
-    return write_files(folder, physical, all_fitted(batches, physical), file_bytes, options=_WRITTEN)
+    names = partition_names(schema)
+    if not names or partition is not None:
+        known = dict(zip(names, partition or (), strict=True))
+        return write_files(folder, physical, rows, file_bytes, partition=known, options=_WRITTEN)
+    return write_partitions(
+        name,
+        folder,
+        with_values(pa.RecordBatch.from_pylist([], schema=physical), schema).schema,
+        (with_values(batch, schema) for batch in rows),
+        partition_by=names,
+        target_bytes=file_bytes,
+        options=_WRITTEN,
+    )
 
 
-def described(name: TableName, table: Table, files: Sequence[DataFile], columns: Schema) -> list[IcebergFile]:
+def described(
+    name: TableName, table: Table, files: Sequence[DataFile], columns: Schema, spec: PartitionSpec
+) -> list[IcebergFile]:
     """Return what a commit says of files that `write_data` wrote.
 
     Raises:
         HeadraceError: CONTINUITY: the table's columns were altered since.
     """
     place = table.location_provider().new_data_location
-    spec = table.metadata.default_spec_id
     try:
-        return [describe(table.io, place(file.name), file.size, columns, spec) for file in files]
+        return [describe(table.io, place(file.name), file, columns, spec) for file in files]
     except ValueError as error:
         raise other_writer(name, error) from error
+
+
+def _staying(
+    rows: Iterable[pa.RecordBatch], schema: pa.Schema, partition: Values, moved: list[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a partition; add the others to `moved`: no more than have changed are there."""
+    for batch in rows:
+        stays = is_in(batch, schema, partition)
+        if stays.all():
+            yield batch
+        else:
+            yield batch.filter(pa.array(stays))
+            moved.append(batch.filter(pa.array(~stays)))
 
 
 def _flags(column: pa.Array) -> npt.NDArray[np.bool_]:
