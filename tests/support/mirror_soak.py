@@ -130,12 +130,11 @@ class MirrorSoak:
     def __init__(self, url: str, folder: Path, seed: int, kind: Format = "delta") -> None:
         self._url = url
         self._random = random.Random(seed)
-        parts = _PARTS if kind == "delta" else [re.sub(r"\npartition_by.*", "", part) for part in _PARTS]
         self._mirror = Mirrored(
             folder,
             url,
             "mirror_soak",
-            parts=parts,
+            parts=_PARTS,
             more=f'mask_salt = "{_SALT}"',
             file_size="1MiB",
             kind=kind,

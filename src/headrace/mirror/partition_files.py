@@ -67,7 +67,7 @@ def write_partitions(
     with _Runs(table, own, partition_by) as runs:
         waiting: list[pa.RecordBatch] = []
         size = 0
-        for batch in batches:
+        for batch in (batch for batch in batches if len(batch)):
             waiting.append(batch)
             size += batch.nbytes
             if size >= run_bytes:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
+    MetricModeTypes,
+    MetricsMode,
     PyArrowFileIO,
+    StatisticsCollector,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
@@ -39,8 +44,9 @@ def describe(io: FileIO, path: str, file: WrittenFile, columns: Schema, spec: Pa
         metadata = parquet.metadata
     if numbers != [field.field_id for field in columns.fields]:
         raise ValueError(f"{path} has other columns")
+    paths = parquet_path_to_id_mapping(columns)
     statistics = data_file_statistics_from_parquet_metadata(
-        metadata, compute_statistics_plan(columns, {}), parquet_path_to_id_mapping(columns)
+        metadata, _statistics_plan(metadata, columns, paths), paths
     )
     described = DataFile.from_args(
         content=DataFileContent.DATA,
@@ -55,6 +61,21 @@ def describe(io: FileIO, path: str, file: WrittenFile, columns: Schema, spec: Pa
     )
     described.spec_id = spec.spec_id
     return described
+
+
+def _statistics_plan(
+    metadata: pq.FileMetaData, columns: Schema, paths: Mapping[str, int]
+) -> dict[int, StatisticsCollector]:
+    """Return what is to be known of each column: no bounds where Python has no such day."""
+    plan = compute_statistics_plan(columns, {})
+    for group, number in itertools.product(range(metadata.num_row_groups), range(metadata.num_columns)):
+        column = metadata.row_group(group).column(number)
+        field = paths[column.path_in_schema]
+        try:
+            _ = column.statistics.min, column.statistics.max
+        except (OverflowError, ValueError):
+            plan[field] = replace(plan[field], mode=MetricsMode(MetricModeTypes.COUNTS))
+    return plan
 
 
 def read_rows(

@@ -98,7 +98,8 @@ def _transformed(column: pa.Array, partition: Partition) -> pa.Array:
     days = numbers if is_day else numbers // _DAY
     match partition.transform:
         case "hour":
-            values = numbers // _HOUR
+            # 32 bits end with the year 246,953; PostgreSQL's moments with 294,276, and infinity behind them
+            values = np.clip(numbers // _HOUR, -(2**31), 2**31 - 1)
         case "day":
             values = days
         case "month":
