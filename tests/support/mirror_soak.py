@@ -11,7 +11,6 @@ import argparse
 import contextlib
 import hashlib
 import random
-import re
 import sys
 import tempfile
 import threading
