@@ -24,11 +24,12 @@ import psycopg
 
 from headrace.config.mirror import Format
 from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.mirror.iceberg.table import IcebergTable
 from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from support.lake import FORMATS, Mirrored, comparable, is_table
+from support.lake import FORMATS, Mirrored, comparable, is_table, lake_at
 
 _TYPES: dict[str, Callable[[random.Random], str]] = {
     "int": lambda draw: str(draw.randint(-50, 50)),
@@ -437,6 +438,14 @@ class MirrorSoak:
             frame = self._mirror.frame(TableName("public", _DAYS))
             wrong = frame.filter(pl.col("at").dt.date().ne_missing(pl.col("_at_day")))
             assert not len(wrong), f"days: {wrong}"
+            return
+        table = lake_at(self._mirror.lake, "iceberg").open(TableName("public", _DAYS))
+        assert isinstance(table, IcebergTable)
+        for task in table.table.scan().plan_files():
+            day, zone = task.file.partition[0], task.file.partition[1]
+            rows = pl.read_parquet(task.file.file_path, columns=["at", "zone"])
+            is_right = rows["at"].dt.date().cast(pl.Int32).eq_missing(day) & rows["zone"].eq_missing(zone)
+            assert is_right.all(), f"days: {task.file.file_path} of {day}, {zone}"
 
     def _rows(self, name: str, names: list[str], chosen: pl.Expr | None = None) -> list[tuple[Any, ...]]:
         table = TableName("public", name)
