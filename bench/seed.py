@@ -40,7 +40,7 @@ def main() -> None:
         path.fill(WARM_UP_RANGES)
         bare = path.fill()
         report.machine()
-        with MemoryWatch(deployment.run.members) as memory:
+        with MemoryWatch(deployment.run.members, 2.0) as memory:
             filling = fill(deployment)
         report.machine()
         deployment.run.terminate()

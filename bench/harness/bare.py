@@ -106,22 +106,14 @@ class BarePath:
             refresh(self._client, ",".join(generation.index for generation in made))
             return dataclasses.replace(done, bulk=done.bulk + perf_counter() - begin)
 
-    def write(self, chunks: Sequence[Mapping[str, Sequence[int]]]) -> list[Pass]:
-        """The same for the documents of some keys of some indexes, one chunk after the other."""
-        return self._written(chunks, self._create)
-
     def rewrite(self, chunks: Sequence[Mapping[str, Sequence[int]]]) -> list[Pass]:
-        """The same into copies of the deployment's own indexes, which have these documents already.
+        """Copy and bulk the documents of some keys of some indexes, one chunk after the other.
 
-        That is what changes cost a server: older copies, nested documents and all, have to go. Nothing may
-        write to the deployment's indexes meanwhile.
+        They go into copies of the deployment's own indexes, which have these documents already. That is what
+        changes cost a server: older copies, nested documents and all, have to go. Nothing may write to the
+        deployment's indexes meanwhile.
         """
-        return self._written(chunks, self._copy)
-
-    def _written(
-        self, chunks: Sequence[Mapping[str, Sequence[int]]], make: Callable[[str], Generation]
-    ) -> list[Pass]:
-        with self._making(chunks[0], make) as made:
+        with self._making(chunks[0], self._copy) as made:
             return [self._pass(made, partial(self._chunks, keys=keys)) for keys in chunks]
 
     @contextlib.contextmanager

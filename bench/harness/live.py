@@ -23,7 +23,8 @@ _TOUCHED = {
 }
 _CHANGE_ITEM = "UPDATE public.order_items SET quantity = quantity % 9 + 1 WHERE id = i"
 _WRITERS = 2
-_LOOK_SECONDS = 0.01
+_LOOK_SECONDS = 0.05
+"""Each look is a request that the cluster answers beside its work."""
 _WITHIN = 600.0
 
 

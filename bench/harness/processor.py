@@ -12,7 +12,8 @@ import psutil
 
 from headrace.embedded.processes import descendants
 
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 1.0
+"""A look takes some 10 ms of a processor, which are missing where it is measured."""
 _KINDS = {
     "-clusterName": "OpenSearch",
     "pyspark-shell": "Headrace: Java",

@@ -303,8 +303,9 @@ def _settings(
     all_ = settings(master, memory, folder, folder / _LOG4J_FILE, user_settings, java_options=java_options)
     threads = _threads(master)
     if threads is not None:
-        # One task slot more, which jobs beside the stream leave free: Spark does not preempt tasks.
-        own = {"spark.default.parallelism": str(threads), _PLACES: str(threads), _IDLE_WORKERS: str(threads)}
+        # One task slot more, which jobs beside the stream leave free: Spark does not preempt tasks. A worker
+        # holds 48 MB; the second one that a large batch takes is made by a fork.
+        own = {"spark.default.parallelism": str(threads), _PLACES: str(threads), _IDLE_WORKERS: "1"}
         all_ = own | all_
         master = f"local[{threads + 1}]"
     return SparkConf().setAll(list(all_.items())).setMaster(_with_retries(master))
