@@ -141,7 +141,7 @@ def test_a_load_that_is_killed_at_each_commit_is_repeated(mirror: Mirrored) -> N
 def test_a_load_that_is_killed_between_its_ranges_goes_on_with_those_that_it_has_not_read(
     database: str, mirror: Mirrored, tmp_path: Path
 ) -> None:
-    small = Mirrored(tmp_path, database, "mirror_units", file_size="1MiB")
+    small = Mirrored(tmp_path, database, "mirror_units", file_size="1MiB", kind=mirror.kind)
     small.run(
         "CREATE TABLE big (id int PRIMARY KEY, name text, large text)",
         "ALTER TABLE big ALTER large SET STORAGE EXTERNAL",

@@ -27,7 +27,7 @@ from headrace.mirror.delta_commits import committing, find_other_commit, propert
 from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
 from headrace.mirror.delta_merge import Merge, merge_of_marks, merge_of_rows, merge_of_versions
 from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
-from headrace.mirror.files import TARGET_BYTES, DataFile, read_files, write_files
+from headrace.mirror.files import TARGET_BYTES, DataFile, FileSystemFolder, read_files, write_files
 from headrace.mirror.lake import RowCondition, folder_name
 from headrace.mirror.net_changes import Key, Position
 from headrace.mirror.partition_files import write_partitions
@@ -65,6 +65,14 @@ class DeltaLake:
             return PyFileSystem(DeltaStorageHandler(path))
         Path(path).mkdir(parents=True, exist_ok=True)
         return SubTreeFileSystem(path, LocalFileSystem())
+
+    def load_folder(self, table: TableName, schema: pa.Schema) -> FileSystemFolder:  # noqa: ARG002
+        """Return the same folder, for what is noted of a load."""
+        return FileSystemFolder(self.folder(table))
+
+    def form(self, table: TableName, schema: pa.Schema) -> str:  # noqa: ARG002
+        """Return nothing: files have the columns by their names."""
+        return ""
 
     def write(self, table: TableName, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
         """Write rows to files in the folder of `table`; no commit names them yet.

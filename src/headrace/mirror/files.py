@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSystem
+from pyarrow.fs import FileSelector, FileSystem, FileType
 
 TARGET_BYTES = 128 << 20
 """The size of a file, about."""
@@ -27,6 +27,39 @@ class Folder(Protocol):
 
     def open_output_stream(self, name: str, /) -> Any:
         """Open a new file for writing."""
+
+
+class FileSystemFolder:
+    """A folder that PyArrow reads and writes: see `LoadFolder`."""
+
+    def __init__(self, folder: FileSystem) -> None:
+        self._folder = folder
+
+    def names(self, below: str) -> list[str]:
+        """Return the names of the files in a folder below this one; none where there is no such folder."""
+        found = self._folder.get_file_info(FileSelector(below, allow_not_found=True))
+        return [info.base_name for info in found if info.type is FileType.File]
+
+    def size(self, name: str) -> int | None:
+        """Return the size (bytes) of a file; None where it is missing."""
+        size: int | None = self._folder.get_file_info(name).size
+        return size
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+        with self._folder.open_input_file(name) as source:
+            return bytes(source.read())
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, in the place of the one that is there."""
+        self._folder.create_dir(name.rpartition("/")[0])
+        # behind a buffer that holds all of it: deltalake's streams do not take PyArrow's own buffers
+        with self._folder.open_output_stream(name, buffer_size=len(content) + 1) as out:
+            out.write(content)
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+        self._folder.delete_file(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
-from pyarrow.fs import FileSystem
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile
@@ -106,6 +105,25 @@ class LakeTable(Protocol):
         """Return the values of `columns` in the rows with these keys that meet `condition`, by key."""
 
 
+class LoadFolder(Protocol):
+    """The folder of a table's data files, beside which a load notes what it has read."""
+
+    def names(self, below: str) -> list[str]:
+        """Return the names of the files in a folder below this one; none where there is no such folder."""
+
+    def size(self, name: str) -> int | None:
+        """Return the size (bytes) of a file; None where it is missing."""
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, in the place of the one that is there."""
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+
+
 class Lake(Protocol):
     """Tables in a folder, an object store or a catalog."""
 
@@ -124,11 +142,16 @@ class Lake(Protocol):
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
 
-    def folder(self, table: TableName) -> FileSystem | None:
-        """Return the folder of the files of `table`, made where it is missing.
+    def load_folder(self, table: TableName, schema: pa.Schema) -> LoadFolder:
+        """Return the folder of the data files of `table`, which may not be there yet.
 
-        None where the lake has no such folder: then a load that is broken off begins again.
+        Args:
+            table: the table.
+            schema: its columns.
         """
+
+    def form(self, table: TableName, schema: pa.Schema) -> str:
+        """Return what new files of `table` depend on besides `schema`: how they number its columns."""
 
     def open(self, table: TableName) -> LakeTable | None:
         """Open a table; None where there is none."""

@@ -16,9 +16,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileSystem, FileType
 
 from headrace.mirror.files import DataFile
+from headrace.mirror.lake import Lake
 from headrace.mirror.load_units import LoadedUnit, NotedUnit
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
@@ -49,15 +49,15 @@ class LoadJournal:
     """The notes of one table's load.
 
     Args:
-        folder: the folder of the lake's table.
+        lake: has the table.
         table: the table as it is.
         snapshot: in which it is read.
     """
 
-    def __init__(self, folder: FileSystem, table: MirroredTable, snapshot: LoadSnapshot) -> None:
-        self._folder = folder
+    def __init__(self, lake: Lake, table: MirroredTable, snapshot: LoadSnapshot) -> None:
+        self._folder = lake.load_folder(table.name, table.lake_schema)
         self._snapshot = snapshot
-        self._identity = identity_of(table, snapshot.origin)
+        self._identity = identity_of(table, snapshot.origin, lake.form(table.name, table.lake_schema))
 
     def find_units(self, planned: Sequence[CtidRange], since: Lsn) -> list[NotedUnit]:
         """Return units of earlier loads whose ranges are planned, none of which overlap.
@@ -104,32 +104,25 @@ class LoadJournal:
             "files": [_file_to_json(file) for file in loaded.files],
         }
         name = uuid.uuid4().hex if unit.noted is None else unit.noted.name
-        self._folder.create_dir(FOLDER)
-        text = json.dumps(content).encode()
-        # behind a buffer that holds all of it: deltalake's streams do not take PyArrow's own buffers
-        size = len(text) + 1
-        with self._folder.open_output_stream(f"{FOLDER}/{name}.json", buffer_size=size) as out:
-            out.write(text)
+        self._folder.write(_path(name), json.dumps(content).encode())
 
     def clear(self) -> None:
         """Remove all notes."""
-        for path in self._paths():
-            self._folder.delete_file(path)
+        for name in self._names():
+            self._folder.delete(_path(name))
 
-    def _paths(self) -> list[str]:
-        found = self._folder.get_file_info(FileSelector(FOLDER, allow_not_found=True))
-        return [info.path for info in found if info.type is FileType.File]
+    def _names(self) -> list[str]:
+        return [name.removesuffix(".json") for name in self._folder.names(FOLDER)]
 
     def _read(self) -> Iterator[NotedUnit]:
         """Yield the units that were read from the same table in the same form; a torn note is none."""
-        for path in self._paths():
-            with self._folder.open_input_file(path) as source:
-                text = source.read()
+        for name in self._names():
+            text = self._folder.read(_path(name))
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 content = json.loads(text)
                 if content["form"] == _FORM and content["identity"] == self._identity:
                     yield NotedUnit(
-                        path.rpartition("/")[2].removesuffix(".json"),
+                        name,
                         content["start"],
                         content["oldest"],
                         tuple(map(_range_from_json, content["ranges"])),
@@ -138,12 +131,15 @@ class LoadJournal:
 
     def _has(self, files: Sequence[DataFile]) -> bool:
         """Tell whether files are there, as long as they were written."""
-        found = self._folder.get_file_info([file.name for file in files])
-        return [info.size for info in found] == [file.size for file in files]
+        return all(self._folder.size(file.name) == file.size for file in files)
 
 
-def identity_of(table: MirroredTable, origin: Mapping[str, Any]) -> str:
-    """Return a digest of all that the values of a table's rows depend on, but for the rows.
+def _path(name: str) -> str:
+    return f"{FOLDER}/{name}.json"
+
+
+def identity_of(table: MirroredTable, origin: Mapping[str, Any], form: str) -> str:
+    """Return a digest of all that the files of a table's rows depend on, but for the rows.
 
     Its partitions are not among it: each range names its file.
     """
@@ -153,6 +149,7 @@ def identity_of(table: MirroredTable, origin: Mapping[str, Any]) -> str:
         table.relation,
         table.mode,
         table.where,
+        form,
         [[field.name, str(field.type), _metadata(field)] for field in table.lake_schema],
         sorted(table.defaults.items()),
         sorted(

@@ -113,7 +113,7 @@ class LakeLoader:
             )
             old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
             files += self._lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
-        journal = None if mode.keeps else self._open_journal(table, source)
+        journal = None if mode.keeps else LoadJournal(self._lake, table, source.snapshot)
         loaded = self._read(table, parts, schema, source, journal)
         if existing is not None and mode.keeps_gone:
             files += self._keep_gone(table, existing, loaded, moment)
@@ -121,11 +121,6 @@ class LakeLoader:
         self._lake.replace(table.name, schema, files, (moment.start - 1, 0))
         if journal is not None:
             journal.clear()
-
-    def _open_journal(self, table: MirroredTable, source: _Source) -> LoadJournal | None:
-        """Return the notes of a table's load; None where the lake keeps none."""
-        folder = self._lake.folder(table.name)
-        return None if folder is None else LoadJournal(folder, table, source.snapshot)
 
     def _keep_gone(
         self, table: MirroredTable, existing: LakeTable, loaded: Sequence[DataFile], moment: LoadMoment

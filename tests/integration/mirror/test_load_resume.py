@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
 from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.mirror.delta import DeltaLake
+from headrace.mirror.iceberg.lake import IcebergLake
 from headrace.mirror.lake import Lake
 from headrace.mirror.load_journal import FOLDER
 from headrace.mirror.load_units import LoadedUnit, LoadUnit, load_in_threads, load_unit
@@ -27,6 +29,7 @@ from headrace.reporter import SilentReporter
 
 T = TableName("public", "t")
 SLOT = "mirror_load_resume"
+UNIT_BYTES = 1 << 20
 ROWS, BLOCKS_OF_UNIT = 24_000, 128
 CREATE = (
     "CREATE TYPE mood AS ENUM ('sad', 'happy')",
@@ -45,11 +48,11 @@ class BrokenOffError(Exception):
 class Loading:
     """Loads one table into a lake whose units are of 1 MiB of it, and remembers which were taken."""
 
-    def __init__(self, url: str, folder: Path, mode: Mode = "current") -> None:
+    def __init__(self, url: str, lake: AnyLake, mode: Mode = "current") -> None:
         self._url = url
-        self.lake = DeltaLake(str(folder), 1 << 20)
+        self.lake = lake
         parts = (MirroredTables(tables=("public.t",), mode=mode),)
-        config = MirrorConfig(location=str(folder), slot=SLOT, publication=SLOT, tables=parts)
+        config = MirrorConfig(location=lake.location, slot=SLOT, publication=SLOT, tables=parts)
         self._selection = Selection(config)
         self.units: list[LoadedUnit] = []
         prepare_slot(url, slot=SLOT, publication=SLOT, tables=(T,), create=True)
@@ -73,10 +76,24 @@ class Loading:
         return sum(loaded.is_taken for loaded in self.units)
 
     def rows(self) -> list[tuple[Any, ...]]:
-        return sorted(pl.read_delta(self.lake.path(T)).select("id", "name", "large", "mood").rows())
+        table = self.lake.open(T)
+        assert table is not None
+        found = pl.from_arrow(pa.Table.from_batches(table.rows(), table.schema))
+        assert isinstance(found, pl.DataFrame)
+        return sorted(found.select("id", "name", "large", "mood").rows())
 
     def notes(self) -> list[Path]:
-        return [*Path(self.lake.path(T), FOLDER).glob("*.json")]
+        return [*Path(self.lake.path(T)).glob(f"**/{FOLDER}/*.json")]
+
+
+AnyLake = DeltaLake | IcebergLake
+
+
+@pytest.fixture(params=[DeltaLake, IcebergLake])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> AnyLake:
+    """A lake of either format."""
+    made: AnyLake = request.param(str(tmp_path), UNIT_BYTES)
+    return made
 
 
 @pytest.fixture
@@ -93,9 +110,9 @@ def expected(connection: Connection) -> list[tuple[Any, ...]]:
 
 
 def test_units_that_were_read_are_not_read_again(
-    connection: Connection, database: str, tmp_path: Path
+    connection: Connection, database: str, lake: AnyLake
 ) -> None:
-    loading = Loading(database, tmp_path)
+    loading = Loading(database, lake)
     assert loading.load(units=4) == 0
     assert len(loading.notes()) == 4
     execute(connection, "INSERT INTO t SELECT i, 'later' FROM generate_series(30001, 30010) AS i")
@@ -108,9 +125,9 @@ def test_units_that_were_read_are_not_read_again(
 
 
 def test_a_unit_that_has_other_rows_by_now_is_read_again(
-    connection: Connection, database: str, tmp_path: Path
+    connection: Connection, database: str, lake: AnyLake
 ) -> None:
-    loading = Loading(database, tmp_path)
+    loading = Loading(database, lake)
     loading.load(units=5)
     blocks = f"split_part(trim(ctid::text, '('), ',', 1)::int / {BLOCKS_OF_UNIT}"
     # one row goes; one moves within its unit; one moves to another unit, where there is room; one gets a key
@@ -136,9 +153,9 @@ def test_a_unit_that_has_other_rows_by_now_is_read_again(
     ],
 )
 def test_what_makes_all_rows_others_starts_a_load_anew(
-    connection: Connection, database: str, tmp_path: Path, between: str
+    connection: Connection, database: str, lake: AnyLake, between: str
 ) -> None:
-    loading = Loading(database, tmp_path)
+    loading = Loading(database, lake)
     loading.load(units=4)
     for statement in between.split("; "):
         execute(connection, statement)
@@ -154,7 +171,7 @@ def _tear(loading: Loading) -> None:
 
 
 def _remove_file(loading: Loading) -> None:
-    file = next(Path(loading.lake.path(T)).glob("*.parquet"))
+    file = next(Path(loading.lake.path(T)).glob("**/*.parquet"))
     noted = [note for note in loading.notes() if file.name in note.read_text()]
     if not noted:  # of a unit that was under way
         file.unlink()
@@ -169,9 +186,9 @@ def _copy_note(loading: Loading) -> None:
 
 @pytest.mark.parametrize(("harm", "taken"), [(_tear, 3), (_remove_file, 3), (_copy_note, 4)])
 def test_what_is_wrong_with_a_note_costs_its_unit_alone(
-    connection: Connection, database: str, tmp_path: Path, harm: Callable[[Loading], None], taken: int
+    connection: Connection, database: str, lake: AnyLake, harm: Callable[[Loading], None], taken: int
 ) -> None:
-    loading = Loading(database, tmp_path)
+    loading = Loading(database, lake)
     loading.load(units=4)
     harm(loading)
     assert loading.load() == taken
@@ -179,9 +196,9 @@ def test_what_is_wrong_with_a_note_costs_its_unit_alone(
 
 
 def test_files_that_a_load_has_committed_are_not_taken_by_the_next(
-    connection: Connection, database: str, tmp_path: Path
+    connection: Connection, database: str, lake: AnyLake
 ) -> None:
-    loading = Loading(database, tmp_path)
+    loading = Loading(database, lake)
     loading.load(units=4)
     kept = {note: note.read_text() for note in loading.notes()}
     assert loading.load() == 4
@@ -191,11 +208,9 @@ def test_files_that_a_load_has_committed_are_not_taken_by_the_next(
     assert loading.rows() == expected(connection)
 
 
-def test_versions_and_changes_are_of_one_moment(
-    connection: Connection, database: str, tmp_path: Path
-) -> None:
+def test_versions_and_changes_are_of_one_moment(connection: Connection, database: str, lake: AnyLake) -> None:
     for mode in ("history", "changes"):
-        loading = Loading(database, tmp_path / mode, mode)
+        loading = Loading(database, type(lake)(f"{lake.location}/{mode}", UNIT_BYTES), mode)
         loading.load(units=4)
         assert loading.notes() == []
         assert loading.load() == 0
@@ -203,12 +218,12 @@ def test_versions_and_changes_are_of_one_moment(
 
 
 def test_rows_without_a_key_are_each_there_as_often_as_they_are(
-    connection: Connection, database: str, tmp_path: Path
+    connection: Connection, database: str, lake: AnyLake
 ) -> None:
     execute(connection, "ALTER TABLE t DROP CONSTRAINT t_pkey")
     execute(connection, "ALTER TABLE t REPLICA IDENTITY FULL")
     execute(connection, "UPDATE t SET id = id % 10, name = 'same', large = NULL WHERE id < 2000")
-    loading = Loading(database, tmp_path)
+    loading = Loading(database, lake)
     loading.load(units=4)
     execute(connection, "DELETE FROM t WHERE ctid = (SELECT max(ctid) FROM t WHERE name = 'same')")
     assert loading.load() > 0
@@ -217,10 +232,10 @@ def test_rows_without_a_key_are_each_there_as_often_as_they_are(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_load_that_is_broken_off_again_and_again_is_right(
-    connection: Connection, database: str, tmp_path: Path, seed: int
+    connection: Connection, database: str, lake: AnyLake, seed: int
 ) -> None:
     draw = random.Random(seed)
-    loading = Loading(database, tmp_path)
+    loading = Loading(database, lake)
     taken = 0
     for _ in range(5):
         taken += loading.load(units=draw.randint(3, 6))
@@ -242,7 +257,7 @@ def test_a_load_that_is_broken_off_again_and_again_is_right(
 
 
 def test_a_unit_can_be_read_by_another_process(connection: Connection, database: str, tmp_path: Path) -> None:
-    loading = Loading(database, tmp_path)
+    loading = Loading(database, DeltaLake(str(tmp_path), UNIT_BYTES))
 
     def load_copies(lake: Lake, units: Iterator[LoadUnit]) -> Iterator[LoadedUnit]:
         for unit in units:

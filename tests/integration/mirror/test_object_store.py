@@ -12,7 +12,6 @@ from headrace.catalog.types import RowType
 from headrace.config.mirror import Format
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import DeltaLake
-from headrace.mirror.files import write_files
 from headrace.mirror.iceberg.lake import IcebergLake
 from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
@@ -77,11 +76,11 @@ def rows(lake: Lake) -> list[tuple[int, str]]:
     return sorted(read_table(lake.path(ITEMS), kind).rows())
 
 
-def test_notes_of_a_load_are_kept_there(store: ObjectStore) -> None:
-    folder = DeltaLake(f"{store.url}/notes").folder(ITEMS)
-    [file] = write_files(folder, SCHEMA, [pa.RecordBatch.from_pydict({"id": [3], "name": ["c"]}, SCHEMA)])
+def test_notes_of_a_load_are_kept_there(kind: Format, store: ObjectStore) -> None:
+    lake = lake_at(f"{store.url}/notes", kind)
+    [file] = lake.write(ITEMS, SCHEMA, [pa.RecordBatch.from_pydict({"id": [3], "name": ["c"]}, SCHEMA)])
     ranges = (CtidRange(0, None, ITEMS, 16384),)
-    journal = LoadJournal(folder, TABLE, LoadSnapshot(100, SnapshotBounds(7, 9), {}))
+    journal = LoadJournal(lake, TABLE, LoadSnapshot(100, SnapshotBounds(7, 9), {}))
     unit = LoadUnit("", "", TABLE, SCHEMA, LoadMoment(100, dt.datetime.now(dt.UTC)), ranges)
     journal.note(LoadedUnit(unit, (file,), is_taken=False))
     [noted] = journal.find_units(ranges, since=1)

@@ -7,7 +7,7 @@ import os
 import posixpath
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol, Self, cast
 
@@ -17,6 +17,7 @@ from obstore.store import from_url
 from pyarrow.fs import FileSelector, FileSystem, FileType
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.table import Table
 
 _BUFFER_BYTES = 1 << 20
 
@@ -281,16 +282,41 @@ class _Writer:
         self.close()
 
 
-class OutputFolder:
-    """A folder of a table, for its data files."""
+class DataFolder:
+    """The folder of a table's data files: see `LoadFolder`."""
 
-    def __init__(self, io: FileIO, place: Callable[[str], str]) -> None:
-        self._io = io
-        self._place = place
+    def __init__(self, table: Table) -> None:
+        self._io = table.io
+        self.place = table.location_provider().new_data_location
 
     def open_output_stream(self, name: str) -> Any:
         """Open a new file for writing."""
-        return self._io.new_output(self._place(name)).create(overwrite=True)
+        return self._io.new_output(self.place(name)).create(overwrite=True)
+
+    def names(self, below: str) -> list[str]:
+        """Return the names of the files in a folder below this one; none where they cannot be listed."""
+        return [posixpath.basename(path) for path, _ in list_files(self._io, self.place(below))]
+
+    def size(self, name: str) -> int | None:
+        """Return the size (bytes) of a file; None where it is missing."""
+        try:
+            return len(self._io.new_input(self.place(name)))
+        except (FileNotFoundError, NotFoundError):
+            return None
+
+    def read(self, name: str) -> bytes:
+        """Return the content of a file."""
+        with self._io.new_input(self.place(name)).open() as source:
+            return source.read()
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file, in the place of the one that is there."""
+        with self.open_output_stream(name) as out:
+            out.write(content)
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+        self._io.delete(self.place(name))
 
 
 def list_files(io: FileIO, folder: str) -> Iterator[tuple[str, float]]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 from obstore.exceptions import BaseError as StoreError
-from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
 from pyiceberg.table import CreateTableTransaction, Table
@@ -21,7 +20,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import TARGET_BYTES, DataFile
 from headrace.mirror.iceberg.catalog import FolderCatalog
 from headrace.mirror.iceberg.commits import TableCommit, commit
-from headrace.mirror.iceberg.files import FolderFiles, StoreFiles
+from headrace.mirror.iceberg.files import DataFolder, FolderFiles, StoreFiles
 from headrace.mirror.iceberg.parquet import read_written
 from headrace.mirror.iceberg.partitions import spec_of
 from headrace.mirror.iceberg.schemas import numbered, to_text
@@ -130,9 +129,14 @@ class IcebergLake:
         for file in files:
             yield from read_written(target.io, place(file.name), schema)
 
-    def folder(self, table: TableName) -> FileSystem | None:  # noqa: ARG002
-        """Return None: nothing is noted of a load."""
-        return None
+    def load_folder(self, table: TableName, schema: pa.Schema) -> DataFolder:
+        """Return the folder of the data files of `table`, which may not be there yet."""
+        return DataFolder(self._target(table, schema))
+
+    def form(self, table: TableName, schema: pa.Schema) -> str:
+        """Return the numbers and types that new files of `table` give the columns of `schema`."""
+        metadata = self._target(table, schema).metadata
+        return str(numbered(schema, metadata.schema(), metadata.last_column_id))
 
     def replace(
         self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position

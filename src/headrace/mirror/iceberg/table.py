@@ -36,7 +36,7 @@ from headrace.mirror.iceberg.commits import (
     noted_position,
     read_position,
 )
-from headrace.mirror.iceberg.files import OutputFolder
+from headrace.mirror.iceberg.files import DataFolder
 from headrace.mirror.iceberg.parquet import describe, may_have, read_rows
 from headrace.mirror.iceberg.partitions import (
     is_in,
@@ -388,7 +388,7 @@ def write_data(  # noqa: PLR0917 - two callers
     """
     physical = stored(schema, columns)
     rows = all_fitted(batches, physical)
-    folder = OutputFolder(table.io, table.location_provider().new_data_location)
+    folder = DataFolder(table)
     names = partition_names(schema)
     if not names or partition is not None:
         known = dict(zip(names, partition or (), strict=True))
