@@ -102,6 +102,11 @@ class Mirrored(DrivenRun):
         super().__init__(config, name, folder)
         self.configure(parts, more)
 
+    @property
+    def config(self) -> Path:
+        """The deployment file."""
+        return self._config
+
     def configure(self, parts: Sequence[str], more: str = "") -> None:
         """Write the deployment file: the parts of tables, and more keys of `[mirror]`."""
         engine = ENGINE if self.kind == "delta" else "local"

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from headrace.mirror.columns import PREFIX
 from headrace.mirror.digests import hashes
 from headrace.mirror.net_changes import Position, in_order
+from headrace.mirror.python_values import arrow_rows, python_rows
 
 _TYPE, _UNCHANGED = PREFIX + "change_type", PREFIX + "unchanged"
 _GONE = frozenset({"delete", "update_preimage"})
@@ -55,7 +56,7 @@ def content_changes(rows: pa.Table) -> ContentChanges:
     contents: dict[str, dict[str, Any]] = {}
     before: dict[str, Any] = {}
     kinds, unchanged = (rows.column(name).to_pylist() for name in (_TYPE, _UNCHANGED))
-    for kind, absent, row in zip(kinds, unchanged, rows.select(own).to_pylist(), strict=True):
+    for kind, absent, row in zip(kinds, unchanged, python_rows(rows.select(own)), strict=True):
         for name in absent or ():
             row[name] = before[name]  # its row before the update, which stands right before it
         content = repr(row)
@@ -65,8 +66,8 @@ def content_changes(rows: pa.Table) -> ContentChanges:
     added = [contents[one] for one, count in number.items() for _ in range(count)]
     removed = [contents[one] for one, count in number.items() for _ in range(-count)]
     return ContentChanges(
-        pa.Table.from_pylist(added, schema),
-        pa.Table.from_pylist(removed, schema),
+        arrow_rows(added, schema),
+        arrow_rows(removed, schema),
         len(truncations) > 0,
         position,
     )
@@ -78,13 +79,13 @@ def without(batches: Iterable[pa.RecordBatch], removed: pa.Table) -> Iterator[pa
     Raises:
         ValueError: one of them is not.
     """
-    left = Counter(map(repr, removed.to_pylist()))
+    left = Counter(map(repr, python_rows(removed)))
     names = removed.column_names
     wanted = np.concatenate([hashes(batch, names) for batch in removed.to_batches()])
     for batch in batches:
         kept = np.ones(len(batch), np.bool_)
         alike = np.flatnonzero(np.isin(hashes(batch, names), wanted))
-        for place, row in zip(alike, batch.select(names).take(pa.array(alike)).to_pylist(), strict=True):
+        for place, row in zip(alike, python_rows(batch.select(names).take(pa.array(alike))), strict=True):
             content = repr(row)
             if left[content] > 0:
                 left[content] -= 1

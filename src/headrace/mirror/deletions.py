@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX
 from headrace.mirror.net_changes import Key, Lookup, Position
+from headrace.mirror.python_values import python_values
 from headrace.mirror.versions import FIELDS as VERSION_FIELDS
 from headrace.mirror.versions import IS_CURRENT, VALID_TO, row_versions
 
@@ -93,15 +94,19 @@ def emptied_rows(
     old: Iterable[pa.RecordBatch], key: Sequence[str], found: RowDeletions
 ) -> Iterator[pa.RecordBatch]:
     """Yield a table's rows behind a TRUNCATE, without those that `found` has whole."""
-    columns = [*key, MARKS, DELETED_AT]
     known: dict[Key, tuple[bool, Any]] = {
-        tuple(row[:-2]): (row[-2], row[-1])
-        for row in zip(*(found.rows.column(name).to_pylist() for name in columns), strict=True)
+        tuple(one): (marks, time)
+        for *one, marks, time in zip(
+            *(python_values(found.rows.column(name)) for name in key),
+            found.rows.column(MARKS).to_pylist(),
+            found.rows.column(DELETED_AT).to_pylist(),
+            strict=True,
+        )
     }
     assert found.emptied is not None
     other = (True, found.emptied.as_py())
     for batch in old:
-        keys = zip(*(batch.column(name).to_pylist() for name in key), strict=True)
+        keys = zip(*(python_values(batch.column(name)) for name in key), strict=True)
         ends = [known.get(one, other) for one in keys]
         times = pa.array([time for _, time in ends], _TIME)
         stays = pa.array([stays for stays, _ in ends], pa.bool_())

@@ -32,6 +32,7 @@ from headrace.mirror.lake import RowCondition, folder_name
 from headrace.mirror.net_changes import Key, Position
 from headrace.mirror.partition_files import write_partitions
 from headrace.mirror.partitions import partitions_of, with_derived
+from headrace.mirror.python_values import arrow_values, python_rows
 from headrace.mirror.versions import RowVersions
 from headrace.model.names import TableName
 
@@ -307,7 +308,10 @@ class DeltaLakeTable:
         PyArrow cannot compare texts with the statistics of files that a merge wrote.
         """
         dataset = self.delta.to_pyarrow_dataset()
-        wanted = [pa.array(values) for values in zip(*keys, strict=True)]
+        kinds = [self.schema.field(name).type for name in key]
+        wanted = [
+            arrow_values(values, kind) for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)
+        ]
         found: dict[Key, dict[str, Any]] = {}
         for file in dataset.get_fragments():
             chosen = [
@@ -319,7 +323,7 @@ class DeltaLakeTable:
             for batch in file.to_batches(schema=dataset.schema):
                 rows = batch.filter(_matching(batch, key, wanted))
                 rows = rows if condition is None else rows.filter(condition(rows))
-                for row in rows.select([*key, *(name for name in columns if name not in key)]).to_pylist():
+                for row in python_rows(rows.select([*key, *(name for name in columns if name not in key)])):
                     found[tuple(row[name] for name in key)] = row
         return found
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable
+import pyarrow.compute as pc
+from deltalake import ColumnProperties, CommitProperties, DeltaTable, WriterProperties
 from deltalake.exceptions import CommitFailedError
 
 from headrace.mirror.delta_commits import committing, properties
@@ -14,6 +15,7 @@ from headrace.mirror.delta_merge import Merge
 from headrace.mirror.delta_partitions import pruning
 from headrace.mirror.lake import other_writer
 from headrace.mirror.net_changes import Position
+from headrace.mirror.partitions import is_in_calendar
 from headrace.model.names import TableName
 from headrace.postgres.quoting import identifier
 
@@ -58,6 +60,7 @@ class LocalEngine:
                 source_alias="new",
                 target_alias="old",
                 streamed_exec=not _prunes(merge),
+                writer_properties=_without_days(delta),
                 commit_properties=properties(position),
             )
             if merge.is_deleted is not None:
@@ -74,11 +77,29 @@ class LocalEngine:
         """
         try:
             done = delta.optimize.compact(
-                target_size=target_bytes, commit_properties=CommitProperties(max_commit_retries=0)
+                target_size=target_bytes,
+                commit_properties=CommitProperties(max_commit_retries=0),
+                writer_properties=_without_days(delta),
             )
         except CommitFailedError as error:
             raise other_writer(name, error) from error
         return done["numFilesRemoved"], done["numFilesAdded"]
+
+
+def _without_days(delta: DeltaTable) -> WriterProperties | None:
+    """Return what keeps the library from statistics of dates: it ends where one is infinite."""
+    columns = pa.schema(delta.schema().to_arrow())
+    if not any(map(_has_days, columns.types)):
+        return None
+    off, on = (ColumnProperties(statistics_enabled=which) for which in ("NONE", "PAGE"))
+    others = {field.name: on for field in columns if not _has_days(field.type)}
+    return WriterProperties(default_column_properties=off, column_properties=others)
+
+
+def _has_days(kind: pa.DataType) -> bool:
+    """Tell whether a type is that of dates, or has such parts."""
+    parts = (kind.field(index).type for index in range(kind.num_fields))
+    return bool(pa.types.is_date(kind)) or any(map(_has_days, parts))
 
 
 def _named(values: Mapping[str, str]) -> dict[str, str]:
@@ -87,12 +108,15 @@ def _named(values: Mapping[str, str]) -> dict[str, str]:
 
 def _prunes(merge: Merge) -> bool:
     """Tell whether a merge may leave files out whose range of keys has none of its rows."""
-    return all(map(_has_exact_statistics, merge.rows.select(merge.key).schema.types))
+    return all(map(_is_exact, (merge.rows.column(name) for name in merge.key)))
 
 
-def _has_exact_statistics(kind: pa.DataType) -> bool:
+def _is_exact(keys: pa.ChunkedArray) -> bool:
     """Tell whether files may be left out by the least and greatest key that they are said to have.
 
-    A merge that is not streamed does so. It writes a decimal's statistics as a float, beside the value.
+    A merge that is not streamed does so. It writes a decimal's statistics as a float, beside the value, and
+    has no text for an infinite day.
     """
-    return bool(pa.types.is_integer(kind) or pa.types.is_date(kind))
+    if pa.types.is_date(keys.type):
+        return bool(pc.all(is_in_calendar(keys), min_count=0).as_py())
+    return bool(pa.types.is_integer(keys.type))

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.mirror.python_values import python_values
+
 BUCKETS = 1 << 16
 _Hashes = npt.NDArray[np.uint64]
 _ODD = np.uint64(0x9E3779B97F4A7C15)
@@ -98,7 +100,7 @@ def _bits(values: npt.NDArray[Any]) -> _Hashes:
 def _objects(values: pa.Array) -> _Hashes:
     """Return a hash of each text, or of what a nested value shows."""
     if pa.types.is_nested(values.type):
-        found = (hash(repr(value)) for value in values.to_pylist())
+        found = (hash(repr(value)) for value in python_values(values))
     else:
         found = (hash(value) for value in values.to_pylist())
     return np.fromiter(found, np.int64, len(values)).view(np.uint64)

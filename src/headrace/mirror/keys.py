@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.mirror.python_values import python_values
+
 Places = npt.NDArray[np.int64]
 
 
@@ -63,5 +65,5 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 def _comparable(column: pa.Array) -> pa.Array:
     """Return values that PyArrow can look up; a nested one as what it shows."""
     if pa.types.is_nested(column.type):
-        return pa.array([repr(value) for value in column.to_pylist()], pa.string())
+        return pa.array([repr(value) for value in python_values(column)], pa.string())
     return column

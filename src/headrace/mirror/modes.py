@@ -18,6 +18,7 @@ from headrace.mirror.columns import PREFIX, all_fitted, fitted
 from headrace.mirror.contents import content_changes, without
 from headrace.mirror.lake import Lake, LakeTable, known_position
 from headrace.mirror.net_changes import DELETED, Key, Position, net_changes
+from headrace.mirror.python_values import python_values
 from headrace.model.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -308,14 +309,18 @@ def _ended(
     emptied: tuple[pa.Scalar, int],
 ) -> Iterator[pa.RecordBatch]:
     """Yield all versions, the current ones ended by their row's first change, or else by the TRUNCATE."""
-    columns = [*key, versions.VALID_TO, versions.TO_LSN]
     first: dict[Key, tuple[Any, int]] = {
-        tuple(row[:-2]): (row[-2], row[-1])
-        for row in zip(*(closings.column(name).to_pylist() for name in columns), strict=True)
+        tuple(one): (time, lsn)
+        for *one, time, lsn in zip(
+            *(python_values(closings.column(name)) for name in key),
+            closings.column(versions.VALID_TO).to_pylist(),
+            closings.column(versions.TO_LSN).to_pylist(),
+            strict=True,
+        )
     }
     at_end = emptied[0].as_py(), emptied[1]
     for batch in old:
-        keys = zip(*(batch.column(name).to_pylist() for name in key), strict=True)
+        keys = zip(*(python_values(batch.column(name)) for name in key), strict=True)
         ends = [first.get(one, at_end) for one in keys]
         times = pa.array([time for time, _ in ends], versions.FIELDS[0].type)
         yield versions.closed(batch, times, pa.array([lsn for _, lsn in ends], pa.int64()))

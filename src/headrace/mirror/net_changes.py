@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX
+from headrace.mirror.python_values import arrow_values, python_values
 
 Position = tuple[int, int]
 """The commit record's address (bytes) and the change's number in its transaction."""
@@ -92,18 +93,18 @@ def completed(rows: pa.Table, key: Sequence[str], own: Sequence[str], look: Look
     """
     if rows.column(_UNCHANGED).null_count == len(rows):
         return rows
-    keys = list(zip(*(rows.column(name).to_pylist() for name in key), strict=True))
+    keys = list(zip(*(python_values(rows.column(name)) for name in key), strict=True))
     sources = list(_sources(rows, keys))
     wanted = {name for _, name, origin in sources if isinstance(origin, tuple)}
     missing = {origin for _, _, origin in sources if isinstance(origin, tuple)}
     found = look(sorted(missing, key=repr), sorted(wanted)) if missing else {}
     for name in {name for _, name, _ in sources}:
         column = rows.column(name)
-        values = column.to_pylist()
+        values = python_values(column)
         for row, _, origin in (source for source in sources if source[1] == name):
             values[row] = values[origin] if isinstance(origin, int) else found.get(origin, {}).get(name)
         at = own.index(name)
-        rows = rows.set_column(at, rows.schema.field(name), pa.array(values, column.type))
+        rows = rows.set_column(at, rows.schema.field(name), arrow_values(values, column.type))
     return rows
 
 

@@ -107,7 +107,7 @@ def _check_values(column: pa.Array | pa.ChunkedArray, partition: Partition, tabl
     if pa.types.is_string(column.type):
         refused = pc.is_in(column, pa.array(["", NULL_FOLDER]))
     elif pa.types.is_date32(column.type):
-        refused = pc.invert(_is_in_calendar(column))
+        refused = pc.invert(is_in_calendar(column))
     else:
         return
     if pc.any(refused).as_py():
@@ -125,7 +125,7 @@ def _check_values(column: pa.Array | pa.ChunkedArray, partition: Partition, tabl
 def _derived(transform: Transform, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         column = column.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
-    column = pc.if_else(_is_in_calendar(column), column, pa.scalar(None, column.type))
+    column = pc.if_else(is_in_calendar(column), column, pa.scalar(None, column.type))
     match transform:
         case "year":
             return pc.year(column).cast(pa.int32())
@@ -138,7 +138,7 @@ def _derived(transform: Transform, column: pa.Array | pa.ChunkedArray) -> pa.Arr
             return pc.strftime(hours, "%Y-%m-%dT%H")
 
 
-def _is_in_calendar(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+def is_in_calendar(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     """Tell which days have a year of four digits."""
     is_day = pa.types.is_date32(column.type)
     numbers = column.cast(pa.int32() if is_day else pa.int64())

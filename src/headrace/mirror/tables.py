@@ -47,7 +47,8 @@ SELECT n.nspname::text, c.relname::text, c.oid::bigint,
                  FROM pg_partition_tree(c.oid) AS leaf WHERE leaf.isleaf), pg_relation_filenode(c.oid)::text),
        coalesce((SELECT bool_and(part.relreplident = 'f')
                  FROM pg_partition_tree(c.oid) AS leaf JOIN pg_class part ON part.oid = leaf.relid
-                 WHERE leaf.isleaf), c.relreplident = 'f')
+                 WHERE leaf.isleaf), c.relreplident = 'f'),
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate)
 FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
 JOIN pg_namespace n ON n.nspname = wanted.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
@@ -193,14 +194,16 @@ class Selection:
         types = read_row_types(session, names)
         parameters = ([name.schema for name in names], [name.name for name in names])
         found: dict[TableName, MirroredTable] = {}
-        for schema, name, relation, columns, numbers, defaults, files, is_full in session.query(
+        for schema, name, relation, columns, numbers, defaults, files, is_full, defers in session.query(
             _COLUMNS, parameters
         ):
             table = TableName(schema, name)
             if table not in known or table not in types:
                 continue
             part = self._part(table)
-            told_apart = () if part.mode == "changes" else known[table].key
+            # one that is deferrable two rows may have within a transaction; only with FULL are there updates
+            key = () if defers and is_full else known[table].key
+            told_apart = () if part.mode == "changes" else key
             masks = Masks(part.masks, self._salt)
             kinds = {
                 column: kind.as_text
@@ -211,7 +214,7 @@ class Selection:
             found[table] = MirroredTable(
                 relation=relation,
                 row_type=RowType(table, types[table].attributes, kinds),
-                key=known[table].key,
+                key=key,
                 columns=tuple(
                     column
                     for column in kinds

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +25,7 @@ from headrace.mirror.lake import Lake, LakeTable
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import Key
 from headrace.mirror.positions import PositionsTable
+from headrace.mirror.python_values import arrow_rows, python_rows, python_values, shown_value
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
@@ -186,9 +187,10 @@ class LakeComparer:
             if not is_complete:
                 found.undecided, found.changing = len(differing), 0
                 return found
-            found.missing = sorted((one for one in wrong if one not in after), key=repr)
-            found.surplus = sorted((one for one in wrong if one not in expected), key=repr)
-            found.different = sorted((one for one in wrong if one in after and one in expected), key=repr)
+            table = database.table
+            found.missing = _shown(table, (one for one in wrong if one not in after))
+            found.surplus = _shown(table, (one for one in wrong if one not in expected))
+            found.different = _shown(table, (one for one in wrong if one in after and one in expected))
             if wrong or not found.changing:
                 if repair and wrong and not database.table.is_known_by_content:
                     self._repair(database.table, expected, wrong, moment)
@@ -203,11 +205,11 @@ class LakeComparer:
         wrong: Sequence[Key],
         moment: LoadMoment,
     ) -> None:
-        rows = pa.Table.from_pylist(
+        rows = arrow_rows(
             [dict(zip(table.columns, expected[one], strict=True)) for one in wrong if one in expected],
             table.schema,
         )
-        keys = pa.Table.from_pylist(
+        keys = arrow_rows(
             [dict(zip(table.key, one, strict=True)) for one in wrong],
             pa.schema([table.schema.field(name) for name in table.key]),
         )
@@ -305,12 +307,20 @@ def _same(key: Key, one: Rows, other: Rows) -> bool:
     return repr(one.get(key)) == repr(other.get(key))
 
 
+def _shown(table: MirroredTable, keys: Iterable[Key]) -> list[Key]:
+    """Return keys as people read them, in order."""
+    if table.is_known_by_content:
+        return sorted(keys, key=repr)
+    kinds = [table.schema.field(name).type for name in table.key]
+    return sorted((tuple(map(shown_value, key, kinds)) for key in keys), key=repr)
+
+
 def _rows(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDArray[np.bool_]) -> Rows:
     """Return the rows of the wanted buckets by key; rows that have one key twice are told apart by number."""
     found: Rows = {}
     for batch in batches:
         part = chosen(batch, key, wanted)
-        columns = [part.column(name).to_pylist() for name in part.schema.names]
+        columns = [python_values(part.column(name)) for name in part.schema.names]
         places = [part.schema.names.index(name) for name in key]
         for row in zip(*columns, strict=True):
             one = tuple(row[place] for place in places)
@@ -320,5 +330,5 @@ def _rows(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDA
 
 def _counts(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDArray[np.bool_]) -> Rows:
     """Return how often each row of the wanted buckets is there, by what it shows."""
-    found = Counter(repr(row) for batch in batches for row in chosen(batch, key, wanted).to_pylist())
+    found = Counter(repr(row) for batch in batches for row in python_rows(chosen(batch, key, wanted)))
     return {(content,): (number,) for content, number in found.items()}

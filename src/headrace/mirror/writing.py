@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -175,12 +175,30 @@ class LakeWriter:
         self.written = tuple(mirrored)
         to_load = self.follow_alterations(mirrored, known)
         to_load += [name for name in mirrored if str(name) in truncated_partitions and name not in to_load]
+        to_load += [
+            name
+            for name, table in mirrored.items()
+            if name not in to_load and self._lacks_values(table, changes)
+        ]
         loaded = dict(self.loader.load(to_load)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
         for name, table in mirrored.items():
             if name not in loaded and name not in to_load:
                 self._apply(table, changes[name])
         return loaded
+
+    def _lacks_values(self, table: MirroredTable, changes: Mapping[TableName, list[pa.RecordBatch]]) -> bool:
+        """Tell whether rows came to satisfy `where` without a large value, which nobody has but the database.
+
+        The log has them as inserted; what their update did not touch is not in it, nor is it in the lake.
+        """
+        if table.where is None:
+            return False
+        position = known_position(self._opened(table.name))
+        return any(
+            _lacks_inserted(part.filter(_is_after(part, position)), table.columns)
+            for part in changes[table.name]
+        )
 
     def _await_visible(self, session: ReadSession, batch: pa.Table) -> None:
         """Wait until the catalog shows the alterations that committed before these changes."""
@@ -195,16 +213,19 @@ class LakeWriter:
             )
 
     def _apply(self, table: MirroredTable, changes: Iterable[pa.RecordBatch]) -> None:
-        lake = self._lake.open(table.name)
-        if lake is None or lake.position is None:
-            raise HeadraceError(
-                Kind.CONTINUITY, f"the lake's table {table.name} is gone", "Start with --reload."
-            )
+        lake = self._opened(table.name)
+        position = known_position(lake)
         former = former_names(lake.schema)
-        after = (part.filter(_is_after(part, lake.position)) for part in changes)
+        after = (part.filter(_is_after(part, position)) for part in changes)
         typed = [_typed_rows(table, _renamed(part, former)) for part in after if len(part)]
         if typed:
             table.rules.apply(self._lake, lake, table.key, pa.concat_tables(typed))
+
+    def _opened(self, name: TableName) -> LakeTable:
+        lake = self._lake.open(name)
+        if lake is None:
+            raise HeadraceError(Kind.CONTINUITY, f"the lake's table {name} is gone", "Start with --reload.")
+        return lake
 
 
 def _check_own(lake: LakeTable, known: TablePosition) -> None:
@@ -234,6 +255,13 @@ def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBat
             changes.schema.get_field_index(side), changes.schema.field(side), renamed
         )
     return changes
+
+
+def _lacks_inserted(changes: pa.RecordBatch, columns: Sequence[str]) -> bool:
+    """Tell whether an inserted row lacks a column: a large value, or one that was added later."""
+    inserted = changes.filter(pc.equal(changes.column("op"), Op.INSERT.value))
+    found = column_texts(inserted.column("after"), columns)
+    return not all(pc.all(found[name].known, min_count=0).as_py() for name in columns)
 
 
 def _is_after(changes: pa.RecordBatch, position: Position) -> pa.Array:

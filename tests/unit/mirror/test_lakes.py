@@ -15,6 +15,7 @@ from headrace.mirror.delta import DeltaLake
 from headrace.mirror.files import write_files
 from headrace.mirror.lake import Lake
 from headrace.mirror.net_changes import DELETED
+from headrace.mirror.python_values import python_rows, python_values
 from headrace.model.names import TableName
 from support.lake import FORMATS, lake_at
 
@@ -32,7 +33,9 @@ KEYS: dict[str, tuple[pa.DataType, list[Any]]] = {
     "local": (pa.timestamp("us"), [dt.datetime(1900, 1, 1), dt.datetime(2026, 1, 1, 0, 0, 0, 1)]),  # noqa: DTZ001
     "bool": (pa.bool_(), [False, True]),
     "bytes": (pa.binary(), [b"", b"\x00\xff", b"\xff\xff"]),
-    "float": (pa.float64(), [float("-inf"), -0.5, 1e308, float("inf")]),
+    "float": (pa.float64(), [float("-inf"), -0.5, 1e308, float("inf"), float("nan")]),
+    "far day": (pa.date32(), [106_751_982, -106_639_853]),
+    "far moment": (pa.timestamp("us", "UTC"), [9_223_371_244_800_000_000, 0]),
 }
 
 
@@ -42,7 +45,8 @@ def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
     kind: str, form: Format, tmp_path: Path
 ) -> None:
     """Each key has a file of its own; then each is changed alone, deleted alone and inserted alone."""
-    key_type, keys = KEYS[kind]
+    key_type, given = KEYS[kind]
+    keys = python_values(pa.array(given, key_type))
     schema = pa.schema([pa.field("k", key_type), pa.field("v", pa.int64())])
     lake = lake_at(tmp_path, form)
     expected: dict[Any, int] = {}
@@ -69,7 +73,7 @@ def stored(lake: Lake) -> dict[Any, int]:
     """The rows by key, each of which must be there once."""
     table = lake.open(TABLE)
     assert table is not None
-    rows = [row for batch in table.rows() for row in batch.to_pylist()]
+    rows = [row for batch in table.rows() for row in python_rows(batch)]
     found = {row["k"]: row["v"] for row in rows}
     assert len(found) == len(rows)
     return found

@@ -29,6 +29,7 @@ from headrace.mirror.files import DataFile as WrittenFile
 from headrace.mirror.iceberg.partitions import record_of
 from headrace.mirror.iceberg.schemas import ID
 from headrace.mirror.keys import KeyIndex
+from headrace.mirror.python_values import python_values
 
 _BATCH_ROWS = 65_536
 
@@ -137,8 +138,6 @@ def _may_have(file: DataFile, column: NestedField, values: pa.Array) -> bool:
     )
     if least is None or greatest is None:
         return True
-    whole = values.cast(pa.int32()) if pa.types.is_date(values.type) else values
-    whole = whole.cast(pa.int64()) if pa.types.is_timestamp(whole.type) else whole
-    sought = whole.to_pylist()
+    sought = python_values(values)
     place = bisect.bisect_left(sought, from_bytes(kind, least))
     return place < len(sought) and sought[place] <= from_bytes(kind, greatest)

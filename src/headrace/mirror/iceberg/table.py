@@ -51,6 +51,7 @@ from headrace.mirror.keys import KeyIndex, Places, whole
 from headrace.mirror.lake import RowCondition, known_position, other_writer
 from headrace.mirror.net_changes import DELETED, Key, Position
 from headrace.mirror.partition_files import Values, write_partitions
+from headrace.mirror.python_values import arrow_values, python_rows
 from headrace.mirror.versions import FIELDS, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
 from headrace.model.names import TableName
 
@@ -152,14 +153,14 @@ class IcebergTable:
         The other columns are read from those files alone that have one of the keys.
         """
         kinds = [self.schema.field(name).type for name in key]
-        values = [pa.array(part, kind) for part, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
+        values = [arrow_values(part, kind) for part, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
         index = KeyIndex(pa.table(values, names=[*key]), key)
         found: dict[Key, dict[str, Any]] = {}
         for file in self._files_with(index, key):
             for batch in self._read(file, None if condition else [*key, *columns]):
                 rows = batch.filter(pa.array(index.find(batch) >= 0))
                 rows = rows if condition is None else rows.filter(condition(rows))
-                for row in rows.select([*key, *(name for name in columns if name not in key)]).to_pylist():
+                for row in python_rows(rows.select([*key, *(name for name in columns if name not in key)])):
                     found[tuple(row[name] for name in key)] = row
         return found
 
