@@ -426,18 +426,18 @@ class MirrorRun:
             is_new = only is None or name in only or name in self._ahead
             lake = self.lake.open(name) if is_new else None
             complete = max(position.complete, offset.lsn)
-            if offset.transaction is None and lake is not None and known_position(lake)[0] >= complete:
-                # a killed mirror wrote it, and not the others: readers join the version that was noted before
+            version = position.version if lake is None else lake.version
+            is_ahead = lake is not None and known_position(lake)[0] >= complete
+            if is_ahead:  # a killed mirror wrote it, and not the others: readers have the version before
+                complete, version = position.complete, position.version
                 self._ahead.add(name)
-                lake = None
-            elif lake is not None:
+            else:
                 self._ahead.discard(name)
-            ahead = position.complete >= offset.order[0]
             tables[name] = replace(
                 position,
-                version=position.version if lake is None else lake.version,
+                version=version,
                 complete=complete,
-                is_whole=offset.transaction is None or ahead,
+                is_whole=offset.transaction is None or position.complete >= offset.order[0],
                 highest=tables_now[name].highest if name in tables_now else position.highest,
                 catalog=tables_now[name].catalog if name in tables_now else position.catalog,
             )

@@ -234,6 +234,9 @@ def test_a_table_that_a_killed_batch_wrote_alone_is_joined_as_it_was_before(
     mirror = mirror_of(url, tmp_path, kind=kind)
     mirror.prepare()
     assert noted_versions(mirror) == before
+    mirror.write(pa.table({}), Offset(end - 1).to_json() | LogOrigin("", 1, 0).to_json(), [])
+    [position] = PositionsTable(mirror.lake, SLOT).read().tables.values()
+    assert (position.version, position.complete < end - 1) == (before[TABLE], True)
     later = Offset(end).to_json() | LogOrigin("", 1, 0).to_json()
     mirror.write(pa.table({}), later, [])
     written = mirror.lake.open(TABLE)
