@@ -29,8 +29,9 @@ from headrace.mirror.positions import PositionsTable
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
+from headrace.postgres.connection import connect
 from headrace.postgres.copying import RowSession
-from headrace.postgres.locks import SlotLock
+from headrace.postgres.locks import SlotLock, find_holder
 from headrace.postgres.session import ReadSession
 from headrace.snapshot import plan_tables, read_part
 from headrace.snapshot.exporting import positioned_snapshot
@@ -118,6 +119,7 @@ class LakeComparer:
         self._selection = selection
         self._lake = lake
         self._positions = positions
+        self._keeps_away = False
 
     @property
     def lake(self) -> Lake:
@@ -149,6 +151,8 @@ class LakeComparer:
                 raise
             is_free = False
         else:
+            self._keeps_away = True
+            held.callback(setattr, self, "_keeps_away", False)  # noqa: FBT003 - an attribute's value
             is_free = not self._is_followed()
         if not is_free:
             raise HeadraceError(
@@ -279,7 +283,10 @@ class LakeComparer:
         return False
 
     def _is_followed(self) -> bool:
-        """Tell whether somebody reads the slot."""
+        """Tell whether a mirror runs, or somebody else reads the slot: a mirror leaves it between batches."""
+        with connect(self._url) as connection:
+            if not self._keeps_away and find_holder(connection, self._slot) is not None:
+                return True
         with ReadSession(self._url) as session:
             return any(active for (active,) in session.query(_ACTIVE, (self._slot,)))
 
