@@ -97,10 +97,12 @@ class LakeBatches:
         end = self._read_end(batch, number)
         if self._tables is None:
             self._mirror.use(batch.sparkSession)
+        tables, self._tables = self._tables, None  # a batch that fails is begun anew from what the lake has
         with reaching(self._mirror.lake):
-            if self._tables is None or self._is_altered():
-                self._tables = self._mirror.prepare()
-            self._mirror.write(batch.toArrow(), end, self._tables)
+            if tables is None or self._is_altered():
+                tables = self._mirror.prepare()
+            self._mirror.write(batch.toArrow(), end, tables)
+        self._tables = tables
 
     def _is_altered(self) -> bool:
         """Tell whether the database's tables are others by now; looks every few seconds."""

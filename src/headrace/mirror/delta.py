@@ -157,7 +157,8 @@ class DeltaLake:
         is_same = existing is not None and existing.delta.metadata().partition_columns == partition_by
         if existing is not None and is_same:
             existing.allow_types(schema)
-        with committing(table, position, lambda: DeltaTable(self.path(table))):
+        since = None if existing is None else existing.version
+        with committing(table, position, since, lambda: DeltaTable(self.path(table))):
             if existing is not None and is_same:
                 existing.delta.create_write_transaction(
                     [*adds], mode, columns, partition_by=partition_by, commit_properties=properties(position)

@@ -16,7 +16,8 @@ from typing import Any
 from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from headrace.mirror.lake import other_writer
+from headrace.errors import HeadraceError
+from headrace.mirror.lake import files_joined, other_writer
 from headrace.mirror.net_changes import Position
 from headrace.model.failpoints import reach
 from headrace.model.names import TableName
@@ -100,6 +101,25 @@ def find_other_commit(delta: DeltaTable, since: int) -> str | None:
     return None
 
 
+def refused(table: TableName, after: DeltaTable, since: int | None, error: Exception) -> HeadraceError:
+    """Return the error of a commit that others preceded.
+
+    Args:
+        table: the database's table.
+        after: the lake's, as it is now.
+        since: the version that the commit was to follow; None: the table was not there.
+        error: what the commit ended with.
+    """
+    version = after.version()
+    commits = after.history(version - since) if since is not None and version > since else []
+    is_harmless = all(
+        str(one.get("operation")) in _HARMLESS and not _is_own(one)
+        for one in commits
+        if one["version"] != since
+    )
+    return files_joined(table, error) if commits and is_harmless else other_writer(table, error)
+
+
 def _is_own(commit: Mapping[str, Any]) -> bool:
     return _OWN in commit or _NOTE.fullmatch(str(commit.get(_USER_METADATA))) is not None
 
@@ -110,12 +130,16 @@ class committing:  # noqa: N801 - a context manager
     Args:
         table: the database's table.
         position: what the commit says.
+        since: the version that the commit is to follow; None: there is no table yet.
         reopen: opens the lake's table as it is now.
     """
 
-    def __init__(self, table: TableName, position: Position, reopen: Callable[[], DeltaTable]) -> None:
+    def __init__(
+        self, table: TableName, position: Position, since: int | None, reopen: Callable[[], DeltaTable]
+    ) -> None:
         self._table = table
         self._position = position
+        self._since = since
         self._reopen = reopen
 
     def __enter__(self) -> None:
@@ -125,9 +149,10 @@ class committing:  # noqa: N801 - a context manager
         """Let a commit pass that was made, and whose answer was lost: it was tried twice then."""
         is_made = error is None
         if isinstance(error, CommitFailedError):
-            is_made = read_position(self._reopen()) == self._position
+            after = self._reopen()
+            is_made = read_position(after) == self._position
             if not is_made:
-                raise other_writer(self._table, error) from error
+                raise refused(self._table, after, self._since, error) from error
         if is_made:
             reach("mirror_committed")
         return is_made

@@ -53,7 +53,7 @@ class LocalEngine:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        with committing(name, position, lambda: DeltaTable(delta.table_uri)):
+        with committing(name, position, delta.version(), lambda: DeltaTable(delta.table_uri)):
             steps = delta.merge(
                 merge.rows,
                 " AND ".join([merge.is_same, *pruning(merge.rows, merge.partitions, merge.key)]),

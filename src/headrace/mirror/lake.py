@@ -218,6 +218,13 @@ def other_writer(table: TableName, error: Exception | str) -> HeadraceError:
     )
 
 
+def files_joined(table: TableName, error: Exception | str) -> HeadraceError:
+    """Return the error of a commit that a commit preceded which left all rows: it may be made anew."""
+    return HeadraceError(
+        Kind.SINK_BUSY, f"another program has rewritten files of the lake's table {table} meanwhile: {error}"
+    )
+
+
 @contextlib.contextmanager
 def reaching(lake: Lake) -> Iterator[None]:
     """Turn the errors of a lake that does not answer into Headrace's.

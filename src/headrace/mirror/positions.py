@@ -90,6 +90,7 @@ class PositionsTable:
     def __init__(self, lake: Lake, slot: str) -> None:
         self._lake = lake
         self._slot = slot
+        self._noted: str | None = None
 
     def read(self) -> LakePositions:
         """Read the positions; there are none in a new location.
@@ -97,6 +98,11 @@ class PositionsTable:
         Raises:
             HeadraceError: CONFIG, where the location belongs to another slot.
         """
+        known = self._read()
+        self._noted = json.dumps(known.stream)
+        return known
+
+    def _read(self) -> LakePositions:
         table = self._lake.open_own(NAME)
         if table is None:
             return LakePositions()
@@ -131,7 +137,17 @@ class PositionsTable:
         self.write(LakePositions(tables, known.stream))
 
     def write(self, positions: LakePositions) -> None:
-        """Replace the positions, in one commit."""
+        """Replace the positions, in one commit.
+
+        Raises:
+            HeadraceError: CONTINUITY or CONFIG, where another mirror has written others since they were read.
+        """
+        if self._noted is not None and json.dumps(self._read().stream) != self._noted:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"another mirror has written {NAME} at {self._lake.location} meanwhile",
+                "Let one mirror alone write a location; then start it again.",
+            )
         rows = [
             {
                 "table_schema": table.schema,
@@ -150,4 +166,5 @@ class PositionsTable:
             for table, position in sorted(positions.tables.items())
         ]
         self._lake.write_own(NAME, pa.Table.from_pylist(rows, _SCHEMA))
+        self._noted = json.dumps(positions.stream if rows else None)
         reach("mirror_noted")

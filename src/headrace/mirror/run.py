@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
@@ -24,7 +25,7 @@ from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.mirror.drift import may_have_drifted
 from headrace.mirror.files import flush
 from headrace.mirror.formats import open_lake
-from headrace.mirror.lake import Lake, reaching
+from headrace.mirror.lake import Lake, known_position, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
@@ -39,6 +40,7 @@ from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
+from headrace.postgres.locks import SlotLock
 from headrace.postgres.provision import prepare_slot
 from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 from headrace.postgres.replication import replication_connection
@@ -58,6 +60,8 @@ _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 60.0
 _LONGEST_WAIT = 30.0
 _MOST_FAILURES = 3
+_OTHER_ENDS_WITHIN = 60.0
+"""So long (seconds) a start waits for another mirror of its slot that ends."""
 
 
 def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Event) -> MirrorRun:
@@ -120,6 +124,7 @@ class MirrorRun:
         self._selection = Selection(config)
         self._positions = LakePositions()
         self._tended: Collection[TableName] = ()
+        self._ahead: set[TableName] = set()
         self._write_to(open_lake(config), load_in_threads)
 
     def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:
@@ -177,10 +182,17 @@ class MirrorRun:
         """
         register(spark.session)
         self.use(spark.session)
+        lock = SlotLock(self._url, self._config.slot)
+        with contextlib.ExitStack() as held:
+            held.push(lock)
+            self._run(spark, lock, once=once, reload=reload)
+
+    def _run(self, spark: LocalSpark, lock: SlotLock, *, once: bool, reload: bool) -> None:
         failures = 0
         for start in itertools.count(1):
             began = time.monotonic()
             try:
+                self._hold(lock)
                 self.set_up()
                 with reaching(self.lake):
                     tables = self.prepare(reload=reload)
@@ -195,6 +207,17 @@ class MirrorRun:
                 self._stopping.wait(seconds)
             if once or self._stopping.is_set():
                 return
+
+    def _hold(self, lock: SlotLock) -> None:
+        """Keep other mirrors of the slot away, which nobody reads while tables are loaded.
+
+        Raises:
+            HeadraceError: SLOT_IN_USE; CONNECTION, DATABASE.
+        """
+        end = time.monotonic() + _OTHER_ENDS_WITHIN
+        while (other := lock.lost_to()) is not None:
+            if time.monotonic() > end or self._stopping.wait(_POLL_SECONDS):
+                raise other
 
     @staticmethod
     def _can_go_on(error: HeadraceError, failures: int) -> bool:
@@ -400,14 +423,21 @@ class MirrorRun:
         for name, (table, start) in loaded.items():
             tables[name] = TablePosition(0, start, table.relation, table.files, table.where)
         for name, position in tables.items():
-            lake = self.lake.open(name) if only is None or name in only else None
+            is_new = only is None or name in only or name in self._ahead
+            lake = self.lake.open(name) if is_new else None
             complete = max(position.complete, offset.lsn)
-            ahead = position.complete >= offset.order[0]
+            version = position.version if lake is None else lake.version
+            is_ahead = lake is not None and known_position(lake)[0] >= complete
+            if is_ahead:  # a killed mirror wrote it, and not the others: readers have the version before
+                complete, version = position.complete, position.version
+                self._ahead.add(name)
+            else:
+                self._ahead.discard(name)
             tables[name] = replace(
                 position,
-                version=position.version if lake is None else lake.version,
+                version=version,
                 complete=complete,
-                is_whole=offset.transaction is None or ahead,
+                is_whole=offset.transaction is None or position.complete >= offset.order[0],
                 highest=tables_now[name].highest if name in tables_now else position.highest,
                 catalog=tables_now[name].catalog if name in tables_now else position.catalog,
             )

@@ -20,7 +20,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql.types import BooleanType, StructField, StructType
 
 from headrace.errors import HeadraceError, Kind, unexpected
-from headrace.mirror.delta_commits import SPARK_VERSION, find_noted, keep_position, note
+from headrace.mirror.delta_commits import SPARK_VERSION, find_noted, keep_position, note, refused
 from headrace.mirror.delta_merge import Merge
 from headrace.mirror.lake import other_writer
 from headrace.mirror.net_changes import Position
@@ -170,9 +170,12 @@ def _quoted(name: str) -> str:
 def _refusal(name: TableName, after: DeltaTable, version: int, error: Exception | None) -> HeadraceError:
     """Return the error of a commit that was not made, or not right behind the version before it."""
     if error is None:
-        return other_writer(name, RuntimeError(f"version {version + 1} is not this mirror's"))
+        error = RuntimeError(f"version {version + 1} is not this mirror's")
+        if after.version() <= version:
+            return other_writer(name, error)
+        return refused(name, DeltaTable(after.table_uri, version=version + 1), version, error)
     if after.version() > version:
-        return other_writer(name, _told(error))
+        return refused(name, after, version, _told(error))
     if isinstance(error, AnalysisException):
         return unexpected(f"Spark cannot write the lake's table {name}", error, Kind.SPARK)
     return unexpected(f"Spark did not write the lake's table {name}", _told(error), Kind.SINK_UNREACHABLE)

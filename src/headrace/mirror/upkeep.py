@@ -50,7 +50,7 @@ class LakeUpkeep:
         try:
             before, after = table.join_files(size)
         except HeadraceError as error:
-            if error.kind is not Kind.CONTINUITY:
+            if error.kind not in {Kind.CONTINUITY, Kind.SINK_BUSY}:
                 raise
             self._report.warning(f"the files of {name} stay as they are: {error.cause}")
             return

@@ -2,15 +2,16 @@
 
 The mirror may run meanwhile. Where a table's digests differ, its differing rows are read three times: from
 the lake, from the database in a snapshot, and from the lake again once it has all that the snapshot shows. A
-row that the lake held unchanged before and after is as new as the snapshot. Where it differs, it is wrong.
+row that the lake held unchanged before and after is as new as the snapshot, unless it changed and changed
+back, or had come and gone. Where it differs in the same way at a second look, it is wrong.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +30,9 @@ from headrace.mirror.python_values import arrow_rows, python_rows, python_values
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
+from headrace.postgres.connection import connect
 from headrace.postgres.copying import RowSession
+from headrace.postgres.locks import SlotLock, find_holder
 from headrace.postgres.session import ReadSession
 from headrace.snapshot import plan_tables, read_part
 from headrace.snapshot.exporting import positioned_snapshot
@@ -117,6 +120,7 @@ class LakeComparer:
         self._selection = selection
         self._lake = lake
         self._positions = positions
+        self._keeps_away = False
 
     @property
     def lake(self) -> Lake:
@@ -134,12 +138,31 @@ class LakeComparer:
             HeadraceError: SLOT_IN_USE, to repair while the mirror runs; BINDING, no such table is mirrored;
                 what the database or the lake refuse.
         """
-        if repair and self._is_followed():
+        with contextlib.ExitStack() as held:
+            if repair:
+                self._keep_mirrors_away(held)
+            yield from self._compare_all(names, repair=repair)
+
+    def _keep_mirrors_away(self, held: contextlib.ExitStack) -> None:
+        """Let no mirror of the slot start, or load tables; its stream is not followed either."""
+        try:
+            held.enter_context(SlotLock(self._url, self._slot))
+        except HeadraceError as error:
+            if error.kind is not Kind.SLOT_IN_USE:
+                raise
+            is_free = False
+        else:
+            self._keeps_away = True
+            held.callback(setattr, self, "_keeps_away", False)  # noqa: FBT003 - an attribute's value
+            is_free = not self._is_followed()
+        if not is_free:
             raise HeadraceError(
                 Kind.SLOT_IN_USE,
                 f"the mirror of the slot {self._slot} runs; two programs cannot write its tables",
                 "Stop it, and repair then.",
             )
+
+    def _compare_all(self, names: Sequence[TableName], *, repair: bool) -> Iterator[TableComparison]:
         known = self._positions.read().tables
         unknown = [name for name in names if name not in known]
         if unknown:
@@ -157,6 +180,7 @@ class LakeComparer:
     def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
         found = TableComparison(name)
         wanted = np.ones(BUCKETS, np.bool_)
+        seen: dict[Key, tuple[str, str]] = {}
         for _ in range(_LOOKS):
             with self._snapshot(name) as (database, start):
                 if database is None:
@@ -180,9 +204,18 @@ class LakeComparer:
                 expected = read(database.batches(), key, wanted)
                 moment = LoadMoment(start, database.now)
             is_complete = self._await_complete(name, start)
-            after = read(_batches(self._open(name), database.table), key, wanted)
+            lake = self._open(name)
+            after = read(_batches(lake, database.table), key, wanted)
             differing = [one for one in expected.keys() | after.keys() if not _same(one, expected, after)]
-            wrong = [one for one in differing if _same(one, before, after)]
+            seen_before, seen = (
+                seen,
+                {
+                    one: (repr(expected.get(one)), repr(after.get(one)))
+                    for one in differing
+                    if _same(one, before, after)
+                },
+            )
+            wrong = [one for one, sides in seen.items() if seen_before.get(one) == sides]
             found.changing = len(differing) - len(wrong)
             if not is_complete:
                 found.undecided, found.changing = len(differing), 0
@@ -193,7 +226,7 @@ class LakeComparer:
             found.different = _shown(table, (one for one in wrong if one in after and one in expected))
             if wrong or not found.changing:
                 if repair and wrong and not database.table.is_known_by_content:
-                    self._repair(database.table, expected, wrong, moment)
+                    self._repair(database.table, lake, expected, wrong, moment)
                     found.repaired = found.wrong - self._compare(name, repair=False).wrong
                 return found
         return found
@@ -201,6 +234,7 @@ class LakeComparer:
     def _repair(
         self,
         table: MirroredTable,
+        lake: LakeTable,
         expected: Mapping[Key, tuple[Any, ...]],
         wrong: Sequence[Key],
         moment: LoadMoment,
@@ -213,7 +247,7 @@ class LakeComparer:
             [dict(zip(table.key, one, strict=True)) for one in wrong],
             pa.schema([table.schema.field(name) for name in table.key]),
         )
-        table.rules.repair(self._open(table.name), keys, rows, moment)
+        table.rules.repair(lake, keys, rows, moment)
 
     def _open(self, name: TableName) -> LakeTable:
         lake = self._lake.open(name)
@@ -225,7 +259,7 @@ class LakeComparer:
             )
         return lake
 
-    @contextmanager
+    @contextlib.contextmanager
     def _snapshot(self, name: TableName) -> Iterator[tuple[_DatabaseRows | None, Lsn]]:
         with positioned_snapshot(self._url, self._slot) as (start, snapshot):
             with ReadSession(self._url, snapshot=snapshot) as session:
@@ -251,7 +285,10 @@ class LakeComparer:
         return False
 
     def _is_followed(self) -> bool:
-        """Tell whether somebody reads the slot."""
+        """Tell whether a mirror runs, or somebody else reads the slot: a mirror leaves it between batches."""
+        with connect(self._url) as connection:
+            if not self._keeps_away and find_holder(connection, self._slot) is not None:
+                return True
         with ReadSession(self._url) as session:
             return any(active for (active,) in session.query(_ACTIVE, (self._slot,)))
 

@@ -31,6 +31,7 @@ from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
 
 _VISIBLE_WITHIN = 60.0
+_TRIES = 5
 
 _POSITION = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
@@ -184,7 +185,7 @@ class LakeWriter:
         self.tables |= {name: table for name, (table, _) in loaded.items()}
         for name, table in mirrored.items():
             if name not in loaded and name not in to_load:
-                self._apply(table, changes[name])
+                self._apply_anew(table, changes[name])
         return loaded
 
     def _lacks_values(self, table: MirroredTable, changes: Mapping[TableName, list[pa.RecordBatch]]) -> bool:
@@ -211,6 +212,18 @@ class LakeWriter:
                 "transactions that the log has are not visible after a minute",
                 "A synchronous standby that does not answer holds them back: see pg_stat_replication.",
             )
+
+    def _apply_anew(self, table: MirroredTable, changes: Sequence[pa.RecordBatch]) -> None:
+        """Apply changes, and once more where files were joined by another program meanwhile."""
+        for _ in range(_TRIES - 1):
+            try:
+                self._apply(table, changes)
+            except HeadraceError as error:
+                if error.kind is not Kind.SINK_BUSY:
+                    raise
+            else:
+                return
+        self._apply(table, changes)
 
     def _apply(self, table: MirroredTable, changes: Iterable[pa.RecordBatch]) -> None:
         lake = self._opened(table.name)

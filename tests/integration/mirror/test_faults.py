@@ -14,15 +14,25 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
+from headrace.capture import LogOrigin, Offset
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables, Mode
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror import run
+from headrace.mirror.lake import LakeTable
+from headrace.mirror.net_changes import DELETED
+from headrace.mirror.positions import PositionsTable
 from headrace.mirror.run import MirrorRun
+from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
+from headrace.spark.session import local_spark
+from support import stranger
 from support.lake import FORMATS
 
 SLOT = "mirror_faults"
+TABLE = TableName("public", "t")
 _SMALL_DISK = """
 import json, subprocess, sys, threading
 from headrace.config.mirror import MirrorConfig, MirroredTables
@@ -203,6 +213,85 @@ def test_a_table_that_was_put_back_from_a_copy_is_refused(url: str, tmp_path: Pa
     (tmp_path / "copy").rename(tmp_path / "public" / "t")
     with pytest.raises(HeadraceError, match=r"\((version|snapshot) \d+ is in the place of \d+\)") as refused:
         mirror_of(url, tmp_path, kind=kind).prepare()
+    assert refused.value.kind is Kind.CONTINUITY
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_table_that_a_killed_batch_wrote_alone_is_joined_as_it_was_before(
+    url: str, tmp_path: Path, kind: Format
+) -> None:
+    mirror = mirror_of(url, tmp_path, kind=kind)
+    mirror.prepare()
+    before = noted_versions(mirror)
+    lake = mirror.lake.open(TABLE)
+    assert lake is not None
+    with connect(url) as connection:
+        execute(connection, "UPDATE t SET name = 'new' WHERE id = 1")
+        [(end,)] = execute(connection, "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint")
+    rows = pa.table({"id": pa.array([1], pa.int32()), "name": ["new"], DELETED: [False]})
+    lake.merge(rows, ["id"], (end - 1, 1))
+
+    mirror = mirror_of(url, tmp_path, kind=kind)
+    mirror.prepare()
+    assert noted_versions(mirror) == before
+    mirror.write(pa.table({}), Offset(end - 1).to_json() | LogOrigin("", 1, 0).to_json(), [])
+    [position] = PositionsTable(mirror.lake, SLOT).read().tables.values()
+    assert (position.version, position.complete < end - 1) == (before[TABLE], True)
+    later = Offset(end).to_json() | LogOrigin("", 1, 0).to_json()
+    mirror.write(pa.table({}), later, [])
+    written = mirror.lake.open(TABLE)
+    assert written is not None
+    assert noted_versions(mirror) == {TABLE: written.version} != before
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_that_are_joined_during_a_merge_let_it_be_made_anew(
+    url: str, tmp_path: Path, kind: Format
+) -> None:
+    mirror = mirror_of(url, tmp_path, kind=kind)
+    mirror.prepare()
+    rows = pa.table({"id": pa.array([1], pa.int32()), "name": ["new"], DELETED: [False]})
+    for change, expected in ((stranger.rewrite, Kind.SINK_BUSY), (delete_two, Kind.CONTINUITY)):
+        lake, other = mirror.lake.open(TABLE), mirror.lake.open(TABLE)
+        assert lake is not None
+        assert other is not None
+        change(other)
+        with pytest.raises(HeadraceError, match="another program has") as refused:
+            lake.merge(rows, ["id"], (2**60, 1))
+        assert refused.value.kind is expected
+
+
+def delete_two(table: LakeTable) -> None:
+    stranger.delete(table, "id = 2")
+
+
+def noted_versions(mirror: MirrorRun) -> dict[TableName, int]:
+    known = PositionsTable(mirror.lake, SLOT).read()
+    return {name: position.version for name, position in known.tables.items()}
+
+
+def test_two_mirrors_of_a_slot_take_turns_also_while_nobody_reads_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "_OTHER_ENDS_WITHIN", 0.3)
+    mirror = mirror_of(url, tmp_path)
+    mirror.prepare()
+    with local_spark() as spark, SlotLock(url, SLOT):
+        with pytest.raises(HeadraceError) as refused:
+            mirror.run(spark, once=True)
+        assert refused.value.kind is Kind.SLOT_IN_USE
+        with pytest.raises(HeadraceError, match="Stop it, and repair then"):
+            list(mirror.comparer().compare(repair=True))
+
+
+def test_positions_that_another_mirror_wrote_are_not_overwritten(url: str, tmp_path: Path) -> None:
+    mirror, other = mirror_of(url, tmp_path), mirror_of(url, tmp_path)
+    mirror.prepare()
+    other.prepare()
+    origin = LogOrigin("", 1, 0).to_json()
+    mirror.write(pa.table({}), Offset(2**40).to_json() | origin, [])
+    with pytest.raises(HeadraceError, match="another mirror has written headrace_positions") as refused:
+        other.write(pa.table({}), Offset(2**30).to_json() | origin, [])
     assert refused.value.kind is Kind.CONTINUITY
 
 

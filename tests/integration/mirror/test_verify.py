@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,13 +12,15 @@ import pytest
 
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError
+from headrace.mirror import verify
 from headrace.mirror.lake import known_position
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.run import MirrorRun
-from headrace.mirror.verify import TableComparison
+from headrace.mirror.verify import LakeComparer, TableComparison
 from headrace.mirror.versions import IS_CURRENT
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
 from support import stranger
@@ -124,6 +127,33 @@ def test_a_change_that_is_not_written_yet_is_no_difference(mirror: MirrorRun, da
         execute(connection, "UPDATE wide SET good = NOT good WHERE id = 30")
     found = compare(mirror)["wide"]
     assert (found.wrong, found.undecided, found.is_right) == (0, 1, False)
+
+
+def test_a_mirror_that_does_not_read_the_slot_right_now_runs(
+    mirror: MirrorRun, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verify, "_WAIT_SECONDS", 3.0)
+    with connect(database) as connection, SlotLock(database, SLOT):
+        execute(connection, "UPDATE wide SET good = NOT good WHERE id = 30")
+        began = time.monotonic()
+        assert compare(mirror)["wide"].undecided == 1
+    assert time.monotonic() - began >= 3.0, "it was not waited for"
+
+
+def test_a_row_that_came_and_went_on_its_way_is_no_difference(
+    mirror: MirrorRun, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lake gets to know of it when it is gone, from one batch."""
+    with connect(database) as connection:
+        execute(connection, "INSERT INTO wide (id, part) VALUES (55555, 'x')")
+
+        def let_it_go(*_: object) -> bool:
+            execute(connection, "DELETE FROM wide WHERE id = 55555")
+            return True
+
+        monkeypatch.setattr(LakeComparer, "_await_complete", let_it_go)
+        found = compare(mirror)["wide"]
+    assert (found.missing, found.is_right) == ([], True)
 
 
 def test_an_unknown_table_is_refused_by_name(mirror: MirrorRun) -> None:

@@ -33,7 +33,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
-from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary, ancestors_of
 from pyiceberg.table.update import (
     AddPartitionSpecUpdate,
     AddSchemaUpdate,
@@ -54,7 +54,7 @@ from pyiceberg.table.update import (
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.iceberg.partitions import schema_with
-from headrace.mirror.lake import other_writer
+from headrace.mirror.lake import files_joined, other_writer
 from headrace.mirror.net_changes import Position
 from headrace.model.failpoints import reach
 from headrace.model.names import TableName
@@ -345,12 +345,32 @@ def commit(
         table.catalog.commit_table(table, expected, before + updates)
     except (CommitFailedException, TableAlreadyExistsError) as error:
         if not _is_made(table, snapshot):
-            raise other_writer(name, error) from error
+            raise _refused(name, table, error) from error
     except errors:
         if not _is_made(table, snapshot):
             raise
     if not is_own:
         reach("mirror_committed")
+
+
+def _refused(name: TableName, table: Table, error: Exception) -> HeadraceError:
+    """Return the error of a commit that others preceded, behind the table as it was opened."""
+    before = table.metadata
+    try:
+        present = table.catalog.load_table(table.name()).metadata
+    except (NoSuchTableError, NoSuchNamespaceError):
+        return other_writer(name, error)
+    later = itertools.takewhile(
+        lambda one: one.snapshot_id != before.current_snapshot_id,
+        ancestors_of(present.current_snapshot(), present),
+    )
+    is_harmless = (
+        present.table_uuid == before.table_uuid
+        and present.current_schema_id == before.current_schema_id
+        and present.default_spec_id == before.default_spec_id
+        and all(one.summary is not None and one.summary.operation is Operation.REPLACE for one in later)
+    )
+    return files_joined(name, error) if is_harmless else other_writer(name, error)
 
 
 def _is_made(table: Table, snapshot: Snapshot) -> bool:
