@@ -113,9 +113,7 @@ def test_a_session_that_was_used_stays_as_it_was(spark: SparkSession, lake: Delt
     assert not spark.catalog.tableExists("headrace_rows")
 
 
-@pytest.mark.parametrize(
-    "kind", sorted(KEYS.keys() - {"far day"})
-)  # deltalake cannot read Spark's statistics of it
+@pytest.mark.parametrize("kind", sorted(KEYS.keys() - {"far day"}))  # deltalake: no such statistics
 def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
     kind: str, engine: SparkEngine, tmp_path: Path
 ) -> None:
