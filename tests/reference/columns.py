@@ -58,6 +58,7 @@ class ChunkBuilder:
         self._seq: list[int] = []
         self._time: list[int] = []
         self._xid: list[int] = []
+        self._identity: list[list[str] | None] = []
 
     def __len__(self) -> int:
         return len(self._op)
@@ -74,6 +75,7 @@ class ChunkBuilder:
         commit_time: int,
         xid: int,
         size: int,
+        identity: list[str] | None = None,
     ) -> None:
         """Add one change; `size` is its message's length in bytes."""
         self._schema.append(table.schema)
@@ -85,6 +87,7 @@ class ChunkBuilder:
         self._seq.append(sequence)
         self._time.append(commit_time)
         self._xid.append(xid)
+        self._identity.append(identity)
         self.bytes += size + 64
 
     def seal(self) -> pa.RecordBatch:
@@ -100,6 +103,7 @@ class ChunkBuilder:
                 pa.array(self._seq, pa.int64()),
                 pa.array(self._time, pa.timestamp("us", tz="UTC")),
                 pa.array(self._xid, pa.int64()),
+                pa.array(self._identity, pa.list_(pa.string())),
             ],
             schema=CHANGES_SCHEMA,
         )

@@ -142,8 +142,16 @@ class Translation:
                     commit_time=transaction.begin.commit_time,
                     xid=transaction.begin.xid,
                     size=size,
+                    identity=_identity(relation),
                 )
         self.position = Offset(self.position.lsn, commit_lsn, sequence)
+
+
+def _identity(relation: Relation) -> list[str] | None:
+    """The columns whose old values tell rows apart; None where the log has all of them."""
+    if relation.replica_identity == "f":
+        return None
+    return [column.name for column in relation.columns if column.key]
 
 
 def _sides(

@@ -117,6 +117,7 @@ def changes_batch(rows: ChangeRows, projection: Projection | None = None) -> pa.
                 pa.array(rows.sequence, pa.int64()),
                 pa.array(rows.commit_time, pa.timestamp("us", tz="UTC")),
                 pa.array(rows.xid, pa.int64()),
+                _identities(rows.relations).take(pa.array(rows.relation)),
             ],
             schema=CHANGES_SCHEMA,
         )
@@ -130,6 +131,17 @@ def changes_batch(rows: ChangeRows, projection: Projection | None = None) -> pa.
 
 def _take_names(names: list[str], index: Numbers) -> pa.StringArray:
     return pa.array(names, pa.string()).take(pa.array(index))
+
+
+def _identities(relations: Iterable[Relation]) -> pa.ListArray:
+    """Return the columns of each relation's replica identity; NULL for one whose old rows are whole."""
+    names = (
+        None
+        if relation.replica_identity == "f"
+        else [column.name for column in relation.columns if column.key]
+        for relation in relations
+    )
+    return pa.array(names, CHANGES_SCHEMA.field("_identity").type)
 
 
 class _Side:

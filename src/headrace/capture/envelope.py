@@ -20,6 +20,7 @@ _POSITION = {
     "commit_timestamp": "_commit_timestamp",
     "xid": "_xid",
 }
+_IDENTITY = CHANGES_SCHEMA.field("_identity")
 _SOURCE = pa.struct(
     [
         pa.field("database", pa.string()),
@@ -29,6 +30,7 @@ _SOURCE = pa.struct(
         *(pa.field(name, CHANGES_SCHEMA.field(column).type) for name, column in _POSITION.items()),
         pa.field("snapshot", pa.bool_()),
         pa.field("snapshot_attempt", pa.int32()),
+        pa.field("identity", _IDENTITY.type),
     ]
 )
 ENVELOPE_SCHEMA = pa.schema(
@@ -47,6 +49,7 @@ ENVELOPE_SCHEMA = pa.schema(
 is the row's key after the change, for a delete the key before it, and NULL where a table has no key. Values
 are PostgreSQL's own text. A column that the log did not carry is absent from its map. A TRUNCATE of one
 partition has the partition's name; `source.partition_of` names the table that it belongs to.
+`source.identity` is `_identity` of `CHANGES_SCHEMA`.
 """
 
 _Rows = npt.NDArray[np.int64]
@@ -94,6 +97,7 @@ def enveloped(
             *(changes.column(column) for column in _POSITION.values()),
             is_read,
             attempt,
+            changes.column(_IDENTITY.name),
         ],
         fields=list(_SOURCE),
     )
@@ -106,7 +110,8 @@ def enveloped(
 def unwrapped(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Convert rows in `ENVELOPE_SCHEMA` back to `CHANGES_SCHEMA`: the inverse of `enveloped`."""
     source = batch.column("source")
-    inside = {"schema": "schema", "table": "table"} | {column: name for name, column in _POSITION.items()}
+    inside = {"schema": "schema", "table": "table", _IDENTITY.name: "identity"}
+    inside |= {column: name for name, column in _POSITION.items()}
     columns = [
         pc.struct_field(source, inside[field.name]) if field.name in inside else batch.column(field.name)
         for field in CHANGES_SCHEMA

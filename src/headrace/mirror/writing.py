@@ -32,6 +32,7 @@ from headrace.reporter import Reporter
 
 _VISIBLE_WITHIN = 60.0
 _TRIES = 5
+_BETWEEN = "\0"  # no name has it
 
 _POSITION = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
@@ -179,7 +180,8 @@ class LakeWriter:
         to_load += [
             name
             for name, table in mirrored.items()
-            if name not in to_load and self._lacks_values(table, changes)
+            if name not in to_load
+            and (self._lacks_values(table, changes) or self._lacks_keys(table, changes[name]))
         ]
         loaded = dict(self.loader.load(to_load)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
@@ -200,6 +202,22 @@ class LakeWriter:
             _lacks_inserted(part.filter(_is_after(part, position)), table.columns)
             for part in changes[table.name]
         )
+
+    def _lacks_keys(self, table: MirroredTable, changes: Sequence[pa.RecordBatch]) -> bool:
+        """Tell whether rows were changed while the log did not have their key before the change.
+
+        REPLICA IDENTITY was another one then. It may be what it was again, so that the catalog does not tell.
+        """
+        if not any(_lacks_key(part, table.key, {}) for part in changes):
+            return False
+        lake = self._opened(table.name)
+        position, former = known_position(lake), former_names(lake.schema)
+        lacks = any(_lacks_key(part.filter(_is_after(part, position)), table.key, former) for part in changes)
+        if lacks:
+            self._report.info(
+                f"the log lacks keys of changed rows of {table.name}: REPLICA IDENTITY was altered"
+            )
+        return lacks
 
     def _await_visible(self, session: ReadSession, batch: pa.Table) -> None:
         """Wait until the catalog shows the alterations that committed before these changes."""
@@ -275,6 +293,15 @@ def _lacks_inserted(changes: pa.RecordBatch, columns: Sequence[str]) -> bool:
     inserted = changes.filter(pc.equal(changes.column("op"), Op.INSERT.value))
     found = column_texts(inserted.column("after"), columns)
     return not all(pc.all(found[name].known, min_count=0).as_py() for name in columns)
+
+
+def _lacks_key(changes: pa.RecordBatch, key: Sequence[str], former: Mapping[str, str]) -> bool:
+    """Tell whether the log lacks what tells changed rows apart: the old key, or where there is none all."""
+    op = changes.column("op")
+    is_changed = pc.or_(pc.equal(op, Op.UPDATE.value), pc.equal(op, Op.DELETE.value))
+    identities = pc.binary_join(changes.column("_identity").filter(is_changed), _BETWEEN)
+    carried = [text.split(_BETWEEN) for text in pc.unique(identities).drop_null().to_pylist()]
+    return any(not key or not {*key} <= {former.get(name, name) for name in names} for names in carried)
 
 
 def _is_after(changes: pa.RecordBatch, position: Position) -> pa.Array:

@@ -30,12 +30,15 @@ CHANGES_SCHEMA = pa.schema(
         pa.field("_commit_seq", pa.int64()),
         pa.field("_commit_timestamp", pa.timestamp("us", tz="UTC")),
         pa.field("_xid", pa.int64()),
+        pa.field("_identity", pa.list_(pa.string())),
     ]
 )
 """The columns of the `changes` envelope.
 
 `_commit_lsn` is the commit record's address (bytes), `_commit_seq` counts the transaction's messages
-before any filter.
+before any filter. `_identity` names the columns of the replica identity, whose old values the log has where
+an update changed them or a row was deleted; NULL with REPLICA IDENTITY FULL, and for rows that are not of the
+log.
 """
 
 

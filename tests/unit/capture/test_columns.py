@@ -85,7 +85,18 @@ def test_a_row_says_where_and_when_it_was_committed() -> None:
         "_commit_seq": 1,
         "_commit_timestamp": datetime(1970, 1, 1, 0, 0, 1, 1, tzinfo=UTC),
         "_xid": 9,
+        "_identity": [],
     }
+
+
+def test_a_row_says_which_old_values_the_log_has() -> None:
+    table = replace(
+        columns("a", "b"), columns=tuple(RelationColumn(name, name != "a", 25, -1) for name in "abc")
+    )
+    whole = replace(table, oid=2, replica_identity="f")
+    row = (b"1", b"2", b"3")
+    found = batch(table, whole, Insert(1, row), Insert(2, row), Update(1, None, old_is_key=False, new=row))
+    assert found.column("_identity").to_pylist() == [["b", "c"], None, ["b", "c"]]
 
 
 def test_no_changes_are_an_empty_batch() -> None:
