@@ -278,6 +278,14 @@ class _Sides:
         return np.asarray(pc.equal(self._changes.column("op"), Op.UPDATE.value))
 
     @cached_property
+    def _has_after(self) -> _Mask:
+        """Which changes have a new row: updates, and inserts.
+
+        An update by which a row comes to satisfy a publication's row filter is logged as an insert.
+        """
+        return self.is_update | np.asarray(pc.equal(self._changes.column("op"), Op.INSERT.value))
+
+    @cached_property
     def _before(self) -> Mapping[str, ColumnTexts]:
         return column_texts(self._changes.column("before"), self._names)
 
@@ -290,10 +298,10 @@ class _Sides:
         return columns
 
     def _gaps(self) -> dict[str, _Mask]:
-        """Return the updates whose new value the log lacks, for each column that has any."""
-        if not self.is_update.any():
+        """Return the changes whose new value the log lacks, for each column that has any."""
+        if not self._has_after.any():
             return {}
-        gaps = {name: self.is_update & ~np.asarray(self._after[name].known) for name in self._names}
+        gaps = {name: self._has_after & ~np.asarray(self._after[name].known) for name in self._names}
         return {name: gap for name, gap in gaps.items() if gap.any()}
 
     def complete(self, key: Sequence[str], look: Look) -> None:

@@ -1,7 +1,8 @@
-"""Complete updates with the TOAST values that the log left out, read again from the table.
+"""Complete new rows with the TOAST values that the log left out, read again from the table.
 
 PostgreSQL leaves a large value that an UPDATE did not change out of the log, unless the replica identity is
-FULL. The table holds the row's newest value, or none where the row was deleted since.
+FULL; also where the log has the update as an insert, because the row comes to satisfy the publication's row
+filter. The table holds the row's newest value, or none where the row was deleted since.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ Look = Callable[[Sequence[Key], tuple[str, ...]], Mapping[int, tuple[str | None,
 LookOf = Callable[[TableName], tuple[KnownTable, Look] | None]
 """Returns what is known of a table and the lookup of its rows; None where there is no lookup."""
 
+_WITH_NEW_ROW = pa.array([Op.INSERT.value, Op.UPDATE.value])
+
 
 def completed(changes: pa.RecordBatch, look_of: LookOf) -> pa.RecordBatch:
     """Return the same changes with the values that were found; those of deleted rows stay absent.
@@ -43,17 +46,17 @@ def completed(changes: pa.RecordBatch, look_of: LookOf) -> pa.RecordBatch:
     Raises:
         HeadraceError: the errors of `look_of` and of its lookups.
     """
-    is_update = pc.equal(changes.column("op"), Op.UPDATE.value)
-    if not pc.any(is_update).as_py():
+    has_after = pc.is_in(changes.column("op"), value_set=_WITH_NEW_ROW)
+    if not pc.any(has_after).as_py():
         return changes
     replaced: dict[int, list[tuple[str, str | None]]] = {}
     for table, places in by_table(changes):
         lookup = look_of(table)
-        updates = places[is_update.take(pa.array(places)).to_numpy(zero_copy_only=False)]
-        if lookup is not None and len(updates):
-            selected = changes.take(pa.array(updates))
+        chosen = places[has_after.take(pa.array(places)).to_numpy(zero_copy_only=False)]
+        if lookup is not None and len(chosen):
+            selected = changes.take(pa.array(chosen))
             for place, pairs in _of_one_table(selected, *lookup).items():
-                replaced[int(updates[place])] = pairs
+                replaced[int(chosen[place])] = pairs
     if not replaced:
         return changes
     after = changes.column("after")
@@ -65,15 +68,15 @@ def completed(changes: pa.RecordBatch, look_of: LookOf) -> pa.RecordBatch:
 
 
 def _of_one_table(
-    updates: pa.RecordBatch, table: KnownTable, look: Look
+    changes: pa.RecordBatch, table: KnownTable, look: Look
 ) -> dict[int, list[tuple[str, str | None]]]:
-    """Return the completed new rows of the updates that lacked values and were found, by their index."""
+    """Return the completed new rows of the changes that lacked values and were found, by their index."""
     columns = tuple(table.columns)
-    after = updates.column("after")
+    after = changes.column("after")
     short = np.flatnonzero(np.diff(after.offsets.to_numpy()) < len(columns))
     if not len(short):
         return {}
-    partial = updates.take(pa.array(short))
+    partial = changes.take(pa.array(short))
     known = {name: texts.known for name, texts in column_texts(partial.column("after"), columns).items()}
     missing = tuple(name for name in columns if not pc.all(known[name]).as_py())
     keys = list(zip(*(texts.to_pylist() for texts in key_texts(partial, table.key)), strict=True))

@@ -94,13 +94,16 @@ class LakeBatches:
             HeadraceError: CONTINUITY, where the log has a gap behind what the lake has, or another program
                 has written the lake's tables; what the database or the lake refuse.
         """
-        end = self._read_end(batch, number)
-        if self._tables is None:
+        end = self._read_offset(batch, number)
+        is_first = self._tables is None
+        if is_first:
             self._mirror.use(batch.sparkSession)
         tables, self._tables = self._tables, None  # a batch that fails is begun anew from what the lake has
         with reaching(self._mirror.lake):
             if tables is None or self._is_altered():
                 tables = self._mirror.prepare()
+            if is_first and number:
+                self._mirror.check_reached(self._read_offset(batch, number - 1))
             self._mirror.write(batch.toArrow(), end, tables)
         self._tables = tables
 
@@ -111,8 +114,8 @@ class LakeBatches:
         self._watched = time.monotonic()
         return self._mirror.is_altered()
 
-    def _read_end(self, batch: DataFrame, number: int) -> Mapping[str, Any]:
-        """Return the offset at which a batch ends, as the query's checkpoint says."""
+    def _read_offset(self, batch: DataFrame, number: int) -> Mapping[str, Any]:
+        """Return the offset at which the batch `number` ends, as the query's checkpoint says."""
         path = f"{self._checkpoint}/offsets/{number}"
         lines = [row[0] for row in batch.sparkSession.read.text(path, wholetext=True).collect()]
         offset: Mapping[str, Any] = json.loads(lines[0].splitlines()[-1])

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import IO, Any, Self
-from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from pyarrow.fs import FileSystem
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile, Folder, write_files
-from headrace.mirror.partitions import NULL_FOLDER
+from headrace.mirror.partitions import partition_folder
 from headrace.model.names import TableName
 
 RUN_BYTES = 64 << 20
@@ -80,7 +79,8 @@ def write_partitions(
         for values in runs.partitions:
             below = ""
             if isinstance(folder, FileSystem):
-                below = _folder(partition_by, values)
+                levels = zip(partition_by, values, strict=True)
+                below = "".join(f"{partition_folder(name, value)}/" for name, value in levels)
                 folder.create_dir(below)
             partition = dict(zip(partition_by, values, strict=True))
             rows = runs.read(values)
@@ -88,12 +88,6 @@ def write_partitions(
                 folder, own, rows, target_bytes, below=below, partition=partition, options=options
             )
         return files
-
-
-def _folder(names: Sequence[str], values: Values) -> str:
-    """Return the folder of a partition: readers that look at paths decode it."""
-    texts = (NULL_FOLDER if value is None else quote(value, safe="") for value in values)
-    return "".join(f"{quote(name, safe='')}={text}/" for name, text in zip(names, texts, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar, cast
+from urllib.parse import quote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,8 @@ DERIVED = b"headrace.derived"
 """Metadata of a column that is there for partitions alone: which, as in `day(placed_at)`."""
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+_FOLDER_BYTES = 255
+"""The longest name of a folder in common file systems."""
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
 """0001-01-01 and 9999-12-31 in days since 1970. Other days, and infinite ones, are in the partition NULL of a
 transform: no reader knows their texts."""
@@ -106,6 +109,7 @@ def with_derived(rows: _Rows, partitions: Sequence[Partition], table: TableName)
 def _check_values(column: pa.Array | pa.ChunkedArray, partition: Partition, table: TableName) -> None:
     if pa.types.is_string(column.type):
         refused = pc.is_in(column, pa.array(["", NULL_FOLDER]))
+        _check_lengths(column, partition, table)
     elif pa.types.is_date32(column.type):
         refused = pc.invert(is_in_calendar(column))
     else:
@@ -120,6 +124,24 @@ def _check_values(column: pa.Array | pa.ChunkedArray, partition: Partition, tabl
             f"the column {partition} of {table} has {value}, which no partition of a lake can have",
             "Take it out of the partition_by of its [[mirror.tables]], or correct the rows.",
         )
+
+
+def _check_lengths(column: pa.Array | pa.ChunkedArray, partition: Partition, table: TableName) -> None:
+    long = pc.greater(pc.binary_length(column), _FOLDER_BYTES // 4)  # three bytes for one, beside a name
+    for value in pc.unique(column.filter(long)).to_pylist() if pc.any(long).as_py() else ():
+        if len(partition_folder(partition.name, value)) > _FOLDER_BYTES:
+            raise HeadraceError(
+                Kind.VALUE,
+                f"the column {partition} of {table} has a text of {len(value)} characters, which is too "
+                "long for a partition's folder",
+                "Take it out of the partition_by of its [[mirror.tables]], or correct the rows.",
+            )
+
+
+def partition_folder(name: str, value: str | None) -> str:
+    """Return the folder of a partition: readers that look at paths decode it."""
+    text = NULL_FOLDER if value is None else quote(value, safe="")
+    return f"{quote(name, safe='')}={text}"
 
 
 def _derived(transform: Transform, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:

@@ -397,6 +397,24 @@ class MirrorRun:
             name: (one.relation, one.schema) for name, one in followed.items()
         } or any(may_have_drifted(followed[name].catalog, table.catalog) for name, table in now.items())
 
+    def check_reached(self, start: Mapping[str, Any]) -> None:
+        """Make sure that the lake has all that lies before an offset, at which the next batch begins.
+
+        Raises:
+            HeadraceError: CONTINUITY: it was put back from an older copy than the query's checkpoint.
+        """
+        wanted, stream = Offset.from_json(start), self._positions.stream
+        if stream is not None and Offset.from_json(stream).order >= wanted.order:
+            return
+        behind = [name for name, one in self._positions.tables.items() if one.complete < wanted.version]
+        if behind:
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"the lake's table {behind[0]} lacks changes that the query's checkpoint counts as written",
+                f"Remove {self.lake.path(behind[0])}: it is loaded anew. Or put lake and checkpoint back "
+                "as they were at one moment.",
+            )
+
     def write(self, batch: pa.Table, end: Mapping[str, Any], tables: Iterable[TableName]) -> None:
         """Write one batch to every table, then the positions.
 

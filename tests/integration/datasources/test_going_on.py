@@ -243,6 +243,25 @@ def test_only_the_rows_and_columns_that_were_asked_for_come(query: Callable[...,
     assert [row["id"] for row in one.take(1)] == [4]
 
 
+@pytest.mark.parametrize("envelope", ["rows", "changes"])
+def test_a_row_that_comes_to_satisfy_the_condition_has_its_large_values(
+    query: Callable[..., Query], envelope: str
+) -> None:
+    """PostgreSQL logs its update as an insert, without the large values that the update did not touch."""
+    one = query(columns="id, name, body", where="id < 100", envelope=envelope)
+    one.sql("ALTER TABLE item ADD body text", "ALTER TABLE item ALTER body SET STORAGE EXTERNAL")
+    one.step()
+    large = "x" * 9_000
+    one.sql(f"INSERT INTO item VALUES (101, 'a', '{large}'), (102, 'b', '{large}')")
+    one.sql("UPDATE item SET id = id - 100", "DELETE FROM item WHERE id = 2")
+    first, second, _ = one.take(3)
+    if envelope == "changes":
+        assert [dict(row["after"]).get("body") for row in (first, second)] == [large, None]
+        assert "body" not in dict(second["after"])
+        return
+    assert [(row["body"], row["_unchanged"]) for row in (first, second)] == [(large, None), (None, ["body"])]
+
+
 def test_many_tables_are_filtered_each_by_its_own_condition(query: Callable[..., Query]) -> None:
     one = query(tables="item, tag", where='{"tag": "id > 1"}')
     one.sql(_TAG, "INSERT INTO item VALUES (1, 'a')", "INSERT INTO tag VALUES (1, 'no'), (2, 'yes')")

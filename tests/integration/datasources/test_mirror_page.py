@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from headrace import HeadraceError, PostgresSource
@@ -109,6 +110,14 @@ def test_the_query_of_the_page_writes_tables(
     shutil.rmtree(tmp_path / "checkpoint")
     run(url, "UPDATE orders SET name = 'd'")
     assert write("INSERT INTO orders VALUES (3, 'e', 8)") == [(1, "d", 7), (3, "e", 8)]
+    shutil.copytree(tmp_path / "lake", tmp_path / "copy")
+    write("INSERT INTO orders VALUES (4, 'f', 9)")
+    shutil.rmtree(tmp_path / "lake")
+    shutil.move(tmp_path / "copy", tmp_path / "lake")
+    with pytest.raises(StreamingQueryException, match="lacks changes that the query's checkpoint counts"):
+        write("INSERT INTO orders VALUES (5, 'g', 10)")
+    shutil.rmtree(tmp_path / "lake/public/orders")
+    assert write() == [(1, "d", 7), (3, "e", 8), (4, "f", 9), (5, "g", 10)]
 
 
 @pytest.mark.parametrize(

@@ -115,8 +115,8 @@ def test_what_the_log_left_out_is_filled_in() -> None:
         return {0: ("L", "never")[: len(columns)]}
 
     given = changes(
-        (ORDER, "c", None, {"id": "1"}),
-        (ORDER, "u", None, {"id": "2", "n": None}),
+        (ORDER, "d", {"id": "1"}, None),
+        (ORDER, "c", None, {"id": "2", "n": None}),
         (PART, "u", None, {"a": "1"}),
         (ORDER, "u", None, {"id": "3", "n": "m"}),
         (ORDER, "u", None, {"id": "4", "n": "m", "large": None}),
@@ -124,7 +124,7 @@ def test_what_the_log_left_out_is_filled_in() -> None:
     found = completed(given, lambda table: (known, look) if table == ORDER else None)
     assert asked == [([("2",), ("3",)], ("large",))]
     assert shown(found, "after") == [
-        {"id": "1"},
+        None,
         {"id": "2", "n": None, "large": "L"},
         {"a": "1"},
         {"id": "3", "n": "m"},

@@ -89,7 +89,7 @@ def test_what_the_log_left_out_is_looked_up_by_key_in_one_go() -> None:
 
     batch = changes(
         ("u", None, {"id": "1", "name": "a"}), ("u", None, {"id": "2"}), ("u", None, ROW),
-        ("c", None, ROW), ("u", KEY, {"id": "3"}),
+        ("c", None, ROW), ("u", KEY, {"id": "3"}), ("c", None, {"id": "4", "name": "d"}),
     )  # fmt: skip
     assert found(shape().rows(batch, look)) == [
         ("update_postimage", 1, 1, "a", "found", None),
@@ -98,8 +98,9 @@ def test_what_the_log_left_out_is_looked_up_by_key_in_one_go() -> None:
         ("insert", 4, 1, "a", "b", None),
         ("delete", 5, 1, None, None, None),
         ("insert", 5, 3, "c", "too", None),
+        ("insert", 6, 4, "d", None, ["body"]),
     ]
-    assert asked == [([("1",), ("2",), ("3",)], ("name", "body"))]
+    assert asked == [([("1",), ("2",), ("3",), ("4",)], ("name", "body"))]
     assert found(shape().rows(batch))[0] == ("update_postimage", 1, 1, "a", None, ["body"])
 
 

@@ -136,7 +136,13 @@ def test_a_table_is_partitioned_in_another_way_in_one_commit(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("kind", "value"),
-    [(pa.string(), ""), (pa.string(), "__HIVE_DEFAULT_PARTITION__"), (pa.date32(), 3_000_000)],
+    [
+        (pa.string(), ""),
+        (pa.string(), "__HIVE_DEFAULT_PARTITION__"),
+        (pa.string(), "é" * 43),
+        (pa.string(), "x" * 254),
+        (pa.date32(), 3_000_000),
+    ],
 )
 def test_a_value_that_no_partition_can_have_is_refused(kind: pa.DataType, value: Any, tmp_path: Path) -> None:
     """Delta takes an empty text for NULL."""
@@ -152,6 +158,18 @@ def test_a_value_that_no_partition_can_have_is_refused(kind: pa.DataType, value:
         DeltaLake(str(tmp_path)).write(TABLE, schema, [batch])
     assert raised.value.kind is Kind.VALUE
     assert "the column c of t" in raised.value.cause
+
+
+@pytest.mark.parametrize("value", ["é" * 42, "x" * 253])
+def test_the_longest_texts_have_a_folder(value: str, tmp_path: Path) -> None:
+    """The longest name of a folder has 255 bytes, where `é` is `%C3%A9`."""
+    lake = DeltaLake(str(tmp_path))
+    schema = with_partitions(pa.schema([("id", pa.int32()), ("c", pa.string())]), (Partition("c"),))
+    rows = pa.table({"id": pa.array([1], pa.int32()), "c": [value], "d": [False]})
+    lake.replace(TABLE, schema, lake.write(TABLE, schema, rows.select(["id", "c"]).to_batches()), (1, 0))
+    changed = rows.set_column(0, "id", pa.array([2], pa.int32()))
+    opened(lake).merge(changed.rename_columns(["id", "c", DELETED]), ["id"], (2, 0))
+    assert frame(tmp_path) == {1: {"id": 1, "c": value}, 2: {"id": 2, "c": value}}
 
 
 def test_too_many_partitions_are_refused(tmp_path: Path) -> None:
