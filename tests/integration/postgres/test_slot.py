@@ -352,5 +352,5 @@ def test_a_slot_is_claimed_only_while_the_drivers_own_session_has_the_lock(url: 
                 assert caught.value.kind is Kind.SLOT_IN_USE
                 lock.hold()
             assert lock.session not in {None, own}
-            reader.close()
+            execute(other, "SELECT pg_terminate_backend($1, 5000)", (reader.pid,))
             claim_slot(late, "s", lock.session)

@@ -215,7 +215,7 @@ def outcome(attempt: Callable[[], Outcome]) -> Outcome | None:
     try:
         return attempt()
     except HeadraceError as error:
-        refused = error.kind in {Kind.PROTOCOL, Kind.DATABASE}
+        refused = error.kind in {Kind.PROTOCOL, Kind.DATABASE, Kind.OTHER_LOG}
     except pa.ArrowInvalid:  # the slow one's word for what is no UTF-8
         refused = True
     assert refused
