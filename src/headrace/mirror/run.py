@@ -60,6 +60,10 @@ _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 60.0
 _LONGEST_WAIT = 30.0
 _MOST_FAILURES = 3
+_RELOAD = (
+    "Run `headrace mirror --reload`, or remove the lake's table headrace_positions before the next start: "
+    "all tables are read anew then."
+)
 _OTHER_ENDS_WITHIN = 60.0
 """So long (seconds) a start waits for another mirror of its slot that ends."""
 
@@ -325,7 +329,7 @@ class MirrorRun:
             raise HeadraceError(
                 error.kind,
                 error.cause,
-                "Run `headrace mirror --reload`: it reads all tables anew.",
+                _RELOAD,
             ) from error
 
     def _follow(
@@ -411,8 +415,7 @@ class MirrorRun:
             raise HeadraceError(
                 Kind.CONTINUITY,
                 f"the lake's table {behind[0]} lacks changes that the query's checkpoint counts as written",
-                f"Remove {self.lake.path(behind[0])}: it is loaded anew. Or put lake and checkpoint back "
-                "as they were at one moment.",
+                _RELOAD,
             )
 
     def write(self, batch: pa.Table, end: Mapping[str, Any], tables: Iterable[TableName]) -> None:

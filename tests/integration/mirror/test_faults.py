@@ -101,6 +101,21 @@ def test_a_slot_that_was_dropped_and_made_again_is_a_gap_until_everything_is_rea
     assert (comparison.rows, comparison.is_right) == (50_000, True)
 
 
+def test_a_lake_that_is_older_than_a_querys_checkpoint_is_told(url: str, tmp_path: Path) -> None:
+    """Where the slot is not confirmed up to there yet, the log alone does not tell."""
+    now = "SELECT pg_current_wal_flush_lsn() - '0/0'"
+    with connect(url) as connection:
+        [(before,)] = execute(connection, now)
+        mirror = mirror_of(url, tmp_path)
+        mirror.prepare()
+        execute(connection, "DELETE FROM t")
+        [(behind,)] = execute(connection, now)
+    mirror.check_reached(Offset(int(before)).to_json())
+    with pytest.raises(HeadraceError, match="table t lacks changes that the query's checkpoint") as raised:
+        mirror.check_reached(Offset(int(behind)).to_json())
+    assert raised.value.kind is Kind.CONTINUITY
+
+
 @pytest.mark.parametrize("mode", ["current", "history"])
 def test_a_column_that_comes_to_be_mirrored_has_the_values_that_it_has(
     url: str, tmp_path: Path, mode: Mode
