@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.capture.envelope import attempts
-from headrace.capture.toast import Look
+from headrace.capture.toast import WITH_NEW_ROW, Look
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.lsn import Lsn
@@ -283,7 +283,7 @@ class _Sides:
 
         An update by which a row comes to satisfy a publication's row filter is logged as an insert.
         """
-        return self.is_update | np.asarray(pc.equal(self._changes.column("op"), Op.INSERT.value))
+        return np.asarray(pc.is_in(self._changes.column("op"), value_set=WITH_NEW_ROW))
 
     @cached_property
     def _before(self) -> Mapping[str, ColumnTexts]:
