@@ -1,7 +1,8 @@
 """What do building and following cost each other? `python bench/seed_while_live.py [--users N] [--quick]`.
 
 All indexes are built anew beside the stream: first alone, then with 200 commits a second, while single-row
-updates at a fixed pace are waited for as readers see them.
+updates at a fixed pace are waited for as readers see them. What the commits leave of both processors, while
+nothing is built, is about the most that building can have of its speed alone.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import sys
 from concurrent.futures import ThreadPoolExecutor
+
+import psutil
 
 from harness import report
 from harness.deployment import shop
@@ -19,6 +22,7 @@ SPEED_BAR = 0.6
 P99_SECONDS = 2.0
 RATE = 200
 AT_ONCE = 20
+LOOKS = 5
 
 
 def main() -> None:
@@ -37,6 +41,10 @@ def main() -> None:
         report.machine()
         latencies: list[float] = []
         with loaded(deployment, users, RATE), ThreadPoolExecutor(1) as threads:
+            psutil.cpu_percent()
+            for _ in range(LOOKS):
+                Pace(deployment, some_users(deployment, AT_ONCE)).measure()
+            left = 1 - psutil.cpu_percent() / 100
             building = threads.submit(built_anew, deployment)
             while not building.done():
                 latencies += Pace(deployment, some_users(deployment, AT_ONCE)).measure()
@@ -45,9 +53,11 @@ def main() -> None:
         deployment.run.terminate()
     rows = [("alone", f"{alone:.1f}"), (f"beside {RATE} commits/s", f"{beside:.1f}")]
     report.table(("all indexes built anew", "seconds"), rows)
+    speed = alone / beside
+    print(f"the commits alone leave {left:.2f} of both processors; building has {speed:.2f} of its speed")
     report.times([(f"commit → document meanwhile ({len(latencies)})", latencies)])
     held = [
-        report.result("seed_while_live.speed", alone / beside, SPEED_BAR),
+        report.result("seed_while_live.speed", speed, SPEED_BAR),
         report.result("seed_while_live.p99", slowness * P99_SECONDS / report.quantile(latencies, 99), 1.0),
     ]
     sys.exit(not all(held))
