@@ -5,7 +5,7 @@ VENV ?= .venv
 PYTHON ?=
 UV ?= uv
 ARGS ?=
-JOBS ?= 3
+JOBS ?= 4
 BIN = $(VENV)/bin
 COMPAT = tests/unit/datasources tests/unit/spark tests/unit/mirror tests/integration/datasources tests/integration/mirror \
 	tests/integration/documents tests/integration/pipeline tests/e2e/test_mirror.py tests/e2e/test_mirror_modes.py \

@@ -138,6 +138,7 @@ def test_a_load_that_is_killed_at_each_commit_is_repeated(mirror: Mirrored) -> N
     mirror.terminate()
 
 
+@pytest.mark.long  # without Spark: integration/mirror/test_load_resume
 def test_a_load_that_is_killed_between_its_ranges_goes_on_with_those_that_it_has_not_read(
     database: str, mirror: Mirrored, tmp_path: Path
 ) -> None:

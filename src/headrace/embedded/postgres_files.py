@@ -18,7 +18,8 @@ from pathlib import Path
 from headrace.embedded.processes import Account
 from headrace.errors import HeadraceError, Kind
 
-_BUILTIN_LOCALES = 17
+_SCRAM_ITERATIONS, _BUILTIN_LOCALES = 16, 17
+"""The versions that have them."""
 _FOREIGN_FOLDERS = ("/tmp", "/var/tmp")  # noqa: S108 (mkdtemp creates a private folder inside)
 
 
@@ -153,18 +154,19 @@ def initialise(site: Site, superuser: str, password: str) -> None:
     Raises:
         HeadraceError: DISK or DEPENDENCY.
     """
-    locale = ["--locale=C"]
-    if version_of(site.binaries) >= _BUILTIN_LOCALES:
-        locale += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
+    version = version_of(site.binaries)
+    options = ["--encoding=UTF8", "--locale=C", f"--username={superuser}"]
+    if version >= _SCRAM_ITERATIONS:
+        options.append("--set=scram_iterations=1")  # more protect a weak password; each connection pays them
+    if version >= _BUILTIN_LOCALES:
+        options += ["--locale-provider=builtin", "--builtin-locale=C.UTF-8"]
     secret = site.folder / f"password-{secrets.token_hex(4)}"
     try:
         secret.touch(mode=0o600)
         secret.write_text(password)
         if site.account is not None:
             os.chown(secret, site.account.uid, site.account.gid)
-        done = _run_initdb(
-            site, ["--encoding=UTF8", *locale, f"--username={superuser}", f"--pwfile={secret}"]
-        )
+        done = _run_initdb(site, [*options, f"--pwfile={secret}"])
     except OSError as error:
         raise disk_error(error, str(site.folder)) from error
     finally:
