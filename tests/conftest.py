@@ -17,6 +17,7 @@ settings.register_profile("headrace", deadline=None)  # a busy machine makes no 
 settings.load_profile("headrace")
 
 _SPARK = "tests/integration/datasources/"
+_BUSY = "tests/e2e/"
 _numbers = itertools.count(1)
 
 
@@ -29,8 +30,20 @@ class _Together(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no type
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest part first, so that nobody waits for it at the end."""
-    items.sort(key=lambda item: not item.nodeid.startswith(_SPARK))
+    """The longest part first, so that nobody waits for it at the end.
+
+    Then files that keep processors busy, spread among the first half of the others, which mostly wait.
+    """
+    files = dict.fromkeys(map(_file, items))
+    busy = [file for file in files if file.startswith(_BUSY)]
+    others = [file for file in files if not file.startswith(_BUSY)]
+    places = {file: float(number) for number, file in enumerate(others)}
+    places |= {file: number * len(others) / 2 / len(busy) for number, file in enumerate(busy)}
+    items.sort(key=lambda item: (not item.nodeid.startswith(_SPARK), places[_file(item)]))
+
+
+def _file(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _Together:
