@@ -30,7 +30,7 @@ from headrace.mirror.masks import check_renamed
 from headrace.mirror.net_changes import Position
 from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.mirror.positions import TablePosition
-from headrace.mirror.table_checks import check_options
+from headrace.mirror.table_checks import check_choice, check_options
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.model.changes import Op
 from headrace.model.lsn import Lsn
@@ -104,6 +104,8 @@ class LakeWriter:
         lake = open_mirrored(self._lake, table)
         if lake is not None:
             check_renamed(table.name, lake.schema, table.schema)
+            if known is not None:
+                check_choice(table, lake.schema, known.highest)
         if lake is None or known is None or known.where != table.where:
             return False
         _check_own(lake, known)

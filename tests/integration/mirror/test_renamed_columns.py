@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from headrace.config.mirror import MirroredTables, Mode
+from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from support.followed_mirror import FollowedMirror
@@ -81,3 +84,37 @@ def run(url: str, *statements: str) -> None:
     with connect(url) as connection:
         for statement in statements:
             execute(connection, statement)
+
+
+@pytest.mark.parametrize(
+    ("choice", "told"),
+    [
+        ({"exclude_columns": ["v"]}, "Write other into exclude_columns"),
+        ({"columns": ["id", "v"]}, "the column v of a, which the file names, is called other now"),
+    ],
+)
+def test_a_column_that_the_file_names_and_that_was_renamed_ends_the_mirror(
+    choice: dict[str, Any], told: str, url: str, tmp_path: Path
+) -> None:
+    run(url, "CREATE TABLE second (id int PRIMARY KEY, v text)")
+    part = MirroredTables(tables=("public.*",), **choice)
+    FollowedMirror(url, tmp_path, SLOT, part).prepare()
+    run(url, _RENAMED, "INSERT INTO a VALUES (10, 'secret', 'l')")
+    with pytest.raises(HeadraceError, match="other") as caught:
+        FollowedMirror(url, tmp_path, SLOT, part).prepare()
+    assert caught.value.kind is Kind.BINDING
+    assert told in str(caught.value)
+    assert "other" not in pl.read_delta(str(tmp_path / "public" / "a")).columns
+    said = {
+        name: ["other" if column == "v" else column for column in columns] for name, columns in choice.items()
+    }
+    renamed = MirroredTables(tables=("public.a",), **said)
+    mirror = FollowedMirror(url, tmp_path, SLOT, renamed, part)
+    mirror.follow()
+    assert mirror.wrong() == []
+
+
+def test_columns_that_no_table_has_end_the_mirror(url: str, tmp_path: Path) -> None:
+    part = MirroredTables(tables=("public.*",), columns=("id", "vv"))
+    with pytest.raises(HeadraceError, match="has a column vv"):
+        FollowedMirror(url, tmp_path, SLOT, part).prepare()
