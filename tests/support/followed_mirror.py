@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.envelope import ENVELOPE_SCHEMA, enveloped
-from headrace.config.mirror import MirrorConfig, MirroredTables
+from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.mirror.run import MirrorRun
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import TableName
@@ -38,12 +38,17 @@ class FollowedMirror:
         folder: the lake's.
         slot: the slot's name, and the publication's.
         parts: its tables.
+        kind: the format of the lake's tables.
     """
 
-    def __init__(self, url: str, folder: Path, slot: str, *parts: MirroredTables) -> None:
+    def __init__(
+        self, url: str, folder: Path, slot: str, *parts: MirroredTables, kind: Format = "delta"
+    ) -> None:
         self._url = url
         self._slot = slot
-        self._config = MirrorConfig(location=str(folder), slot=slot, publication=slot, tables=parts)
+        self._config = MirrorConfig(
+            location=str(folder), format=kind, slot=slot, publication=slot, tables=parts
+        )
 
     def prepare(self) -> tuple[MirrorRun, list[TableName], Told]:
         """A mirror that has its tables, and follows their alterations."""

@@ -63,8 +63,8 @@ def check_choice(table: MirroredTable, lake: pa.Schema, highest: int) -> None:
         if known is None and name in table.columns and number <= highest:
             raise HeadraceError(
                 Kind.BINDING,
-                f"{table.name} has no column {absent[0]}, which the file names, and its column {name} is not in "
-                "the lake: it may have been renamed",
+                f"{table.name} has no column {absent[0]}, which the file names, and its column {name} is not "
+                "in the lake: it may have been renamed",
                 f"Write {name} into exclude_columns, so that its values do not come into the lake. Or leave "
                 f"{absent[0]} out of its [[mirror.tables]].",
             )
