@@ -115,7 +115,10 @@ def plan_alteration(
         former = sources.get(field.name)
         fields.append(
             with_metadata(
-                field, altered=str(now), former=former if former not in {None, field.name} else None
+                field,
+                altered=str(now),
+                former=former if former not in {None, field.name} else None,
+                added="true" if field.name in added else None,
             )
             if is_followed(field)
             else field
@@ -128,7 +131,9 @@ def plan_alteration(
                 continue
             kept = _free_name(field, names)
             names.add(kept)
-            fields.append(with_metadata(field.with_name(kept), dropped="true", former=None, partition=None))
+            fields.append(
+                with_metadata(field.with_name(kept), dropped="true", former=None, added=None, partition=None)
+            )
             sources[kept] = field.name
     own = {field.name for field in old if number_of(field) is None}
     sources |= {field.name: field.name for field in new if number_of(field) is None and field.name in own}

@@ -15,6 +15,8 @@ tell a renamed column from a new one, and a column that was dropped and added ag
 FORMER, ALTERED = b"headrace.former", b"headrace.altered"
 """Metadata of an altered table's columns: the name before the alteration, and a position (bytes) that all
 changes which know the column by that name lie before."""
+ADDED = b"headrace.added"
+"""Metadata of a column that the database's table got with its last alteration: changes before it lack it."""
 MASK = b"headrace.mask"
 """Metadata of a column whose values the lake does not have: what it has in their place, with which salt."""
 PARTITION = b"headrace.partition"
@@ -44,8 +46,14 @@ def described(schema: pa.Schema) -> list[tuple[str, pa.DataType, tuple[bytes | N
 
 
 def with_metadata(field: pa.Field, **values: str | None) -> pa.Field:
-    """Return `field` with other metadata: `former`, `altered`, `dropped`, `partition`; None removes one."""
-    names = {"former": FORMER, "altered": ALTERED, "dropped": DROPPED, "partition": PARTITION}
+    """Return `field` with other metadata: `former`, `added` and so on; None removes one."""
+    names = {
+        "former": FORMER,
+        "altered": ALTERED,
+        "added": ADDED,
+        "dropped": DROPPED,
+        "partition": PARTITION,
+    }
     metadata = dict(field.metadata or {})
     for name, value in values.items():
         metadata.pop(names[name], None)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX
+from headrace.mirror.keys import equal_keys
 from headrace.mirror.net_changes import Key, Lookup, Position
 from headrace.mirror.python_values import python_values
 from headrace.mirror.versions import FIELDS as VERSION_FIELDS
@@ -52,14 +53,14 @@ def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowDeleti
     """
     found = row_versions(rows, key, look)
     numbers = pa.array(np.arange(len(found.rows)))
-    numbered = found.rows.select(key).append_column(PREFIX + "row", numbers)
+    numbered = equal_keys(found.rows.select(key)).append_column(PREFIX + "row", numbers)
     last = numbered.group_by(list(key), use_threads=False).aggregate([(PREFIX + "row", "max")])
     newest = found.rows.take(last.column(PREFIX + "row_max"))
     own = [name for name in newest.column_names if name not in {field.name for field in VERSION_FIELDS}]
     shown = _marked(
         newest.select(own), pc.invert(newest.column(IS_CURRENT)), newest.column(VALID_TO), marks=False
     )
-    ended = found.closings.join(shown.select(key), list(key), join_type="left anti")
+    ended = found.closings.join(equal_keys(shown.select(key)), list(key), join_type="left anti")
     marks = _marked(
         ended.select(key), pa.repeat(pa.scalar(value=True), len(ended)), ended.column(VALID_TO), marks=True
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,18 @@ class KeyIndex:
         return values.take(pc.sort_indices(values))
 
 
+def equal_keys(keys: pa.Table) -> pa.Table:
+    """Return keys with 0 in the place of -0: both are the same key to the database."""
+    for at, field in enumerate(keys.schema):
+        if pa.types.is_floating(field.type):
+            keys = keys.set_column(at, field, _without_minus_zero(keys.column(at)))
+    return keys
+
+
+def _without_minus_zero(column: Any) -> Any:
+    return pc.add(column, pa.scalar(0, column.type))
+
+
 def whole(column: pa.ChunkedArray) -> pa.Array:
     """Return a table's column as one array."""
     return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
@@ -64,6 +77,8 @@ def whole(column: pa.ChunkedArray) -> pa.Array:
 
 def _comparable(column: pa.Array) -> pa.Array:
     """Return values that PyArrow can look up; a nested one as what it shows."""
+    if pa.types.is_floating(column.type):
+        return _without_minus_zero(column)
     if pa.types.is_nested(column.type):
         return pa.array([repr(value) for value in python_values(column)], pa.string())
     return column

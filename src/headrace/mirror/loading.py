@@ -109,7 +109,7 @@ class LakeLoader:
         if existing is not None and mode.keeps:
             alteration = _plan_kept(existing.schema, schema, keeps=True)
             schema = pa.schema(
-                [with_metadata(field, former=None, altered=None) for field in alteration.schema]
+                [with_metadata(field, former=None, altered=None, added=None) for field in alteration.schema]
             )
             old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
             files += self._lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX
+from headrace.mirror.keys import equal_keys
 from headrace.mirror.python_values import arrow_values, python_values
 
 Position = tuple[int, int]
@@ -74,7 +75,7 @@ def in_order(rows: pa.Table) -> tuple[pa.Table, Position]:
 def _newest(rows: pa.Table, key: Sequence[str]) -> pa.Array:
     """Return the index of the last row of each key, ascending."""
     numbers = pa.array(np.arange(len(rows)))
-    numbered = rows.select(key).append_column(PREFIX + "row", numbers)
+    numbered = equal_keys(rows.select(key)).append_column(PREFIX + "row", numbers)
     last = numbered.group_by(list(key), use_threads=False).aggregate([(PREFIX + "row", "max")])
     return pa.array(np.sort(last.column(PREFIX + "row_max").to_numpy()))
 

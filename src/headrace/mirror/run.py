@@ -308,6 +308,7 @@ class MirrorRun:
         with ReadSession(self._url) as session:
             tables = self._selection.read(session, self._selection.find(session))
         check_tables(tables.values())
+        self._selection.check_columns(tables.values())
         return tables
 
     def _read_published(self, names: Sequence[TableName]) -> Published:

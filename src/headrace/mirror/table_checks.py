@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+import pyarrow as pa
+
 from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.mirror.columns import is_followed, number_of
 from headrace.mirror.partitions import allowed_transforms
 from headrace.mirror.tables import MirroredTable
 from headrace.postgres.quoting import table as quoted
@@ -34,6 +37,37 @@ def check_options(tables: Iterable[MirroredTable]) -> None:
     problems = [problem for table in tables for problem in _option_problems(table)]
     if problems:
         raise ErrorGroup(problems)
+
+
+def check_choice(table: MirroredTable, lake: pa.Schema, highest: int) -> None:
+    """Make sure that no column which the file names was renamed: it would come into the lake, or leave it.
+
+    Args:
+        table: the table as it is now.
+        lake: the lake's columns.
+        highest: the highest number of a column that the table had when the lake was last written.
+
+    Raises:
+        HeadraceError: BINDING.
+    """
+    former = {number_of(column): column.name for column in lake if is_followed(column)}
+    absent = [name for name in (*table.chosen, *table.excluded) if name not in table.numbers]
+    for name, number in table.numbers.items() if absent else ():
+        known = former.get(str(number).encode())
+        if known in absent and name not in table.columns:
+            raise HeadraceError(
+                Kind.BINDING,
+                f"the column {known} of {table.name}, which the file names, is called {name} now",
+                f"Write {name} into the columns of its [[mirror.tables]], or leave {known} out of them.",
+            )
+        if known is None and name in table.columns and number <= highest:
+            raise HeadraceError(
+                Kind.BINDING,
+                f"{table.name} has no column {absent[0]}, which the file names, and its column {name} is not "
+                "in the lake: it may have been renamed",
+                f"Write {name} into exclude_columns, so that its values do not come into the lake. Or leave "
+                f"{absent[0]} out of its [[mirror.tables]].",
+            )
 
 
 def _option_problems(table: MirroredTable) -> Iterator[HeadraceError]:

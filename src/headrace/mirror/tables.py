@@ -79,6 +79,8 @@ class MirroredTable:
         partitions: the levels of the lake table's partitions.
         soft_delete: whether deleted rows stay in the lake.
         masks: what the lake has in the place of some columns' values.
+        chosen: the columns that the file names; none: it chooses all.
+        excluded: those that it leaves out.
     """
 
     relation: int
@@ -95,6 +97,8 @@ class MirroredTable:
     partitions: tuple[Partition, ...] = ()
     soft_delete: bool = False
     masks: Masks = field(default_factory=Masks)
+    chosen: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
     @property
     def highest(self) -> int:
@@ -231,6 +235,8 @@ class Selection:
                 partitions=part.partitions,
                 soft_delete=part.soft_delete,
                 masks=masks,
+                chosen=part.columns,
+                excluded=part.exclude_columns,
             )
         usage = {name: frozenset(table.columns) for name, table in found.items()}
         catalog = read_once(session, usage, self._publication)
@@ -239,6 +245,26 @@ class Selection:
             for name, table in found.items()
             if name in catalog.tables
         }
+
+    def check_columns(self, tables: Iterable[MirroredTable]) -> None:
+        """Make sure that each of the `columns` of a part is a column of some table of it.
+
+        Args:
+            tables: all tables that exist.
+
+        Raises:
+            HeadraceError: BINDING.
+        """
+        of_parts: dict[tuple[str, ...], set[str]] = {}
+        for table in tables:
+            of_parts.setdefault(table.chosen, set()).update(table.numbers)
+        absent = [name for chosen, names in of_parts.items() for name in chosen if name not in names]
+        if absent:
+            raise HeadraceError(
+                Kind.BINDING,
+                f"columns: no table of its [[mirror.tables]] has a column {absent[0]}",
+                "Write the column as it is called now, or leave it out.",
+            )
 
     def _part(self, table: TableName) -> MirroredTables:
         return next(part for part in self._parts if any(pattern.matches(table) for pattern in part.patterns))

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX
+from headrace.mirror.keys import equal_keys
 from headrace.mirror.net_changes import Lookup, Position, completed, in_order
 
 VALID_FROM, VALID_TO, FROM_LSN, TO_LSN, IS_CURRENT = (
@@ -66,7 +67,7 @@ def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersion
     kinds = rows.column(_TYPE)
     truncations = np.flatnonzero(pc.equal(kinds, "truncate").to_numpy())
     events = np.flatnonzero(pc.not_equal(kinds, "truncate").to_numpy())
-    following, is_first = _following(rows.select(key).take(pa.array(events)), events)
+    following, is_first = _following(equal_keys(rows.select(key)).take(pa.array(events)), events)
     ends = _earliest(following, _next_of(truncations, events))
     lsn, time = rows.column(_LSN).to_numpy(), rows.column(_TIMESTAMP).combine_chunks()
     ends_at = pa.array(np.maximum(ends, 0), mask=ends < 0)
@@ -87,7 +88,7 @@ def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersion
     first_truncation = int(truncations[0]) if len(truncations) else len(rows)
     firsts = events[is_first]
     closing = firsts[firsts < first_truncation]
-    closings = rows.take(pa.array(closing)).select(key)
+    closings = equal_keys(rows.take(pa.array(closing)).select(key))
     closings = closings.append_column(VALID_TO, time.take(pa.array(closing)))
     closings = closings.append_column(TO_LSN, pa.array(lsn[closing]))
     emptied = (time[first_truncation], int(lsn[first_truncation])) if len(truncations) else None

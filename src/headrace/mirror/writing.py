@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,16 @@ from headrace.capture.envelope import by_table, unwrapped
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import altered_rows, plan_alteration
-from headrace.mirror.columns import DROPPED, PREFIX, all_fitted, described, former_names
+from headrace.mirror.columns import (
+    ADDED,
+    DROPPED,
+    PREFIX,
+    all_fitted,
+    altered_at,
+    described,
+    former_names,
+    is_followed,
+)
 from headrace.mirror.drift import find_drift
 from headrace.mirror.lake import Lake, LakeTable, known_position
 from headrace.mirror.load_units import UnitLoader, load_in_threads
@@ -21,7 +30,7 @@ from headrace.mirror.masks import check_renamed
 from headrace.mirror.net_changes import Position
 from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.mirror.positions import TablePosition
-from headrace.mirror.table_checks import check_options
+from headrace.mirror.table_checks import check_choice, check_options
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.model.changes import Op
 from headrace.model.lsn import Lsn
@@ -74,6 +83,7 @@ class LakeWriter:
         self.loader = LakeLoader(url, slot, selection, lake, report, load_units=load_units)
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
+        self._gone: dict[TableName, set[str]] = {}  # names of columns before an alteration
 
     def follow_alterations(
         self, tables: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition]
@@ -94,6 +104,8 @@ class LakeWriter:
         lake = open_mirrored(self._lake, table)
         if lake is not None:
             check_renamed(table.name, lake.schema, table.schema)
+            if known is not None:
+                check_choice(table, lake.schema, known.highest)
         if lake is None or known is None or known.where != table.where:
             return False
         _check_own(lake, known)
@@ -118,6 +130,7 @@ class LakeWriter:
         if alteration.needs_load or table.is_known_by_content:
             return False
         self._report.info(f"altering {table.name}: {alteration}")
+        self._gone.setdefault(table.name, set()).update(lake.schema.names)
         rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
         self._rewrite(lake, alteration.schema, rows, position)
         return True
@@ -181,7 +194,11 @@ class LakeWriter:
             name
             for name, table in mirrored.items()
             if name not in to_load
-            and (self._lacks_values(table, changes) or self._lacks_keys(table, changes[name]))
+            and (
+                self._lacks_values(table, changes)
+                or self._lacks_keys(table, changes[name])
+                or self._lacks_columns(table, changes[name])
+            )
         ]
         loaded = dict(self.loader.load(to_load)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
@@ -216,6 +233,30 @@ class LakeWriter:
         if lacks:
             self._report.info(
                 f"the log lacks keys of changed rows of {table.name}: REPLICA IDENTITY was altered"
+            )
+        return lacks
+
+    def _lacks_columns(self, table: MirroredTable, changes: Sequence[pa.RecordBatch]) -> bool:
+        """Tell whether rows were written while a column was called otherwise, and it is called so no more.
+
+        The catalog does not tell. An inserted row has all columns that the table had, and an updated one all
+        but its large values; so a column that the lake has already, and such a row has not, had another name.
+        """
+        lake = self._opened(table.name)
+        position, former, altered = known_position(lake), former_names(lake.schema), altered_at(lake.schema)
+        present = {field.name for field in lake.schema if is_followed(field)}
+        before = present - {field.name for field in lake.schema if ADDED in (field.metadata or {})}
+        names = {attribute.name for attribute in table.row_type.attributes}
+        names |= self._gone.get(table.name, set())
+        lacks = False
+        for part in changes:
+            rows = _renamed(part.filter(_is_after(part, position)), former)
+            is_older = pc.less(rows.column("_commit_lsn"), altered)
+            lacks |= _lacks_present(rows.filter(is_older), before, names)
+            lacks |= _lacks_present(rows.filter(pc.invert(is_older)), present, names)
+        if lacks:
+            self._report.info(
+                f"columns of {table.name} were called otherwise, and are called as before again"
             )
         return lacks
 
@@ -288,11 +329,34 @@ def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBat
     return changes
 
 
-def _lacks_inserted(changes: pa.RecordBatch, columns: Sequence[str]) -> bool:
+def _lacks_inserted(changes: pa.RecordBatch, columns: Collection[str]) -> bool:
     """Tell whether an inserted row lacks a column: a large value, or one that was added later."""
-    inserted = changes.filter(pc.equal(changes.column("op"), Op.INSERT.value))
-    found = column_texts(inserted.column("after"), columns)
-    return not all(pc.all(found[name].known, min_count=0).as_py() for name in columns)
+    return _lacks_any(_names_after(changes, Op.INSERT), columns)
+
+
+def _lacks_present(changes: pa.RecordBatch, columns: Collection[str], known: Collection[str]) -> bool:
+    """Tell whether a row lacks a column that its table had, by another reason than a large value.
+
+    Args:
+        changes: inserted and updated rows, among others.
+        columns: the columns that the table had.
+        known: the names that any column may have; another one was a column's for a while.
+    """
+    updated = _names_after(changes, Op.UPDATE)
+    is_strange = not {*pc.unique(updated.flatten()).to_pylist()} <= {*known}
+    return _lacks_inserted(changes, columns) or (is_strange and _lacks_any(updated, columns))
+
+
+def _names_after(changes: pa.RecordBatch, op: Op) -> pa.ListArray:
+    """Return the names of the columns that the log has of each row, of changes of one kind."""
+    rows = changes.filter(pc.equal(changes.column("op"), op.value)).column("after")
+    return pa.ListArray.from_arrays(rows.offsets, rows.keys)
+
+
+def _lacks_any(names: pa.ListArray, columns: Collection[str]) -> bool:
+    """Tell whether some list of names, each of which has a name once, lacks one of `columns`."""
+    found = pc.is_in(names.flatten(), value_set=pa.array(sorted(columns), pa.string()))
+    return bool(found.true_count < len(names) * len(columns))
 
 
 def _lacks_key(changes: pa.RecordBatch, key: Sequence[str], former: Mapping[str, str]) -> bool:

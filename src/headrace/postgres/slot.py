@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
@@ -34,7 +35,7 @@ SELECT s.slot_name::text, s.plugin::text, s.slot_type, coalesce(s.database::text
        j.row ->> 'invalidation_reason',
        coalesce((j.row ->> 'failover')::boolean, false),
        coalesce((j.row ->> 'synced')::boolean, false) AND pg_is_in_recovery(),
-       (j.row ->> 'inactive_since')::timestamptz,
+       extract(epoch FROM (j.row ->> 'inactive_since')::timestamptz)::float8,
        {session_text("s.active_pid")},
        (SELECT extract(epoch FROM r.flush_lag)::float8 FROM pg_stat_replication r WHERE r.pid = s.active_pid),
        coalesce(a.wait_event = 'WaitForStandbyConfirmation', false),
@@ -44,6 +45,7 @@ FROM pg_replication_slots s
 CROSS JOIN LATERAL (SELECT to_jsonb(s)) AS j (row)
 LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 """  # noqa: S608 - a fixed text
+_INACTIVE_SINCE = 15
 _READ_ONE = f"{_READ} WHERE s.slot_name = $1"
 _READ_ALL = f"{_READ} WHERE s.database = current_database() ORDER BY s.slot_name"
 
@@ -239,7 +241,7 @@ def read_slot(connection: Connection, name: str) -> SlotFacts | None:
         HeadraceError: CONNECTION, DATABASE.
     """
     rows = _run(connection, _READ_ONE, name)
-    return SlotFacts(*rows[0]) if rows else None
+    return _facts(rows[0]) if rows else None
 
 
 def list_slots(connection: Connection) -> tuple[SlotFacts, ...]:
@@ -248,7 +250,15 @@ def list_slots(connection: Connection) -> tuple[SlotFacts, ...]:
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    return tuple(SlotFacts(*row) for row in _run(connection, _READ_ALL))
+    return tuple(_facts(row) for row in _run(connection, _READ_ALL))
+
+
+def _facts(row: Sequence[Any]) -> SlotFacts:
+    facts = SlotFacts(*row)
+    if facts.inactive_since is None:
+        return facts
+    # seconds: a moment's text is the database's DateStyle, which psycopg does not read
+    return replace(facts, inactive_since=datetime.fromtimestamp(row[_INACTIVE_SINCE], UTC))
 
 
 def slot_problem(facts: SlotFacts, database: str) -> HeadraceError | None:

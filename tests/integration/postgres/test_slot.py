@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -303,6 +304,17 @@ def test_a_failover_slot_where_the_server_has_them(url: str, connection: Connect
     with pytest.raises(HeadraceError) as caught:
         create_slot(url, "s_both", failover=True, temporary=True)
     assert caught.value.kind is Kind.CONFIG
+
+
+@pytest.mark.parametrize("style", ["German", "SQL, DMY", "Postgres"])
+def test_a_slot_is_read_whatever_dates_look_like(style: str, url: str, connection: Connection) -> None:
+    create_slot(url, "s_dates").close()
+    execute(connection, f"SET DateStyle = '{style}'")
+    facts = read_slot(connection, "s_dates")
+    assert facts is not None
+    if connection.info.server_version >= 170000:
+        assert facts.inactive_since is not None
+        assert abs(datetime.now(UTC) - facts.inactive_since) < timedelta(minutes=1)
 
 
 def test_the_slots_of_the_database_are_listed_with_their_readers(

@@ -1,0 +1,95 @@
+"""Follow the log without Spark: what a mirror writes of it, batch after batch."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.capture import ChangeStream, Offset, StreamSettings
+from headrace.capture.buffer import Limit
+from headrace.capture.envelope import ENVELOPE_SCHEMA, enveloped
+from headrace.config.mirror import Format, MirrorConfig, MirroredTables
+from headrace.mirror.run import MirrorRun
+from headrace.model.changes import CHANGES_SCHEMA
+from headrace.model.names import TableName
+from headrace.postgres.connection import connect, execute
+from headrace.reporter import SilentReporter
+
+BATCH_BYTES = 1 << 20
+
+
+class Told(SilentReporter):
+    """Remembers what was said."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def info(self, text: str) -> None:
+        self.texts.append(text)
+
+
+class FollowedMirror:
+    """A mirror whose slot is never confirmed, so that each `follow` begins where the first one did.
+
+    Args:
+        url: the database.
+        folder: the lake's.
+        slot: the slot's name, and the publication's.
+        parts: its tables.
+        kind: the format of the lake's tables.
+    """
+
+    def __init__(
+        self, url: str, folder: Path, slot: str, *parts: MirroredTables, kind: Format = "delta"
+    ) -> None:
+        self._url = url
+        self._slot = slot
+        self._config = MirrorConfig(
+            location=str(folder), format=kind, slot=slot, publication=slot, tables=parts
+        )
+
+    def prepare(self) -> tuple[MirrorRun, list[TableName], Told]:
+        """A mirror that has its tables, and follows their alterations."""
+        told = Told()
+        mirror = MirrorRun(self._url, self._config, told, threading.Event())
+        mirror.set_up()
+        return mirror, mirror.prepare(), told
+
+    def follow(self) -> list[str]:
+        """Start anew, and write what the log has behind the slot's position; return what the mirror said."""
+        mirror, tables, told = self.prepare()
+        confirmed, end = self._positions()
+        start = Offset(confirmed)
+        stream = ChangeStream(StreamSettings(self._url, self._slot, self._slot, idle_seconds=0.1), start)
+        stream.open()
+        try:
+            while start.lsn < end:
+                behind = stream.next_offset(start, Limit(BATCH_BYTES), 1.0)
+                changes = pa.Table.from_batches(stream.changes(start, behind), CHANGES_SCHEMA)
+                rows = [enveloped(batch, {}, "db", {}) for batch in changes.combine_chunks().to_batches()]
+                assert stream.origin is not None
+                offset = behind.to_json() | stream.origin.to_json()
+                mirror.write(pa.Table.from_batches(rows, ENVELOPE_SCHEMA), offset, tables)
+                start = behind
+        finally:
+            stream.close()
+        return told.texts
+
+    def wrong(self) -> list[str]:
+        """The tables that `headrace mirror verify` finds wrong."""
+        mirror, *_ = self.prepare()
+        return [one.table.name for one in mirror.comparer().compare() if not one.is_right]
+
+    def _positions(self) -> tuple[int, int]:
+        """Where the slot is confirmed, and where the log ends (bytes)."""
+        with connect(self._url) as connection:
+            [(confirmed, end)] = execute(
+                connection,
+                "SELECT (confirmed_flush_lsn - '0/0')::bigint, "
+                "(pg_current_wal_flush_lsn() - '0/0')::bigint "
+                "FROM pg_replication_slots WHERE slot_name = $1",
+                (self._slot,),
+            )
+        return confirmed, end
