@@ -105,7 +105,7 @@ def test_a_column_that_the_file_names_and_that_was_renamed_ends_the_mirror(
     assert caught.value.kind is Kind.BINDING
     assert told in str(caught.value)
     assert "other" not in pl.read_delta(str(tmp_path / "public" / "a")).columns
-    said = {
+    said: dict[str, Any] = {
         name: ["other" if column == "v" else column for column in columns] for name, columns in choice.items()
     }
     renamed = MirroredTables(tables=("public.a",), **said)
