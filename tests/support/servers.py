@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
+import psutil
 import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import wheel_binaries
 
+_MEMORY, _ROOM = Path("/dev/shm"), 12 << 30
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
 """Debian's PostgreSQL 15, which has OpenSSL and ICU; it is not on every machine."""
 
@@ -43,6 +47,21 @@ def skip_without(version: int) -> None:
 
 
 @contextlib.contextmanager
+def files_in_memory() -> Iterator[None]:
+    """Let a server that is made meanwhile keep its files in memory, where there is room.
+
+    Each test drops its database, and ext4 is slow to create files for minutes after others were deleted.
+    """
+    before = tempfile.tempdir
+    if _MEMORY.is_dir() and min(shutil.disk_usage(_MEMORY).free, psutil.virtual_memory().available) > _ROOM:
+        tempfile.tempdir = str(_MEMORY)
+    try:
+        yield
+    finally:
+        tempfile.tempdir = before
+
+
+@contextlib.contextmanager
 def servers_by_version(**settings: str) -> Iterator[Callable[[int], EmbeddedPostgres]]:
     """Yield a function that returns the server of a major version, started by the first call."""
     running: dict[int, EmbeddedPostgres] = {}
@@ -50,7 +69,8 @@ def servers_by_version(**settings: str) -> Iterator[Callable[[int], EmbeddedPost
 
         def server(version: int) -> EmbeddedPostgres:
             if version not in running:
-                started = EmbeddedPostgres(durable=False, settings=settings, binaries=BINARIES[version]())
+                with files_in_memory():
+                    started = EmbeddedPostgres(durable=False, settings=settings, binaries=BINARIES[version]())
                 running[version] = stack.enter_context(started)
             return running[version]
 

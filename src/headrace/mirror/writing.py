@@ -242,12 +242,14 @@ class LakeWriter:
         The catalog does not tell. An inserted row has all columns that the table had, and an updated one all
         but its large values; so a column that the lake has already, and such a row has not, had another name.
         """
+        attributes = {attribute.name for attribute in table.row_type.attributes}
+        if not any(_lacks_present(part, table.columns, attributes) for part in changes):
+            return False
         lake = self._opened(table.name)
         position, former, altered = known_position(lake), former_names(lake.schema), altered_at(lake.schema)
         present = {field.name for field in lake.schema if is_followed(field)}
         before = present - {field.name for field in lake.schema if ADDED in (field.metadata or {})}
-        names = {attribute.name for attribute in table.row_type.attributes}
-        names |= self._gone.get(table.name, set())
+        names = attributes | self._gone.get(table.name, set())
         lacks = False
         for part in changes:
             rows = _renamed(part.filter(_is_after(part, position)), former)
