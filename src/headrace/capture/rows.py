@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.capture.envelope import attempts
-from headrace.capture.toast import WITH_NEW_ROW, Look
+from headrace.capture.toast import Look
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.lsn import Lsn
@@ -92,6 +92,7 @@ class RowShape:
         pre_images: whether an update also yields the row before it.
         rescues: whether values that do not fit `columns` are kept as text in a column of their own.
         left_out: the columns that were deselected; their values are not kept.
+        inserts_are_whole: whether an inserted row lacks only columns that its table did not have yet.
     """
 
     table: TableName
@@ -101,6 +102,7 @@ class RowShape:
     pre_images: bool = False
     rescues: bool = False
     left_out: frozenset[str] = frozenset()
+    inserts_are_whole: bool = False
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -141,7 +143,8 @@ class RowShape:
                 partition was truncated; the errors of `look`.
         """
         self._check_truncated(changes)
-        sides = _Sides(changes, tuple(self.columns), _absent(changes, absences))
+        may_lack = (Op.UPDATE,) if self.inserts_are_whole else (Op.UPDATE, Op.INSERT)
+        sides = _Sides(changes, tuple(self.columns), _absent(changes, absences), may_lack)
         if look is not None and self.key:
             sides.complete(self.key, look)
         change, code, is_old = self._plan_rows(changes, sides)
@@ -267,10 +270,17 @@ class RowShape:
 class _Sides:
     """The old and new values of changes, column by column; old values are extracted only when needed."""
 
-    def __init__(self, changes: pa.RecordBatch, names: tuple[str, ...], absent: Mapping[str, _Mask]) -> None:
+    def __init__(
+        self,
+        changes: pa.RecordBatch,
+        names: tuple[str, ...],
+        absent: Mapping[str, _Mask],
+        may_lack: Sequence[Op],
+    ) -> None:
         self._changes = changes
         self._names = names
         self._absent = absent
+        self._may_lack = pa.array([op.value for op in may_lack])
 
     @cached_property
     def is_update(self) -> _Mask:
@@ -278,12 +288,12 @@ class _Sides:
         return np.asarray(pc.equal(self._changes.column("op"), Op.UPDATE.value))
 
     @cached_property
-    def _has_after(self) -> _Mask:
-        """Which changes have a new row: updates, and inserts.
+    def _is_partial(self) -> _Mask:
+        """Which changes may have a new row that the log has in part.
 
         An update by which a row comes to satisfy a publication's row filter is logged as an insert.
         """
-        return np.asarray(pc.is_in(self._changes.column("op"), value_set=WITH_NEW_ROW))
+        return np.asarray(pc.is_in(self._changes.column("op"), value_set=self._may_lack))
 
     @cached_property
     def _before(self) -> Mapping[str, ColumnTexts]:
@@ -299,9 +309,9 @@ class _Sides:
 
     def _gaps(self) -> dict[str, _Mask]:
         """Return the changes whose new value the log lacks, for each column that has any."""
-        if not self._has_after.any():
+        if not self._is_partial.any():
             return {}
-        gaps = {name: self._has_after & ~np.asarray(self._after[name].known) for name in self._names}
+        gaps = {name: self._is_partial & ~np.asarray(self._after[name].known) for name in self._names}
         return {name: gap for name, gap in gaps.items() if gap.any()}
 
     def complete(self, key: Sequence[str], look: Look) -> None:

@@ -33,8 +33,7 @@ Look = Callable[[Sequence[Key], tuple[str, ...]], Mapping[int, tuple[str | None,
 LookOf = Callable[[TableName], tuple[KnownTable, Look] | None]
 """Returns what is known of a table and the lookup of its rows; None where there is no lookup."""
 
-WITH_NEW_ROW = pa.array([Op.INSERT.value, Op.UPDATE.value])
-"""The operations whose new row the log may have in part."""
+_WITH_NEW_ROW = pa.array([Op.INSERT.value, Op.UPDATE.value])
 
 
 def completed(changes: pa.RecordBatch, look_of: LookOf) -> pa.RecordBatch:
@@ -47,7 +46,7 @@ def completed(changes: pa.RecordBatch, look_of: LookOf) -> pa.RecordBatch:
     Raises:
         HeadraceError: the errors of `look_of` and of its lookups.
     """
-    has_after = pc.is_in(changes.column("op"), value_set=WITH_NEW_ROW)
+    has_after = pc.is_in(changes.column("op"), value_set=_WITH_NEW_ROW)
     if not pc.any(has_after).as_py():
         return changes
     replaced: dict[int, list[tuple[str, str | None]]] = {}

@@ -148,7 +148,13 @@ class MirroredTable:
         left_out = frozenset(attribute.name for attribute in self.row_type.attributes) - set(self.columns)
         kinds = {name: self.row_type.columns[name] for name in self.columns}
         return RowShape(
-            self.name, kinds, self.key, PREFIX, pre_images=self.is_known_by_content, left_out=left_out
+            self.name,
+            kinds,
+            self.key,
+            PREFIX,
+            pre_images=self.is_known_by_content,
+            left_out=left_out,
+            inserts_are_whole=True,  # a table is read anew where they are not
         )
 
     def default(self, column: str) -> pa.Scalar:
