@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Iterator
 
@@ -40,6 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     places = {file: float(number) for number, file in enumerate(others)}
     places |= {file: number * len(others) / 2 / len(busy) for number, file in enumerate(busy)}
     items.sort(key=lambda item: (not item.nodeid.startswith(_SPARK), places[_file(item)]))
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over modules and tests, which stay: it took a twelfth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 def _file(item: pytest.Item) -> str:
