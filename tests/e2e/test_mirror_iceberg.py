@@ -49,6 +49,7 @@ def mirror(database: str, tmp_path: Path) -> Iterator[Mirrored]:
     )
 
 
+@pytest.mark.long  # without kills: integration/datasources/test_mirror_page
 def test_every_mode_follows_changes_kills_and_alterations(mirror: Mirrored) -> None:
     mirror.start("mirror_committed:2")
     mirror.wait_failpoint()

@@ -61,6 +61,7 @@ def mirror(kind: Format, database: str, tmp_path: Path) -> Iterator[Mirrored]:
     )
 
 
+@pytest.mark.long
 def test_versions_and_changes_are_the_rows_of_each_commit(mirror: Mirrored) -> None:
     generator = random.Random(24)
     mirror.start()
