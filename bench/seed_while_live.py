@@ -1,8 +1,8 @@
 """What do building and following cost each other? `python bench/seed_while_live.py [--users N] [--quick]`.
 
 All indexes are built anew beside the stream: first alone, then with 200 commits a second, while single-row
-updates at a fixed pace are waited for as readers see them. What the commits leave of both processors, while
-nothing is built, is about the most that building can have of its speed alone.
+updates at a fixed pace are waited for as readers see them. It also says what the commits leave of both
+processors while nothing is built.
 """
 
 from __future__ import annotations
