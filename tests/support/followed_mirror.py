@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,9 +17,26 @@ from headrace.mirror.run import MirrorRun
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
 
 BATCH_BYTES = 1 << 20
+
+
+def run(url: str, *statements: str) -> None:
+    """Run statements, each in a transaction of its own."""
+    with connect(url) as connection:
+        for statement in statements:
+            execute(connection, statement)
+
+
+@contextlib.contextmanager
+def database_of_slot(url: str, slot: str, *statements: str) -> Iterator[str]:
+    """Prepare a database by statements, and drop the mirror's slot at the end."""
+    run(url, *statements)
+    yield url
+    with connect(url) as connection:
+        drop_slot(connection, slot)
 
 
 class Told(SilentReporter):

@@ -95,10 +95,10 @@ class LakeBatches:
                 has written the lake's tables; what the database or the lake refuse.
         """
         end = self._read_offset(batch, number)
-        is_first = self._tables is None
+        tables, self._tables = self._tables, None  # a batch that fails is begun anew from what the lake has
+        is_first = tables is None
         if is_first:
             self._mirror.use(batch.sparkSession)
-        tables, self._tables = self._tables, None  # a batch that fails is begun anew from what the lake has
         with reaching(self._mirror.lake):
             if tables is None or self._is_altered():
                 tables = self._mirror.prepare()

@@ -6,13 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX
 from headrace.mirror.keys import equal_keys
-from headrace.mirror.net_changes import Key, Lookup, Position
+from headrace.mirror.net_changes import Key, Lookup, Position, newest_of_keys
 from headrace.mirror.python_values import python_values
 from headrace.mirror.versions import FIELDS as VERSION_FIELDS
 from headrace.mirror.versions import IS_CURRENT, VALID_TO, row_versions
@@ -52,10 +51,7 @@ def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowDeleti
         look: finds values that the log left out because they did not change.
     """
     found = row_versions(rows, key, look)
-    numbers = pa.array(np.arange(len(found.rows)))
-    numbered = equal_keys(found.rows.select(key)).append_column(PREFIX + "row", numbers)
-    last = numbered.group_by(list(key), use_threads=False).aggregate([(PREFIX + "row", "max")])
-    newest = found.rows.take(last.column(PREFIX + "row_max"))
+    newest = found.rows.take(newest_of_keys(found.rows, key))
     own = [name for name in newest.column_names if name not in {field.name for field in VERSION_FIELDS}]
     shown = _marked(
         newest.select(own), pc.invert(newest.column(IS_CURRENT)), newest.column(VALID_TO), marks=False

@@ -57,7 +57,7 @@ def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
         rows = rows.slice(int(truncations[-1]) + 1)
     own = [name for name in rows.column_names if not name.startswith(PREFIX)]
     rows = completed(rows, key, own, look)
-    newest = _newest(rows, key)
+    newest = newest_of_keys(rows, key)
     if len(newest) < len(rows):
         rows = rows.take(newest)
     deleted = pc.equal(rows.column(_TYPE), "delete")
@@ -72,7 +72,7 @@ def in_order(rows: pa.Table) -> tuple[pa.Table, Position]:
     return rows, (rows.column(_LSN)[-1].as_py(), rows.column(_SEQUENCE)[-1].as_py())
 
 
-def _newest(rows: pa.Table, key: Sequence[str]) -> pa.Array:
+def newest_of_keys(rows: pa.Table, key: Sequence[str]) -> pa.Array:
     """Return the index of the last row of each key, ascending."""
     numbers = pa.array(np.arange(len(rows)))
     numbered = equal_keys(rows.select(key)).append_column(PREFIX + "row", numbers)

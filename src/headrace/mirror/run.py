@@ -30,7 +30,7 @@ from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.table_checks import check_tables
+from headrace.mirror.table_checks import check_columns, check_tables
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
@@ -308,7 +308,7 @@ class MirrorRun:
         with ReadSession(self._url) as session:
             tables = self._selection.read(session, self._selection.find(session))
         check_tables(tables.values())
-        self._selection.check_columns(tables.values())
+        check_columns(tables.values())
         return tables
 
     def _read_published(self, names: Sequence[TableName]) -> Published:
@@ -327,11 +327,7 @@ class MirrorRun:
         except HeadraceError as error:
             if error.kind is Kind.CONNECTION:
                 raise
-            raise HeadraceError(
-                error.kind,
-                error.cause,
-                _RELOAD,
-            ) from error
+            raise HeadraceError(error.kind, error.cause, _RELOAD) from error
 
     def _follow(
         self, spark: LocalSpark, tables: Sequence[TableName], checkpoint: Path, *, once: bool

@@ -39,6 +39,27 @@ def check_options(tables: Iterable[MirroredTable]) -> None:
         raise ErrorGroup(problems)
 
 
+def check_columns(tables: Iterable[MirroredTable]) -> None:
+    """Make sure that each of the `columns` of a part is a column of some table of it.
+
+    Args:
+        tables: all tables that exist.
+
+    Raises:
+        HeadraceError: BINDING.
+    """
+    of_parts: dict[tuple[str, ...], set[str]] = {}
+    for table in tables:
+        of_parts.setdefault(table.chosen, set()).update(table.numbers)
+    absent = [name for chosen, names in of_parts.items() for name in chosen if name not in names]
+    if absent:
+        raise HeadraceError(
+            Kind.BINDING,
+            f"columns: no table of its [[mirror.tables]] has a column {absent[0]}",
+            "Write the column as it is called now, or leave it out.",
+        )
+
+
 def check_choice(table: MirroredTable, lake: pa.Schema, highest: int) -> None:
     """Make sure that no column which the file names was renamed: it would come into the lake, or leave it.
 

@@ -11,8 +11,7 @@ import pytest
 
 from headrace.config.mirror import MirroredTables
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.slot import drop_slot
-from support.followed_mirror import FollowedMirror
+from support.followed_mirror import FollowedMirror, database_of_slot, run
 
 SLOT = "mirror_identities"
 _SETUP = (
@@ -37,10 +36,8 @@ _MOVED = (
 
 @pytest.fixture
 def url(database: str) -> Iterator[str]:
-    run(database, *_SETUP)
-    yield database
-    with connect(database) as connection:
-        drop_slot(connection, SLOT)
+    with database_of_slot(database, SLOT, *_SETUP) as prepared:
+        yield prepared
 
 
 @pytest.mark.parametrize("statement", _MOVED[:2])
@@ -110,9 +107,3 @@ def replayed(frame: pl.DataFrame) -> Iterator[tuple[Any, ...]]:
             case _:
                 rows[row["id"]] = (row["id"], row["u"], row["v"])
     yield from rows.values()
-
-
-def run(url: str, *statements: str) -> None:
-    with connect(url) as connection:
-        for statement in statements:
-            execute(connection, statement)

@@ -11,8 +11,7 @@ import pytest
 
 from headrace.config.mirror import Format, MirroredTables
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.slot import drop_slot
-from support.followed_mirror import FollowedMirror
+from support.followed_mirror import FollowedMirror, database_of_slot
 from support.lake import FORMATS, comparable, read_table
 
 SLOT = "mirror_keys"
@@ -32,12 +31,8 @@ _CHANGES = (
 
 @pytest.fixture
 def url(database: str) -> Iterator[str]:
-    with connect(database) as connection:
-        for statement in _SETUP:
-            execute(connection, statement)
-    yield database
-    with connect(database) as connection:
-        drop_slot(connection, SLOT)
+    with database_of_slot(database, SLOT, *_SETUP) as prepared:
+        yield prepared
 
 
 @pytest.mark.parametrize("kind", FORMATS)

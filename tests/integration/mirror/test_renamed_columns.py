@@ -11,9 +11,7 @@ import pytest
 
 from headrace.config.mirror import MirroredTables, Mode
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.connection import connect, execute
-from headrace.postgres.slot import drop_slot
-from support.followed_mirror import FollowedMirror
+from support.followed_mirror import FollowedMirror, database_of_slot, run
 
 SLOT = "mirror_renamed_columns"
 _SETUP = (
@@ -27,10 +25,8 @@ _CALLED = "columns of a were called otherwise, and are called as before again"
 
 @pytest.fixture
 def url(database: str) -> Iterator[str]:
-    run(database, *_SETUP)
-    yield database
-    with connect(database) as connection:
-        drop_slot(connection, SLOT)
+    with database_of_slot(database, SLOT, *_SETUP) as prepared:
+        yield prepared
 
 
 @pytest.mark.parametrize(
@@ -78,12 +74,6 @@ def test_a_table_is_not_read_anew_that_lacked_a_column_or_had_another_one(url: s
 
 def mirror_of(url: str, folder: Path, mode: Mode) -> FollowedMirror:
     return FollowedMirror(url, folder, SLOT, MirroredTables(tables=("public.*",), mode=mode))
-
-
-def run(url: str, *statements: str) -> None:
-    with connect(url) as connection:
-        for statement in statements:
-            execute(connection, statement)
 
 
 @pytest.mark.parametrize(
