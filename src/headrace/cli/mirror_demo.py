@@ -21,7 +21,7 @@ from headrace.config.load import load_deployment
 from headrace.demo.lake_oracle import actual_rows, expected_rows
 from headrace.demo.mirror_script import MIRROR_SCENES, MirrorScene, Row
 from headrace.demo.oracle import differences
-from headrace.demo.shop import create_shop
+from headrace.demo.shop import TABLES, create_shop
 from headrace.demo.workload import Workload
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
@@ -32,6 +32,7 @@ from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.postgres.connection import connect, execute
 from headrace.spark.session import local_spark
 
+_TABLES = tuple(dict.fromkeys((*TABLES, *(scene.table for scene in MIRROR_SCENES))))
 _INTERVAL_SECONDS = 1.0
 _PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
@@ -155,7 +156,7 @@ def _verify(url: str, lake: Path) -> list[str]:
     positions = DeltaTable(str(lake / POSITIONS)).to_pyarrow_table().to_pylist()
     versions = {row["table_name"]: row["version"] for row in positions}
     wrong: list[str] = []
-    for table, expected in expected_rows(url).items():
+    for table, expected in expected_rows(url, _TABLES).items():
         different = differences(expected, actual_rows(str(lake), table, versions[table]))
         wrong += [f"{table}: {text}" for text in different]
         mark = "[red]✗[/red]" if different else "[green]✓[/green]"

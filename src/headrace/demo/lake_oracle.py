@@ -6,12 +6,12 @@ Both are read whole, row by row. It shares no code with the mirror; a column's t
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from decimal import Decimal
 
 from deltalake import DeltaTable
 
 from headrace.demo.oracle import Documents, as_json, read_rows
-from headrace.demo.shop import TABLES
 from headrace.postgres.connection import connect, execute
 
 __all__ = ["actual_rows", "expected_rows"]
@@ -19,8 +19,8 @@ __all__ = ["actual_rows", "expected_rows"]
 _JSON = {"users": ("attributes",), "products": ("labels", "attributes")}
 
 
-def expected_rows(url: str) -> dict[str, Documents]:
-    """Read the rows of each of the shop's tables by id, all as of one moment.
+def expected_rows(url: str, tables: Iterable[str]) -> dict[str, Documents]:
+    """Read the rows of tables of the shop by id, all as of one moment.
 
     Raises:
         HeadraceError: CONNECTION or AUTHENTICATION.
@@ -29,7 +29,7 @@ def expected_rows(url: str) -> dict[str, Documents]:
         execute(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         execute(connection, "SET LOCAL TimeZone = 'UTC'")
         return {
-            table: {str(row["id"]): as_json(row) for row in read_rows(connection, table)} for table in TABLES
+            table: {str(row["id"]): as_json(row) for row in read_rows(connection, table)} for table in tables
         }
 
 
