@@ -49,9 +49,6 @@ lint: environment
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy bench
-	$(BIN)/mypy docs
-	$(BIN)/mypy tests
 	$(BIN)/lint-imports
 
 test: lint
