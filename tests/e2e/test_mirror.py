@@ -129,9 +129,7 @@ def test_values_that_the_log_leaves_out_are_taken_from_the_row_before(mirror: Mi
 
 def test_a_load_that_is_killed_at_each_commit_is_repeated(mirror: Mirrored) -> None:
     for failpoint in ("mirror_commit:2", "mirror_committed:2", "mirror_noted"):
-        mirror.start(failpoint)
-        mirror.wait_failpoint()
-        mirror.kill()
+        mirror.kill_at(failpoint)
         mirror.run("UPDATE items SET name = name || 'x'", "DELETE FROM parted WHERE id % 10 = 5")
     mirror.start()
     mirror.converges(*NAMES)
@@ -170,10 +168,10 @@ def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored)
     mirror.terminate()
     before = {name: count_changes(mirror, name) for name in NAMES}
     mirror.run("UPDATE items SET name = 'x'", "UPDATE parted SET id = id + 100", 'DELETE FROM "We ird"')
-    for failpoint in ("mirror_commit", "mirror_committed", "mirror_committed:2", "mirror_noted"):
-        mirror.start(failpoint)
-        mirror.wait_failpoint()
-        mirror.kill()
+    mirror.kill_at("mirror_commit", "mirror_committed", "mirror_committed:2")
+    mirror.start("mirror_noted")
+    mirror.wait_failpoint()
+    mirror.kill()
     mirror.run("INSERT INTO parted VALUES (5000, 'n')")
     mirror.start()
     mirror.converges(*NAMES)

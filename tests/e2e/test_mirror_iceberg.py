@@ -65,10 +65,7 @@ def test_every_mode_follows_changes_kills_and_alterations(mirror: Mirrored) -> N
     is_right(mirror)
     mirror.kill()
     mirror.run("UPDATE items SET name = 'y'", "UPDATE versions SET name = 'y'", "INSERT INTO heap VALUES (9)")
-    for failpoint in ("mirror_commit", "mirror_committed:2", "mirror_noted"):
-        mirror.start(failpoint)
-        mirror.wait_failpoint()
-        mirror.kill()
+    mirror.kill_at("mirror_commit", "mirror_committed:2", "mirror_noted")
     mirror.start()
     is_right(mirror)
 

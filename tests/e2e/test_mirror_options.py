@@ -118,10 +118,7 @@ def test_options_hold_through_loads_changes_kills_and_other_options(mirror: Mirr
             mirror.terminate()
         mirror.run(*(statement(draw) for _ in range(draw.randint(1, 4))))
         people.look()
-    for failpoint in ("mirror_commit", "mirror_committed:3", "mirror_noted"):
-        mirror.start(failpoint)
-        mirror.wait_failpoint()
-        mirror.kill()
+    mirror.kill_at("mirror_commit", "mirror_committed:3", "mirror_noted")
     mirror.run(
         "INSERT INTO people (email, note) VALUES ('secret end', 'secret')", "DELETE FROM orders WHERE id = 9"
     )

@@ -57,13 +57,16 @@ class DrivenRun:
 
     def start(self, failpoint: str = "") -> None:
         """Start `headrace run`; with the name of a commit point, it stands still there, to be killed."""
+        self._start(("-m", "headrace"), failpoint)
+
+    def _start(self, program: Sequence[str], failpoint: str) -> None:
         assert self._process is None, "it runs already"
         self._mark.unlink(missing_ok=True)
         self._address = f"127.0.0.1:{free_port()}"
         armed = {"HEADRACE_FAILPOINT": failpoint, "HEADRACE_FAILPOINT_MARK": str(self._mark)}
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "headrace", *self._words(), *self.arguments],
+                [sys.executable, *program, *self._words(), *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

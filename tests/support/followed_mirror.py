@@ -1,18 +1,26 @@
-"""Follow the log without Spark: what a mirror writes of it, batch after batch."""
+"""Follow the log without Spark: what a mirror writes of it, batch after batch.
+
+As a program, `mirror --config FILE`, it does so for a deployment file, up to where the log ends.
+"""
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import pyarrow as pa
 
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.envelope import ENVELOPE_SCHEMA, enveloped
+from headrace.config.load import load_deployment
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
+from headrace.config.resolve import resolve_mirror
 from headrace.mirror.run import MirrorRun
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import TableName
@@ -54,19 +62,19 @@ class FollowedMirror:
 
     Args:
         url: the database.
-        folder: the lake's.
-        slot: the slot's name, and the publication's.
-        parts: its tables.
-        kind: the format of the lake's tables.
+        config: `[mirror]` of a deployment file.
     """
 
-    def __init__(
-        self, url: str, folder: Path, slot: str, *parts: MirroredTables, kind: Format = "delta"
-    ) -> None:
+    def __init__(self, url: str, config: MirrorConfig) -> None:
         self._url = url
-        self._slot = slot
-        self._config = MirrorConfig(
-            location=str(folder), format=kind, slot=slot, publication=slot, tables=parts
+        self._config = config
+
+    @classmethod
+    def of(cls, url: str, folder: Path, slot: str, *parts: MirroredTables, kind: Format = "delta") -> Self:
+        """The mirror of some tables in a folder, whose publication is called as its slot is."""
+        return cls(
+            url,
+            MirrorConfig(location=str(folder), format=kind, slot=slot, publication=slot, tables=parts),
         )
 
     def prepare(self) -> tuple[MirrorRun, list[TableName], Told]:
@@ -81,7 +89,9 @@ class FollowedMirror:
         mirror, tables, told = self.prepare()
         confirmed, end = self._positions()
         start = Offset(confirmed)
-        stream = ChangeStream(StreamSettings(self._url, self._slot, self._slot, idle_seconds=0.1), start)
+        stream = ChangeStream(
+            StreamSettings(self._url, self._config.slot, self._config.publication, idle_seconds=0.1), start
+        )
         stream.open()
         try:
             while start.lsn < end:
@@ -109,6 +119,18 @@ class FollowedMirror:
                 "SELECT (confirmed_flush_lsn - '0/0')::bigint, "
                 "(pg_current_wal_flush_lsn() - '0/0')::bigint "
                 "FROM pg_replication_slots WHERE slot_name = $1",
-                (self._slot,),
+                (self._config.slot,),
             )
         return confirmed, end
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("command", choices=["mirror"])
+    parser.add_argument("--config", type=Path, required=True)
+    url, config = resolve_mirror(load_deployment(parser.parse_args().config, os.environ))
+    FollowedMirror(url.reveal(), config).follow()
+
+
+if __name__ == "__main__":
+    main()

@@ -20,6 +20,7 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
+from support import followed_mirror
 from support.driven_run import DrivenRun
 
 CONVERGED_WITHIN = 90.0
@@ -120,6 +121,18 @@ class Mirrored(DrivenRun):
 
     def _words(self) -> Sequence[str]:
         return ("mirror", "--config", str(self._config))
+
+    def kill_at(self, *failpoints: str) -> None:
+        """Let a process write what the log has until it stands still at a commit point, and kill it; in turn.
+
+        Where Spark does not write, it is left out: most of a start is Spark's.
+        """
+        has_spark = ENGINE == "spark" and self.kind == "delta"
+        program = ("-m", "headrace") if has_spark else (followed_mirror.__file__,)
+        for failpoint in failpoints:
+            self._start(program, failpoint)
+            self.wait_failpoint()
+            self.kill()
 
     def run(self, *statements: str) -> None:
         """Run statements in one transaction."""

@@ -78,7 +78,7 @@ def test_a_table_whose_keys_the_log_has_is_not_read_anew(url: str, tmp_path: Pat
 
 
 def mirror_of(url: str, folder: Path) -> FollowedMirror:
-    return FollowedMirror(
+    return FollowedMirror.of(
         url,
         folder,
         SLOT,

@@ -41,7 +41,7 @@ def test_minus_zero_and_zero_are_one_key(
     options: dict[str, Any], kind: Format, url: str, tmp_path: Path
 ) -> None:
     part = MirroredTables(tables=("public.*",), **options)
-    mirror = FollowedMirror(url, tmp_path, SLOT, part, kind=kind)
+    mirror = FollowedMirror.of(url, tmp_path, SLOT, part, kind=kind)
     mirror.prepare()
     with connect(url) as connection:
         for statement in _CHANGES:

@@ -73,7 +73,7 @@ def test_a_table_is_not_read_anew_that_lacked_a_column_or_had_another_one(url: s
 
 
 def mirror_of(url: str, folder: Path, mode: Mode) -> FollowedMirror:
-    return FollowedMirror(url, folder, SLOT, MirroredTables(tables=("public.*",), mode=mode))
+    return FollowedMirror.of(url, folder, SLOT, MirroredTables(tables=("public.*",), mode=mode))
 
 
 @pytest.mark.parametrize(
@@ -88,10 +88,10 @@ def test_a_column_that_the_file_names_and_that_was_renamed_ends_the_mirror(
 ) -> None:
     run(url, "CREATE TABLE second (id int PRIMARY KEY, v text)")
     part = MirroredTables(tables=("public.*",), **choice)
-    FollowedMirror(url, tmp_path, SLOT, part).prepare()
+    FollowedMirror.of(url, tmp_path, SLOT, part).prepare()
     run(url, _RENAMED, "INSERT INTO a VALUES (10, 'secret', 'l')")
     with pytest.raises(HeadraceError, match="other") as caught:
-        FollowedMirror(url, tmp_path, SLOT, part).prepare()
+        FollowedMirror.of(url, tmp_path, SLOT, part).prepare()
     assert caught.value.kind is Kind.BINDING
     assert told in str(caught.value)
     assert "other" not in pl.read_delta(str(tmp_path / "public" / "a")).columns
@@ -99,7 +99,7 @@ def test_a_column_that_the_file_names_and_that_was_renamed_ends_the_mirror(
         name: ["other" if column == "v" else column for column in columns] for name, columns in choice.items()
     }
     renamed = MirroredTables(tables=("public.a",), **said)
-    mirror = FollowedMirror(url, tmp_path, SLOT, renamed, part)
+    mirror = FollowedMirror.of(url, tmp_path, SLOT, renamed, part)
     mirror.follow()
     assert mirror.wrong() == []
 
@@ -107,4 +107,4 @@ def test_a_column_that_the_file_names_and_that_was_renamed_ends_the_mirror(
 def test_columns_that_no_table_has_end_the_mirror(url: str, tmp_path: Path) -> None:
     part = MirroredTables(tables=("public.*",), columns=("id", "vv"))
     with pytest.raises(HeadraceError, match="has a column vv"):
-        FollowedMirror(url, tmp_path, SLOT, part).prepare()
+        FollowedMirror.of(url, tmp_path, SLOT, part).prepare()
