@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
 
 from headrace.errors import ErrorGroup
 from headrace.schema import language
@@ -20,7 +20,6 @@ from headrace.schema.yaml_nodes import JsonReader, SchemaSource, compose
 Load = Callable[[str], IndexSpec]
 ROOT = Path(__file__).parents[3]
 SCHEMA = schema_of_files()
-WHOLE = Draft202012Validator(SCHEMA)
 HEAD = {"version": 1, "table": "users", "primary_key": "id"}
 
 RELATED = {"table": "t", "primary_key": "id", "fields": []}
@@ -126,13 +125,26 @@ def as_json(text: str) -> object:
     return JsonReader().read(compose(source, text))
 
 
+@functools.cache
+def checks() -> Any:
+    """What checks by a JSON Schema, imported by whom it concerns: that takes two seconds."""
+    from jsonschema import Draft202012Validator  # noqa: PLC0415
+
+    return Draft202012Validator
+
+
+@functools.cache
+def whole() -> Any:
+    return checks()(SCHEMA)
+
+
 def mistakes(content: object) -> list[str]:
-    return [error.message for error in WHOLE.iter_errors(content)]
+    return [error.message for error in whole().iter_errors(content)]
 
 
 def test_the_file_in_the_documentation_is_the_one_that_is_made() -> None:
     """`headrace schema json > docs/headrace.schema.json` makes it anew."""
-    Draft202012Validator.check_schema(SCHEMA)
+    checks().check_schema(SCHEMA)
     assert (ROOT / "docs" / EDITOR_FILE).read_text() == schema_text()
 
 
@@ -154,7 +166,7 @@ def test_every_example_of_the_repository_is_accepted() -> None:
 def test_reader_and_editors_agree_on_every_key_of_every_field(load: Load, tag: str) -> None:
     """Each word with good, empty and wrong values beside the least that the field needs."""
     least = {tag: "k", **LEAST.get(tag, {})}
-    field = Draft202012Validator({"$ref": f"#/$defs/field_{tag}", "$defs": SCHEMA["$defs"]})
+    field = checks()({"$ref": f"#/$defs/field_{tag}", "$defs": SCHEMA["$defs"]})
     assert field.is_valid(least)
     for word in (*language.SIBLINGS[tag], "limit", "through", "nonsense"):
         values = VALUES[word]
