@@ -21,6 +21,8 @@ from headrace.model.names import TableName
 if TYPE_CHECKING:
     from headrace.mirror.versions import RowVersions
 
+POSITIONS = "headrace_positions"
+"""The table of the mirror's own, which stands beside the database's schemas."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 RowCondition = Callable[[pa.RecordBatch], pa.Array]
@@ -249,4 +251,11 @@ def folder_name(name: str) -> str:
 
     No reader of a lake's tables decodes it: `%` and blanks are read differently by different ones.
     """
-    return _OTHER.sub(lambda match: "".join(f"~{byte:02X}" for byte in match[0].encode()), name)
+    if name.casefold() == POSITIONS:
+        # whatever lies in the folder of the mirror's own table is removed as left behind
+        return f"{_bytes_of(name[0])}{name[1:]}"
+    return _OTHER.sub(lambda match: _bytes_of(match[0]), name)
+
+
+def _bytes_of(text: str) -> str:
+    return "".join(f"~{byte:02X}" for byte in text.encode())

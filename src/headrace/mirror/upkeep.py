@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from headrace.config.mirror import MirrorConfig
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import Lake, LakeTable
-from headrace.mirror.positions import NAME as POSITIONS
+from headrace.mirror.lake import POSITIONS, Lake, LakeTable
 from headrace.model.names import TableName
 from headrace.reporter import Reporter
 
