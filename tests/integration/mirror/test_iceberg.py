@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import polars as pl
@@ -130,6 +131,23 @@ def test_files_that_no_version_has_are_removed_and_no_others(lake: IcebergLake) 
     assert opened(lake).remove_files(-1) == 2 + 3 + 2, "data files, lists of them, and lists of lists"
     assert rows(opened(lake)) == [(1, "a"), (2, "x")]
     assert [snapshot.snapshot_id for snapshot in opened(lake).table.snapshots()] == versions[-1:]
+
+
+def test_a_clock_that_is_set_back_leaves_snapshots_in_the_order_of_time(
+    lake: IcebergLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers in Java and Rust refuse a table whose history goes back."""
+    now = time.time
+    monkeypatch.setattr("time.time", lambda: now() - 7200)
+    merge(opened(lake), 2, 1, "x")
+    opened(lake).remove_files(-10_000)
+    merge(opened(lake), 3, 1, "y")
+    metadata = opened(lake).table.metadata
+    for log in (metadata.snapshots, metadata.snapshot_log, metadata.metadata_log):
+        times = [entry.timestamp_ms for entry in log]
+        assert times == sorted(times)
+        assert times[-1] <= metadata.last_updated_ms
+    assert rows(opened(lake)) == [(1, "y"), (2, "b")]
 
 
 def test_own_tables_are_apart_from_the_databases(lake: IcebergLake) -> None:
