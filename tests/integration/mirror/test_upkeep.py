@@ -63,6 +63,23 @@ def test_small_files_are_joined_and_those_of_old_versions_removed(kind: Format, 
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_joined_files_stay_that_a_clock_ahead_takes_for_old_ones(
+    kind: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The times of files are those of the server that has them."""
+    lake = lake_at(tmp_path, kind)
+    for number in range(SMALL_FILES):
+        append(lake, number)
+    now = time.time
+    monkeypatch.setattr("time.time", lambda: now() + 7200)
+    LakeUpkeep(lake, config(tmp_path, retention="1h"), SilentReporter()).tend([TABLE])
+    table = lake.open(TABLE)
+    assert table is not None
+    assert table.count_files(1 << 30) == 1
+    assert sorted(row["k"] for batch in table.rows() for row in batch.to_pylist()) == [*range(SMALL_FILES)]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_tables_of_a_schema_that_is_called_like_the_positions_stay(kind: Format, tmp_path: Path) -> None:
     lake = lake_at(tmp_path, kind)
     tables = [TableName(POSITIONS, "t"), TableName(POSITIONS.upper(), "t"), TableName("public", POSITIONS)]
