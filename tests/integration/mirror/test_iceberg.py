@@ -64,7 +64,7 @@ def test_another_reader_sees_each_version_with_the_columns_that_it_had(lake: Ice
     second = opened(lake)
     altered = pa.schema([pa.field("id", pa.int64()), SCHEMA.field("name"), pa.field("more", pa.int32())])
     batch = pa.RecordBatch.from_pydict({"id": [2**40], "name": ["x"], "more": [7]}, altered)
-    lake.replace(ITEMS, altered, lake.write(ITEMS, altered, [batch]), (4, 0))
+    lake.replace(ITEMS, altered, lake.write(ITEMS, altered, [batch]), (4, 0), second)
     last = opened(lake)
     assert rows(last) == [(2**40, "x", 7)]
     assert rows(last, second.version) == [(2, "b"), (3, "c")]
@@ -159,7 +159,7 @@ def test_own_tables_are_apart_from_the_databases(lake: IcebergLake) -> None:
 
 
 def test_an_empty_table_is_a_table(lake: IcebergLake) -> None:
-    lake.replace(ITEMS, SCHEMA, [], (5, 0))
+    lake.replace(ITEMS, SCHEMA, [], (5, 0), opened(lake))
     assert (rows(opened(lake)), opened(lake).position) == ([], (5, 0))
     merge(opened(lake), 6, 9, "z")
     assert rows(opened(lake)) == [(9, "z")]
