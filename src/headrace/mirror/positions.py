@@ -111,7 +111,8 @@ class PositionsTable:
             raise HeadraceError(
                 Kind.CONFIG,
                 f"the lake at {self._lake.location} is the mirror of another slot, {min(owners)}",
-                "Give each mirror a location of its own, or name that slot in [mirror].",
+                "Give each mirror a location of its own, or name that slot in [mirror]. If that mirror is no "
+                f"more, remove the lake's table {POSITIONS}: all tables are read anew then.",
             )
         tables = {
             TableName(row["table_schema"], row["table_name"]): TablePosition(

@@ -272,7 +272,9 @@ class MirrorRun:
         Raises:
             HeadraceError: CONTINUITY, where the log has a gap; what the database or the lake refuse.
         """
-        known = LakePositions() if reload else self._table.read()
+        known = self._table.read()  # refuses the location of another slot, also to be read anew
+        if reload:
+            known = LakePositions()
         now = self._read_log()
         stream = known.stream
         if stream is None:

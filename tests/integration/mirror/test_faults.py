@@ -178,9 +178,10 @@ def test_a_lake_belongs_to_one_slot(url: str, tmp_path: Path) -> None:
     mirror = MirrorRun(url, other, SilentReporter(), threading.Event())
     mirror.set_up()
     try:
-        with pytest.raises(HeadraceError, match=f"the mirror of another slot, {SLOT}") as refused:
-            mirror.prepare()
-        assert refused.value.kind is Kind.CONFIG
+        for reload in (False, True):
+            with pytest.raises(HeadraceError, match=f"the mirror of another slot, {SLOT}") as refused:
+                mirror.prepare(reload=reload)
+            assert refused.value.kind is Kind.CONFIG
     finally:
         with connect(url) as connection:
             drop_slot(connection, other.slot)
