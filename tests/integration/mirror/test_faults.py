@@ -311,6 +311,13 @@ def test_positions_that_another_mirror_wrote_are_not_overwritten(url: str, tmp_p
     assert refused.value.kind is Kind.CONTINUITY
 
 
+def test_columns_with_names_of_the_mirrors_are_refused(url: str, tmp_path: Path) -> None:
+    with connect(url) as connection:
+        execute(connection, "CREATE TABLE strange (id int PRIMARY KEY, __headrace_deleted text)")
+    with pytest.raises(HeadraceError, match="a column __headrace_deleted: names that begin with __headrace_"):
+        mirror_of(url, tmp_path).prepare()
+
+
 def test_columns_that_differ_in_case_alone_are_refused(url: str, tmp_path: Path) -> None:
     with connect(url) as connection:
         execute(connection, 'ALTER TABLE t ADD COLUMN "Name" int')
