@@ -111,6 +111,27 @@ def test_the_position_outlives_another_programs_upkeep(lake: IcebergLake) -> Non
     assert rows(opened(lake)) == [(1, "a"), (2, "x")]
 
 
+def test_upkeep_by_a_program_in_java_is_no_other_commit(lake: IcebergLake) -> None:
+    """It leaves the number of a snapshot that it removes in the one behind."""
+    first = opened(lake).version
+    stranger.rewrite(opened(lake))
+    table = opened(lake)
+    metadata = table.table.metadata
+    left = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id != first]
+    table.table.metadata = metadata.model_copy(update={"snapshots": left})
+    assert table.find_other_commit(first) is None
+
+
+def test_rows_that_another_program_changed_are_told_whose_snapshots_are_removed(lake: IcebergLake) -> None:
+    first = opened(lake).version
+    stranger.delete(opened(lake), "id = 1")
+    second = opened(lake).version
+    stranger.rewrite(opened(lake))
+    opened(lake).table.maintenance.expire_snapshots().by_ids([first, second]).commit()
+    last = opened(lake).version
+    assert opened(lake).find_other_commit(first) == f"snapshot {last} is in the place of {first}"
+
+
 def test_files_that_no_version_has_are_removed_and_no_others(lake: IcebergLake) -> None:
     first = opened(lake)
     stranger.rewrite(first)
