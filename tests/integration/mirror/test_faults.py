@@ -261,6 +261,27 @@ def test_a_table_that_a_killed_batch_wrote_alone_is_joined_as_it_was_before(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_a_log_that_lacks_what_a_killed_batch_wrote_alone_is_a_gap(
+    url: str, tmp_path: Path, kind: Format
+) -> None:
+    """As after a failover: changes up to that position would be taken for written."""
+    mirror = mirror_of(url, tmp_path, kind=kind)
+    mirror.prepare()
+    lake = mirror.lake.open(TABLE)
+    assert lake is not None
+    with connect(url) as connection:
+        [(end,)] = execute(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+    rows = pa.table({"id": pa.array([1], pa.int32()), "name": ["of the old primary"], DELETED: [False]})
+    lake.merge(rows, ["id"], (end + (1 << 30), 1))
+    with pytest.raises(HeadraceError, match="restored to an earlier time") as refused:
+        mirror_of(url, tmp_path, kind=kind).prepare()
+    assert "--reload" in refused.value.remedy
+    mirror_of(url, tmp_path, kind=kind).prepare(reload=True)
+    [comparison] = mirror.comparer().compare()
+    assert comparison.is_right
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_files_that_are_joined_during_a_merge_let_it_be_made_anew(
     url: str, tmp_path: Path, kind: Format
 ) -> None:
