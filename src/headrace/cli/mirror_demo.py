@@ -25,7 +25,7 @@ from headrace.demo.shop import TABLES, create_shop
 from headrace.demo.workload import Workload
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
-from headrace.mirror.positions import NAME as POSITIONS
+from headrace.mirror.lake import POSITIONS
 from headrace.mirror.run import open_mirror
 from headrace.model.lsn import Lsn
 from headrace.pipeline.stopping import Stopped, Stopping

@@ -28,7 +28,7 @@ from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
 from headrace.mirror.delta_merge import Merge, merge_of_marks, merge_of_rows, merge_of_versions
 from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
 from headrace.mirror.files import TARGET_BYTES, DataFile, FileSystemFolder, read_files, write_files
-from headrace.mirror.lake import RowCondition, folder_name
+from headrace.mirror.lake import LakeTable, RowCondition, check_unwritten, folder_name
 from headrace.mirror.net_changes import Key, Position
 from headrace.mirror.partition_files import write_partitions
 from headrace.mirror.partitions import partitions_of, with_derived
@@ -123,24 +123,38 @@ class DeltaLake:
         write_deltalake(f"{self.location}/{name}", rows, mode="overwrite", schema_mode="overwrite")
 
     def replace(
-        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
+        self,
+        table: TableName,
+        schema: pa.Schema,
+        files: Sequence[DataFile],
+        position: Position,
+        after: LakeTable | None = None,
     ) -> None:
         """Make `files`, which lie in the table's folder, all that the table consists of, in one commit.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        self._write(table, schema, files, position, "overwrite")
+        existing = self.open(table)
+        check_unwritten(table, after, existing)
+        self._write(table, schema, files, position, existing=existing, mode="overwrite")
 
     def append(
-        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
+        self,
+        table: TableName,
+        schema: pa.Schema,
+        files: Sequence[DataFile],
+        position: Position,
+        after: LakeTable | None = None,
     ) -> None:
         """Add `files`, which lie in the folder of a table with this schema, in one commit.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        self._write(table, schema, files, position, "append")
+        existing = self.open(table)
+        check_unwritten(table, existing if after is None else after, existing)
+        self._write(table, schema, files, position, existing=existing, mode="append")
 
     def _write(
         self,
@@ -148,12 +162,13 @@ class DeltaLake:
         schema: pa.Schema,
         files: Sequence[DataFile],
         position: Position,
+        *,
+        existing: DeltaLakeTable | None,
         mode: Literal["append", "overwrite"],
     ) -> None:
         columns = Schema.from_arrow(declared(schema))
         partition_by = partition_columns(schema)
         adds = list(map(_add, files))
-        existing = self.open(table)
         is_same = existing is not None and existing.delta.metadata().partition_columns == partition_by
         if existing is not None and is_same:
             existing.allow_types(schema)

@@ -21,6 +21,8 @@ from headrace.model.names import TableName
 if TYPE_CHECKING:
     from headrace.mirror.versions import RowVersions
 
+POSITIONS = "headrace_positions"
+"""The table of the mirror's own, which stands beside the database's schemas."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
 RowCondition = Callable[[pa.RecordBatch], pa.Array]
@@ -175,17 +177,48 @@ class Lake(Protocol):
         """Yield the columns of `schema` of files that no commit names yet."""
 
     def replace(
-        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
+        self,
+        table: TableName,
+        schema: pa.Schema,
+        files: Sequence[DataFile],
+        position: Position,
+        after: LakeTable | None = None,
     ) -> None:
-        """Make `files` all that the table consists of, in one commit; it is made where it is missing.
+        """Make `files` all that the table consists of, in one commit.
 
         It is partitioned as `schema` says from then on, as the files must be.
+
+        Args:
+            table: the table.
+            schema: its columns.
+            files: its files.
+            position: of the last change.
+            after: the table as it was when its rows were read; None: there was none, and it is made.
+
+        Raises:
+            HeadraceError: CONTINUITY where another mirror has written it since.
         """
 
     def append(
-        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
+        self,
+        table: TableName,
+        schema: pa.Schema,
+        files: Sequence[DataFile],
+        position: Position,
+        after: LakeTable | None = None,
     ) -> None:
-        """Add `files` to a table with this schema, in one commit."""
+        """Add `files` to a table with this schema, in one commit.
+
+        Args:
+            table: the table.
+            schema: its columns.
+            files: the files.
+            position: of the last change.
+            after: the table as it was when the changes behind its position were chosen; None: as it is.
+
+        Raises:
+            HeadraceError: CONTINUITY where another mirror has written it since.
+        """
 
     def open_own(self, name: str) -> LakeTable | None:
         """Open a table of the mirror's own, beside those of the database; None where there is none."""
@@ -207,6 +240,19 @@ def known_position(table: LakeTable) -> Position:
             f"Remove {table.uri}, or give the mirror another location.",
         )
     return table.position
+
+
+def check_unwritten(table: TableName, before: LakeTable | None, now: LakeTable | None) -> None:
+    """Make sure that no other mirror, which may have been thought dead, has written a table meanwhile.
+
+    Commits that leave the position, as those that join files do, leave the rows.
+
+    Raises:
+        HeadraceError: CONTINUITY.
+    """
+    found, known = (None if one is None else one.position for one in (now, before))
+    if found != known:
+        raise other_writer(table, f"it has the log up to {found}, and had it up to {known}")
 
 
 def other_writer(table: TableName, error: Exception | str) -> HeadraceError:
@@ -249,4 +295,11 @@ def folder_name(name: str) -> str:
 
     No reader of a lake's tables decodes it: `%` and blanks are read differently by different ones.
     """
-    return _OTHER.sub(lambda match: "".join(f"~{byte:02X}" for byte in match[0].encode()), name)
+    if name.casefold() == POSITIONS:
+        # whatever lies in the folder of the mirror's own table is removed as left behind
+        return f"{_bytes_of(name[0])}{name[1:]}"
+    return _OTHER.sub(lambda match: _bytes_of(match[0]), name)
+
+
+def _bytes_of(text: str) -> str:
+    return "".join(f"~{byte:02X}" for byte in text.encode())

@@ -118,7 +118,7 @@ class LakeLoader:
         if existing is not None and mode.keeps_gone:
             files += self._keep_gone(table, existing, loaded, moment)
         files += loaded
-        self._lake.replace(table.name, schema, files, (moment.start - 1, 0))
+        self._lake.replace(table.name, schema, files, (moment.start - 1, 0), existing)
         if journal is not None:
             journal.clear()
 

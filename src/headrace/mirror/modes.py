@@ -163,7 +163,7 @@ class ContentMode(CurrentMode):
             replace_rows(lake, table, added, found.position)
         elif not len(found.removed):
             files = lake.write(table.name, table.schema, all_fitted(added, table.schema))
-            lake.append(table.name, table.schema, files, found.position)
+            lake.append(table.name, table.schema, files, found.position, table)
         else:
             try:
                 replace_rows(lake, table, added, found.position, without(table.rows(), found.removed))
@@ -264,7 +264,8 @@ class ChangesMode(Mode):
         position = ordered.column(lsn)[-1].as_py(), ordered.column(sequence)[-1].as_py()
         renamed = ordered.rename_columns([_public(name) for name in ordered.column_names])
         batches = all_fitted(renamed.to_batches(), table.schema)
-        lake.append(table.name, table.schema, lake.write(table.name, table.schema, batches), position)
+        files = lake.write(table.name, table.schema, batches)
+        lake.append(table.name, table.schema, files, position, table)
 
     def _read(self, batch: pa.RecordBatch, moment: LoadMoment, kind: str, sequence: int) -> pa.RecordBatch:
         values = {
@@ -336,4 +337,4 @@ def replace_rows(
     """Make `old` and `new` all that a table consists of, in one commit."""
     name, schema = table.name, table.schema
     files = [*lake.write(name, schema, old), *lake.write(name, schema, all_fitted(new, schema))]
-    lake.replace(name, schema, files, position)
+    lake.replace(name, schema, files, position, table)

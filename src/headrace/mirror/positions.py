@@ -15,12 +15,11 @@ import pyarrow as pa
 
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import Lake
+from headrace.mirror.lake import POSITIONS, Lake
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 
-NAME = "headrace_positions"
 _NOTHING = Fingerprint()
 _SCHEMA = pa.schema(
     [
@@ -103,7 +102,7 @@ class PositionsTable:
         return known
 
     def _read(self) -> LakePositions:
-        table = self._lake.open_own(NAME)
+        table = self._lake.open_own(POSITIONS)
         if table is None:
             return LakePositions()
         rows = [row for batch in table.rows() for row in batch.to_pylist()]
@@ -112,7 +111,8 @@ class PositionsTable:
             raise HeadraceError(
                 Kind.CONFIG,
                 f"the lake at {self._lake.location} is the mirror of another slot, {min(owners)}",
-                "Give each mirror a location of its own, or name that slot in [mirror].",
+                "Give each mirror a location of its own, or name that slot in [mirror]. If that mirror is no "
+                f"more, remove the lake's table {POSITIONS}: all tables are read anew then.",
             )
         tables = {
             TableName(row["table_schema"], row["table_name"]): TablePosition(
@@ -145,7 +145,7 @@ class PositionsTable:
         if self._noted is not None and json.dumps(self._read().stream) != self._noted:
             raise HeadraceError(
                 Kind.CONTINUITY,
-                f"another mirror has written {NAME} at {self._lake.location} meanwhile",
+                f"another mirror has written {POSITIONS} at {self._lake.location} meanwhile",
                 "Let one mirror alone write a location; then start it again.",
             )
         rows = [
@@ -165,6 +165,6 @@ class PositionsTable:
             }
             for table, position in sorted(positions.tables.items())
         ]
-        self._lake.write_own(NAME, pa.Table.from_pylist(rows, _SCHEMA))
+        self._lake.write_own(POSITIONS, pa.Table.from_pylist(rows, _SCHEMA))
         self._noted = json.dumps(positions.stream if rows else None)
         reach("mirror_noted")

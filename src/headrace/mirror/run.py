@@ -272,7 +272,9 @@ class MirrorRun:
         Raises:
             HeadraceError: CONTINUITY, where the log has a gap; what the database or the lake refuse.
         """
-        known = LakePositions() if reload else self._table.read()
+        known = self._table.read()  # refuses the location of another slot, also to be read anew
+        if reload:
+            known = LakePositions()
         now = self._read_log()
         stream = known.stream
         if stream is None:
@@ -321,13 +323,22 @@ class MirrorRun:
 
     def _check_log(self, now: LogPositions, stream: Mapping[str, Any], known: LakePositions) -> None:
         offset = Offset.from_json(stream)
-        highest = max((position.complete for position in known.tables.values()), default=0)
+        highest = max((self._read_reached(name, known.tables[name]) for name in known.tables), default=0)
         try:
             check_continuity(now, self._config.slot, offset.lsn, LogOrigin.from_json(stream), known=highest)
         except HeadraceError as error:
             if error.kind is Kind.CONNECTION:
                 raise
             raise HeadraceError(error.kind, error.cause, _RELOAD) from error
+
+    def _read_reached(self, name: TableName, position: TablePosition) -> Lsn:
+        """Return up to where (bytes) a table has the log; a killed batch may have written it alone.
+
+        A promoted standby may lack just what that batch had.
+        """
+        lake = self.lake.open(name)
+        written = None if lake is None else lake.position
+        return position.complete if written is None else max(position.complete, written[0] + 1)
 
     def _follow(
         self, spark: LocalSpark, tables: Sequence[TableName], checkpoint: Path, *, once: bool

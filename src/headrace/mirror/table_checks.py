@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror.columns import is_followed, number_of
+from headrace.mirror.columns import PREFIX, is_followed, number_of
 from headrace.mirror.partitions import allowed_transforms
 from headrace.mirror.tables import MirroredTable
 from headrace.postgres.quoting import table as quoted
@@ -171,6 +171,14 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
             f"the table {table.name} has a column {taken[0]}, as the mirror's mode {table.mode!r} has",
             f'Write exclude_columns = ["{taken[0]}"] in its [[mirror.tables]], or choose another mode.',
         )
+    for name in table.columns:
+        if name.startswith(PREFIX):
+            yield HeadraceError(
+                Kind.BINDING,
+                f"the table {table.name} has a column {name}: names that begin with {PREFIX} are the "
+                "mirror's own",
+                f'Write exclude_columns = ["{name}"] in its [[mirror.tables]], or rename it.',
+            )
     for name, other in _alike(table.columns):
         yield HeadraceError(
             Kind.BINDING,

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 from headrace.config.mirror import MirrorConfig
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import Lake, LakeTable
-from headrace.mirror.positions import NAME as POSITIONS
+from headrace.mirror.lake import POSITIONS, Lake, LakeTable
 from headrace.model.names import TableName
 from headrace.reporter import Reporter
 
@@ -36,25 +35,28 @@ class LakeUpkeep:
         """Join the small files of tables that were written, and remove old files where that is due."""
         for name in tables:
             table = self._lake.open(name)
+            if table is not None and self._join(name, table):
+                table = self._lake.open(name)  # else the new files were of no version that is known
             if table is not None:
-                self._join(name, table)
                 self._remove_if_due(name, table)
         positions = self._lake.open_own(POSITIONS)
         if positions is not None:
             self._remove_if_due(positions.name, positions)
 
-    def _join(self, name: TableName, table: LakeTable) -> None:
+    def _join(self, name: TableName, table: LakeTable) -> bool:
+        """Join the small files of a table where there are many; return whether there is a new version."""
         size = self._config.file_bytes
         if table.count_files(size // 2) < SMALL_FILES:
-            return
+            return False
         try:
             before, after = table.join_files(size)
         except HeadraceError as error:
             if error.kind not in {Kind.CONTINUITY, Kind.SINK_BUSY}:
                 raise
             self._report.warning(f"the files of {name} stay as they are: {error.cause}")
-            return
+            return False
         self._report.info(f"joined files of {name}: {before} became {after}")
+        return True
 
     def _remove_if_due(self, name: TableName, table: LakeTable) -> None:
         now = time.monotonic()

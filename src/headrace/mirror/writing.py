@@ -148,7 +148,7 @@ class LakeWriter:
         self, lake: LakeTable, schema: pa.Schema, rows: Iterable[pa.RecordBatch], position: Position
     ) -> None:
         written = self._lake.write(lake.name, schema, all_fitted(rows, schema))
-        self._lake.replace(lake.name, schema, written, position)
+        self._lake.replace(lake.name, schema, written, position, lake)
 
     def _read_position(self) -> Lsn:
         """Return a position in the log (bytes) that all alterations seen so far lie before."""

@@ -178,9 +178,10 @@ def test_a_lake_belongs_to_one_slot(url: str, tmp_path: Path) -> None:
     mirror = MirrorRun(url, other, SilentReporter(), threading.Event())
     mirror.set_up()
     try:
-        with pytest.raises(HeadraceError, match=f"the mirror of another slot, {SLOT}") as refused:
-            mirror.prepare()
-        assert refused.value.kind is Kind.CONFIG
+        for reload in (False, True):
+            with pytest.raises(HeadraceError, match=f"the mirror of another slot, {SLOT}") as refused:
+                mirror.prepare(reload=reload)
+            assert refused.value.kind is Kind.CONFIG
     finally:
         with connect(url) as connection:
             drop_slot(connection, other.slot)
@@ -260,6 +261,27 @@ def test_a_table_that_a_killed_batch_wrote_alone_is_joined_as_it_was_before(
 
 
 @pytest.mark.parametrize("kind", FORMATS)
+def test_a_log_that_lacks_what_a_killed_batch_wrote_alone_is_a_gap(
+    url: str, tmp_path: Path, kind: Format
+) -> None:
+    """As after a failover: changes up to that position would be taken for written."""
+    mirror = mirror_of(url, tmp_path, kind=kind)
+    mirror.prepare()
+    lake = mirror.lake.open(TABLE)
+    assert lake is not None
+    with connect(url) as connection:
+        [(end,)] = execute(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint")
+    rows = pa.table({"id": pa.array([1], pa.int32()), "name": ["of the old primary"], DELETED: [False]})
+    lake.merge(rows, ["id"], (end + (1 << 30), 1))
+    with pytest.raises(HeadraceError, match="restored to an earlier time") as refused:
+        mirror_of(url, tmp_path, kind=kind).prepare()
+    assert "--reload" in refused.value.remedy
+    mirror_of(url, tmp_path, kind=kind).prepare(reload=True)
+    [comparison] = mirror.comparer().compare()
+    assert comparison.is_right
+
+
+@pytest.mark.parametrize("kind", FORMATS)
 def test_files_that_are_joined_during_a_merge_let_it_be_made_anew(
     url: str, tmp_path: Path, kind: Format
 ) -> None:
@@ -308,6 +330,13 @@ def test_positions_that_another_mirror_wrote_are_not_overwritten(url: str, tmp_p
     with pytest.raises(HeadraceError, match="another mirror has written headrace_positions") as refused:
         other.write(pa.table({}), Offset(2**30).to_json() | origin, [])
     assert refused.value.kind is Kind.CONTINUITY
+
+
+def test_columns_with_names_of_the_mirrors_are_refused(url: str, tmp_path: Path) -> None:
+    with connect(url) as connection:
+        execute(connection, "CREATE TABLE strange (id int PRIMARY KEY, __headrace_deleted text)")
+    with pytest.raises(HeadraceError, match="a column __headrace_deleted: names that begin with __headrace_"):
+        mirror_of(url, tmp_path).prepare()
 
 
 def test_columns_that_differ_in_case_alone_are_refused(url: str, tmp_path: Path) -> None:

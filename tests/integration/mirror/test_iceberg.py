@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import polars as pl
@@ -63,7 +64,7 @@ def test_another_reader_sees_each_version_with_the_columns_that_it_had(lake: Ice
     second = opened(lake)
     altered = pa.schema([pa.field("id", pa.int64()), SCHEMA.field("name"), pa.field("more", pa.int32())])
     batch = pa.RecordBatch.from_pydict({"id": [2**40], "name": ["x"], "more": [7]}, altered)
-    lake.replace(ITEMS, altered, lake.write(ITEMS, altered, [batch]), (4, 0))
+    lake.replace(ITEMS, altered, lake.write(ITEMS, altered, [batch]), (4, 0), second)
     last = opened(lake)
     assert rows(last) == [(2**40, "x", 7)]
     assert rows(last, second.version) == [(2, "b"), (3, "c")]
@@ -110,6 +111,27 @@ def test_the_position_outlives_another_programs_upkeep(lake: IcebergLake) -> Non
     assert rows(opened(lake)) == [(1, "a"), (2, "x")]
 
 
+def test_upkeep_by_a_program_in_java_is_no_other_commit(lake: IcebergLake) -> None:
+    """It leaves the number of a snapshot that it removes in the one behind."""
+    first = opened(lake).version
+    stranger.rewrite(opened(lake))
+    table = opened(lake)
+    metadata = table.table.metadata
+    left = [snapshot for snapshot in metadata.snapshots if snapshot.snapshot_id != first]
+    table.table.metadata = metadata.model_copy(update={"snapshots": left})
+    assert table.find_other_commit(first) is None
+
+
+def test_rows_that_another_program_changed_are_told_whose_snapshots_are_removed(lake: IcebergLake) -> None:
+    first = opened(lake).version
+    stranger.delete(opened(lake), "id = 1")
+    second = opened(lake).version
+    stranger.rewrite(opened(lake))
+    opened(lake).table.maintenance.expire_snapshots().by_ids([first, second]).commit()
+    last = opened(lake).version
+    assert opened(lake).find_other_commit(first) == f"snapshot {last} is in the place of {first}"
+
+
 def test_files_that_no_version_has_are_removed_and_no_others(lake: IcebergLake) -> None:
     first = opened(lake)
     stranger.rewrite(first)
@@ -132,6 +154,23 @@ def test_files_that_no_version_has_are_removed_and_no_others(lake: IcebergLake) 
     assert [snapshot.snapshot_id for snapshot in opened(lake).table.snapshots()] == versions[-1:]
 
 
+def test_a_clock_that_is_set_back_leaves_snapshots_in_the_order_of_time(
+    lake: IcebergLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers in Java and Rust refuse a table whose history goes back."""
+    now = time.time
+    monkeypatch.setattr("time.time", lambda: now() - 7200)
+    merge(opened(lake), 2, 1, "x")
+    opened(lake).remove_files(-10_000)
+    merge(opened(lake), 3, 1, "y")
+    metadata = opened(lake).table.metadata
+    for log in (metadata.snapshots, metadata.snapshot_log, metadata.metadata_log):
+        times = [entry.timestamp_ms for entry in log]
+        assert times == sorted(times)
+        assert times[-1] <= metadata.last_updated_ms
+    assert rows(opened(lake)) == [(1, "y"), (2, "b")]
+
+
 def test_own_tables_are_apart_from_the_databases(lake: IcebergLake) -> None:
     for number in (1, 2):
         lake.write_own("positions", pa.table({"number": [number]}))
@@ -141,7 +180,7 @@ def test_own_tables_are_apart_from_the_databases(lake: IcebergLake) -> None:
 
 
 def test_an_empty_table_is_a_table(lake: IcebergLake) -> None:
-    lake.replace(ITEMS, SCHEMA, [], (5, 0))
+    lake.replace(ITEMS, SCHEMA, [], (5, 0), opened(lake))
     assert (rows(opened(lake)), opened(lake).position) == ([], (5, 0))
     merge(opened(lake), 6, 9, "z")
     assert rows(opened(lake)) == [(9, "z")]

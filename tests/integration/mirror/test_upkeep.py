@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
-from headrace.mirror.lake import Lake
+from headrace.mirror.lake import POSITIONS, Lake
 from headrace.mirror.upkeep import SMALL_FILES, LakeUpkeep
 from headrace.model.names import TableName
 from headrace.reporter import SilentReporter
@@ -60,6 +60,41 @@ def test_small_files_are_joined_and_those_of_old_versions_removed(kind: Format, 
     LakeUpkeep(lake, config(tmp_path, retention="1h"), SilentReporter()).tend([TABLE])
     assert not orphan.exists()
     assert sorted(row["k"] for batch in table.rows() for row in batch.to_pylist()) == numbers
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_joined_files_stay_that_a_clock_ahead_takes_for_old_ones(
+    kind: Format, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The times of files are those of the server that has them."""
+    lake = lake_at(tmp_path, kind)
+    for number in range(SMALL_FILES):
+        append(lake, number)
+    now = time.time
+    monkeypatch.setattr("time.time", lambda: now() + 7200)
+    LakeUpkeep(lake, config(tmp_path, retention="1h"), SilentReporter()).tend([TABLE])
+    table = lake.open(TABLE)
+    assert table is not None
+    assert table.count_files(1 << 30) == 1
+    assert sorted(row["k"] for batch in table.rows() for row in batch.to_pylist()) == [*range(SMALL_FILES)]
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_tables_of_a_schema_that_is_called_like_the_positions_stay(kind: Format, tmp_path: Path) -> None:
+    lake = lake_at(tmp_path, kind)
+    tables = [TableName(POSITIONS, "t"), TableName(POSITIONS.upper(), "t"), TableName("public", POSITIONS)]
+    for table in tables:
+        batch = pa.RecordBatch.from_pydict({"k": [1], "v": [str(table)]}, SCHEMA)
+        lake.replace(table, SCHEMA, lake.write(table, SCHEMA, [batch]), (1, 0))
+    lake.write_own(POSITIONS, pa.table({"number": [1]}))
+    long_ago = time.time() - 7200
+    for file in tmp_path.rglob("*"):
+        os.utime(file, (long_ago, long_ago))
+    LakeUpkeep(lake, config(tmp_path, retention="1h"), SilentReporter()).tend(tables)
+    for table in tables:
+        found = lake.open(table)
+        assert found is not None
+        assert [row["v"] for batch in found.rows() for row in batch.to_pylist()] == [str(table)]
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_other_partitions_are_one_commit_and_old_snapshots_stay(tmp_path: Path) 
     )
     for wanted in ways:
         schema = with_partitions(table.schema, wanted)
-        lake.replace(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7))
+        lake.replace(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7), table)
         table = opened(tmp_path)
         assert partitions_of(table.schema) == wanted
         assert table.find_other_commit(versions[-1]) is None
@@ -254,7 +254,7 @@ def test_a_partitioning_column_may_be_dropped_with_its_partitions(tmp_path: Path
     schema = with_partitions(kept, (Partition("b"),))
     lake = IcebergLake(str(tmp_path))
     rows = [batch.drop_columns(["m"]) for batch in table.rows()]
-    lake.replace(TABLE, schema, lake.write(TABLE, schema, rows), (3, 0))
+    lake.replace(TABLE, schema, lake.write(TABLE, schema, rows), (3, 0), lake.open(TABLE))
     assert frame(tmp_path).equals(before.drop("m"))
     assert frame(tmp_path, first).equals(before)
 

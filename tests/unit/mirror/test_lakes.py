@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.config.mirror import Format
+from headrace.errors import HeadraceError
 from headrace.mirror.delta import DeltaLake
-from headrace.mirror.files import write_files
+from headrace.mirror.files import DataFile, write_files
 from headrace.mirror.lake import Lake
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.python_values import python_rows, python_values
@@ -67,6 +68,31 @@ def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
             expected |= {} if is_deleted else {key: value}
             assert stored(lake) == expected
             expected.setdefault(key, value)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_table_that_another_mirror_has_written_meanwhile_is_left_alone(
+    form: Format, tmp_path: Path
+) -> None:
+    """One that hangs, is thought dead and wakes up would put back rows of the time before."""
+    schema = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.int64())])
+    late, lake = lake_at(tmp_path, form), lake_at(tmp_path, form)
+
+    def files(value: int) -> list[DataFile]:
+        return lake.write(TABLE, schema, [pa.RecordBatch.from_pydict({"k": [value], "v": [value]}, schema)])
+
+    loaded = files(1)
+    lake.replace(TABLE, schema, files(1), (1, 0))
+    with pytest.raises(HeadraceError, match="another program has written"):
+        late.replace(TABLE, schema, loaded, (1, 0))
+    read = late.open(TABLE)
+    lake.append(TABLE, schema, files(2), (2, 0), lake.open(TABLE))
+    for write in (late.replace, late.append):
+        with pytest.raises(HeadraceError, match="another program has written"):
+            write(TABLE, schema, files(3), (2, 0), read)
+    assert stored(lake) == {1: 1, 2: 2}
+    late.replace(TABLE, schema, files(4), (3, 0), late.open(TABLE))
+    assert stored(lake) == {4: 4}
 
 
 def stored(lake: Lake) -> dict[Any, int]:

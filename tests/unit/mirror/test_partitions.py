@@ -126,7 +126,7 @@ def test_a_table_is_partitioned_in_another_way_in_one_commit(tmp_path: Path) -> 
     for partitions in ((Partition("m", "month"),), (), (Partition("n"), Partition("m", "hour"))):
         version = table.version
         schema = with_partitions(table.schema, partitions)
-        lake.replace(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7))
+        lake.replace(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7), table)
         table = opened(lake)
         assert partitions_of(table.schema) == partitions
         assert (table.version, table.position) == (version + 1, (7, 7))

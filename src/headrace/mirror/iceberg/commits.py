@@ -7,6 +7,7 @@ would hide a second writer, and let lists of files grow with every commit.
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -213,6 +214,8 @@ class _SnapshotWriter:
             snapshot_id=self._id,
             parent_snapshot_id=parent,
             sequence_number=sequence,
+            # readers refuse a table whose snapshots are not in the order of time: a clock may be set back
+            timestamp_ms=max(int(time.time() * 1000), metadata.last_updated_ms),
             manifest_list=path,
             schema_id=metadata.current_schema_id,
             summary=self._summary(lists, None if before is None else before.summary),

@@ -10,7 +10,7 @@ import pyarrow as pa
 from obstore.exceptions import BaseError as StoreError
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
-from pyiceberg.table import CreateTableTransaction, Table
+from pyiceberg.table import CreateTableTransaction, StagedTable, Table
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AssertCreate
 from pyiceberg.typedef import Identifier
@@ -25,7 +25,7 @@ from headrace.mirror.iceberg.parquet import read_written
 from headrace.mirror.iceberg.partitions import spec_of
 from headrace.mirror.iceberg.schemas import numbered, to_text
 from headrace.mirror.iceberg.table import COLUMNS, IcebergTable, described, write_data
-from headrace.mirror.lake import folder_name
+from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
 from headrace.mirror.net_changes import Position
 from headrace.model.names import TableName
 
@@ -95,8 +95,7 @@ class IcebergLake:
 
     def open(self, table: TableName) -> IcebergTable | None:
         """Open the lake's table; None where there is none."""
-        found = self._load(table)
-        return None if found is None else IcebergTable(table, found, self.file_bytes, self.errors)
+        return self._opened_as(table, self._load(table))
 
     def open_own(self, name: str) -> IcebergTable | None:
         """Open a table of the mirror's own, beside those of the database; None where there is none."""
@@ -106,7 +105,8 @@ class IcebergLake:
         """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
         table = TableName("", name)
         files = self.write(table, rows.schema, rows.to_batches())
-        self._replace(table, rows.schema, files, (0, 0), is_own=True)
+        with self._lock:
+            self._replace(table, self._target(table, rows.schema), rows.schema, files, (0, 0), is_own=True)
 
     def write(self, table: TableName, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
         """Write rows to files of `table`, which may not be there yet; no commit names them yet.
@@ -139,17 +139,30 @@ class IcebergLake:
         return str(numbered(schema, metadata.schema(), metadata.last_column_id))
 
     def replace(
-        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
+        self,
+        table: TableName,
+        schema: pa.Schema,
+        files: Sequence[DataFile],
+        position: Position,
+        after: LakeTable | None = None,
     ) -> None:
         """Make `files`, which `write` wrote, all that the table consists of, in one commit.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        self._replace(table, schema, files, position)
+        with self._lock:
+            target = self._target(table, schema)
+            check_unwritten(table, after, self._opened_as(table, target))
+            self._replace(table, target, schema, files, position)
 
     def append(
-        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile], position: Position
+        self,
+        table: TableName,
+        schema: pa.Schema,
+        files: Sequence[DataFile],
+        position: Position,
+        after: LakeTable | None = None,
     ) -> None:
         """Add `files`, which `write` wrote, to a table with this schema, in one commit.
 
@@ -157,37 +170,44 @@ class IcebergLake:
             HeadraceError: CONTINUITY where another writer was faster.
         """
         target = self._target(table, schema)
+        now = self._opened_as(table, target)
+        check_unwritten(table, now if after is None else after, now)
         added = described(table, target, files, target.metadata.schema(), target.spec())
         commit(table, target, TableCommit(Operation.APPEND, position, added), self.errors)
 
     def _replace(
         self,
         table: TableName,
+        target: Table,
         schema: pa.Schema,
         files: Sequence[DataFile],
         position: Position,
         *,
         is_own: bool = False,
     ) -> None:
-        with self._lock:
-            target = self._target(table, schema)
-            creation = self._planned.get(self.identifier(table))
-            metadata = target.metadata
-            columns = numbered(schema, metadata.schema(), metadata.last_column_id)
-            spec = spec_of(schema, columns, metadata)
-            change = TableCommit(
-                Operation.APPEND if metadata.current_snapshot() is None else Operation.OVERWRITE,
-                position,
-                described(table, target, files, columns, spec),
-                everything=True,
-                columns=columns,
-                spec=spec,
-                properties={COLUMNS: to_text(schema)},
-            )
-            made = () if creation is None else creation._updates  # noqa: SLF001 - its own commit makes no rows
-            must = None if creation is None else (AssertCreate(),)
-            commit(table, target, change, self.errors, before=made, must=must, is_own=is_own)
-            self._planned.pop(self.identifier(table), None)
+        creation = self._planned.get(self.identifier(table))
+        metadata = target.metadata
+        columns = numbered(schema, metadata.schema(), metadata.last_column_id)
+        spec = spec_of(schema, columns, metadata)
+        change = TableCommit(
+            Operation.APPEND if metadata.current_snapshot() is None else Operation.OVERWRITE,
+            position,
+            described(table, target, files, columns, spec),
+            everything=True,
+            columns=columns,
+            spec=spec,
+            properties={COLUMNS: to_text(schema)},
+        )
+        made = () if creation is None else creation._updates  # noqa: SLF001 - its own commit makes no rows
+        must = None if creation is None else (AssertCreate(),)
+        commit(table, target, change, self.errors, before=made, must=must, is_own=is_own)
+        self._planned.pop(self.identifier(table), None)
+
+    def _opened_as(self, table: TableName, found: Table | None) -> IcebergTable | None:
+        """Return the lake's table that the catalog has as `found`; None where it is but planned."""
+        if found is None or isinstance(found, StagedTable):
+            return None
+        return IcebergTable(table, found, self.file_bytes, self.errors)
 
     def _load(self, table: TableName) -> Table | None:
         try:

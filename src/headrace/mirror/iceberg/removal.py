@@ -53,6 +53,8 @@ def remove_files(table: Table, retention_seconds: float) -> int:
 def _ended(table: Table, now: float, retention_seconds: float) -> set[int]:
     """Return the snapshots that readers may not read any more."""
     metadata = table.metadata
+    if now * 1000 < metadata.last_updated_ms:
+        return set()  # the clock was set back; what is ended now would be said to be of the time before
     named = {ref.snapshot_id for ref in metadata.refs.values()}
     history = list(ancestors_of(metadata.current_snapshot(), metadata))
     found = set()

@@ -123,6 +123,8 @@ class IcebergTable:
             operation = None if snapshot.summary is None else snapshot.summary.operation
             if noted_position(snapshot) is None and operation is not Operation.REPLACE:
                 return f"{operation.value if operation else 'unknown'}, snapshot {snapshot.snapshot_id}"
+            if snapshot.parent_snapshot_id == since:
+                return None  # that one is removed by now, as old ones are
         return f"snapshot {self.version} is in the place of {since}"
 
     @functools.cached_property
