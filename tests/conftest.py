@@ -12,7 +12,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
-from support.servers import files_in_memory, installation
+from support.servers import installation, short_lived_server
 
 settings.register_profile("headrace", deadline=None)  # a busy machine makes no test wrong
 settings.load_profile("headrace")
@@ -61,9 +61,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> _Together
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[EmbeddedPostgres]:
     """A PostgreSQL server with wal_level=logical. Slots and roles are shared: drop your own."""
-    with files_in_memory():
-        server = EmbeddedPostgres(durable=False, binaries=installation())
-    with server:
+    with short_lived_server(binaries=installation()) as server:
         yield server
 
 

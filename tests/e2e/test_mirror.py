@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headrace.config.mirror import Format
 from headrace.model.names import TableName
-from support.lake import Mirrored, count_merges, read_table
+from support.lake import Mirrored, count_merges
 
 ROOT = Path(__file__).parents[2]
 TABLES = (
@@ -107,26 +104,6 @@ def test_tables_are_loaded_and_followed_through_changes_and_alterations(mirror: 
     mirror.terminate()
 
 
-def test_values_that_the_log_leaves_out_are_taken_from_the_row_before(mirror: Mirrored) -> None:
-    mirror.start()
-    mirror.converges(*NAMES)
-    mirror.run(
-        "INSERT INTO items (id, large) VALUES (1000, repeat('new', 5000))",
-        "UPDATE items SET name = 'kept', id = 1001 WHERE id = 1000",
-        "UPDATE items SET name = 'kept again' WHERE id = 1001",
-        "UPDATE items SET id = 2001 WHERE id = 1",
-        "UPDATE items SET id = 2002 WHERE id = 2001",
-        "UPDATE items SET name = 'a' WHERE id = 2",
-        "UPDATE items SET large = repeat('other', 5000) WHERE id = 2",
-        "UPDATE items SET name = 'b' WHERE id = 2",
-        "DELETE FROM items WHERE id = 3",
-        "INSERT INTO items (id) VALUES (3)",
-        "UPDATE items SET name = 'c' WHERE id = 3",
-    )
-    mirror.converges("items")
-    mirror.terminate()
-
-
 def test_a_load_that_is_killed_at_each_commit_is_repeated(mirror: Mirrored) -> None:
     for failpoint in ("mirror_commit:2", "mirror_committed:2", "mirror_noted"):
         mirror.kill_at(failpoint)
@@ -178,34 +155,6 @@ def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored)
     mirror.terminate()
     commits = {name: count_changes(mirror, name) - before[name] for name in NAMES}
     assert commits == {"items": 1, "We ird": 1, "parted": 2, "spans": 0}
-
-
-def test_positions_name_versions_that_are_the_database_at_one_commit(
-    mirror: Mirrored, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mirror.run("CREATE TABLE orders (id int PRIMARY KEY, total numeric(10,2))")
-    mirror.start()
-    mirror.converges(*NAMES, "orders")
-    mirror.run("UPDATE items SET name = 'x'", "INSERT INTO orders VALUES (1, 9.5)")
-    mirror.converges(*NAMES, "orders")
-    mirror.terminate()
-    positions = read_table(mirror.lake / "headrace_positions", mirror.kind)
-    assert positions["is_whole"].all()
-    assert positions["complete_lsn"].n_unique() == 1
-    versions = dict(positions.select("table_name", "version").iter_rows())
-    for name in NAMES:
-        table = TableName("public", name)
-        assert mirror.actual(table, versions[name]) == mirror.expected(table)
-
-    monkeypatch.chdir(mirror.lake.parent)
-    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs/mirror.md").read_text(), re.DOTALL)
-    reads = {"delta": "polars.read_delta", "iceberg": "polars.scan_iceberg"}[mirror.kind]
-    programs = [program for program in programs if reads in program]
-    assert len(programs) == {"delta": 2, "iceberg": 1}[mirror.kind]
-    for program in programs:
-        names: dict[str, Any] = {}
-        exec(program, names)
-        assert names["orders"].rows() == [(1, Decimal("9.50"))]
 
 
 @pytest.mark.long

@@ -11,7 +11,7 @@ import pytest
 from e2e.conftest import Deploy
 from e2e.harness import Headrace, Shop
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.embedded.postgres import EmbeddedPostgres
+from support.servers import short_lived_server
 
 _REFUSED = "put back to an earlier time"
 
@@ -46,7 +46,7 @@ def test_a_storage_that_was_put_back_under_a_run_is_noticed_then_and_at_the_next
     opensearch: EmbeddedOpenSearch, tmp_path: Path
 ) -> None:
     """A virtual machine's snapshot: the server has written past the documents' position when it is back."""
-    with EmbeddedPostgres(durable=False) as server:
+    with short_lived_server() as server:
         shop = Shop(server.create_database("shop"), 30)
         pipeline = Headrace(tmp_path, shop, opensearch.url, "putback")
         try:

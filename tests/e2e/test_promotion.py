@@ -17,7 +17,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.postgres.connection import connect, execute
-from support.servers import installation
+from support.servers import installation, short_lived_server
 from support.tcp_proxy import TcpProxy
 
 PATIENCE = 400.0
@@ -37,7 +37,7 @@ class Pair:
 
 def standby_of(primary: EmbeddedPostgres) -> EmbeddedPostgres:
     """A copy of a server that is stopped; not started yet."""
-    copy = EmbeddedPostgres(durable=False, binaries=installation())
+    copy = short_lived_server(binaries=installation())
     copy._password = primary._password
     shutil.rmtree(copy._site.data)
     subprocess.run(["cp", "-a", primary._site.data, copy._site.data], check=True)
@@ -53,7 +53,7 @@ def ask(server: EmbeddedPostgres, sql: str) -> list[tuple[object, ...]]:
 @pytest.fixture
 def pair() -> Iterator[Pair]:
     with ExitStack() as stack:
-        primary = stack.enter_context(EmbeddedPostgres(durable=False, binaries=installation()))
+        primary = stack.enter_context(short_lived_server(binaries=installation()))
         shop = Shop(primary.create_database("shop"), 30)
         ask(primary, "SELECT pg_create_physical_replication_slot('copy', true)")
         [(version,)] = ask(primary, "SELECT current_setting('server_version_num')::int")

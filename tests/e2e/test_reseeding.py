@@ -16,7 +16,7 @@ from headrace.demo.shop import INDEXES
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
-from support.servers import installation
+from support.servers import installation, short_lived_server
 
 _NAME = "reseeding"
 _OTHER = f"{_NAME}_other_"
@@ -26,7 +26,7 @@ PATIENCE = 400.0
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(durable=False, binaries=installation()) as server:
+    with short_lived_server(binaries=installation()) as server:
         yield server
 
 

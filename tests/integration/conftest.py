@@ -9,7 +9,7 @@ import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from integration.capture.following import Source
-from support.servers import installation
+from support.servers import installation, short_lived_server
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def make_server() -> Iterator[Callable[..., EmbeddedPostgres]]:
     with ExitStack() as stack:
 
         def make(**settings: str) -> EmbeddedPostgres:
-            server = EmbeddedPostgres(durable=False, settings=settings, binaries=installation())
+            server = short_lived_server(settings=settings, binaries=installation())
             return stack.enter_context(server)
 
         yield make

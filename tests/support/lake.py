@@ -13,7 +13,9 @@ from typing import Any
 import polars as pl
 import pyspark
 
+from headrace.config.load import load_deployment
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
+from headrace.config.resolve import resolve_mirror
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, folder_name
 from headrace.model.names import TableName
@@ -121,6 +123,12 @@ class Mirrored(DrivenRun):
 
     def _words(self) -> Sequence[str]:
         return ("mirror", "--config", str(self._config))
+
+    def follow(self) -> None:
+        """Load what is not loaded, and write what the log has, in this process and without Spark."""
+        url, config = resolve_mirror(load_deployment(self.config, os.environ))
+        without_spark = config.model_copy(update={"engine": "local"})
+        followed_mirror.FollowedMirror(url.reveal(), without_spark).follow()
 
     def kill_at(self, *failpoints: str) -> None:
         """Let a process write what the log has until it stands still at a commit point, and kill it; in turn.

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import quote, urlsplit
@@ -46,12 +46,20 @@ def skip_without(version: int) -> None:
         pytest.skip(f"there is no PostgreSQL 15 in {DEBIAN}")
 
 
-@contextlib.contextmanager
-def files_in_memory() -> Iterator[None]:
-    """Let a server that is made meanwhile keep its files in memory, where there is room.
+def short_lived_server(
+    *, settings: Mapping[str, str] | None = None, binaries: Path | None = None
+) -> EmbeddedPostgres:
+    """Return a server that does not care for the disk, not started yet.
 
     Each test drops its database, and ext4 is slow to create files for minutes after others were deleted.
     """
+    with _files_in_memory():
+        return EmbeddedPostgres(durable=False, settings=settings, binaries=binaries)
+
+
+@contextlib.contextmanager
+def _files_in_memory() -> Iterator[None]:
+    """Let temporary files that are made meanwhile be in memory, where there is room."""
     before = tempfile.tempdir
     if _MEMORY.is_dir() and min(shutil.disk_usage(_MEMORY).free, psutil.virtual_memory().available) > _ROOM:
         tempfile.tempdir = str(_MEMORY)
@@ -69,8 +77,7 @@ def servers_by_version(**settings: str) -> Iterator[Callable[[int], EmbeddedPost
 
         def server(version: int) -> EmbeddedPostgres:
             if version not in running:
-                with files_in_memory():
-                    started = EmbeddedPostgres(durable=False, settings=settings, binaries=BINARIES[version]())
+                started = short_lived_server(settings=settings, binaries=BINARIES[version]())
                 running[version] = stack.enter_context(started)
             return running[version]
 

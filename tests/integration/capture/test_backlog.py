@@ -11,10 +11,10 @@ import pytest
 
 from headrace.capture import ChangeStream, Offset
 from headrace.capture.buffer import Limit
-from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, table
+from support.servers import short_lived_server
 
 BACKLOG = {"backlog_bytes": 1, "backlog_window": 300_000}
 STREAM = {"backlog_bytes": None}
@@ -199,7 +199,7 @@ def test_a_second_reader_is_kept_out_while_no_stream_shows_the_first(
 
 
 def test_a_server_without_room_for_a_copy_streams_the_backlog() -> None:
-    with EmbeddedPostgres(durable=False, settings={"max_replication_slots": "1"}) as server:
+    with short_lived_server(settings={"max_replication_slots": "1"}) as server:
         source = Source(server.create_database("full"))
         source.sql(*TABLES)
         begin = source.publish()

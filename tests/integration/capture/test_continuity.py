@@ -24,6 +24,7 @@ from headrace.model.changes import Change
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import create_slot
 from integration.capture.following import Source, eventually, next_batch, table, take
+from support.servers import short_lived_server
 from support.tcp_proxy import TcpProxy
 
 Make = Callable[..., EmbeddedPostgres]
@@ -32,7 +33,7 @@ TABLE = "CREATE TABLE t (id int PRIMARY KEY, n text)"
 
 @pytest.fixture
 def server() -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(durable=False) as one:
+    with short_lived_server() as one:
         yield one
 
 
@@ -356,8 +357,7 @@ def standby_of(primary: EmbeddedPostgres, name: str, **settings: str) -> Iterato
     with connect(primary.url) as connection:
         execute(connection, "SELECT pg_create_physical_replication_slot($1)", (name,))
     place = f"host=127.0.0.1 port={primary.port} user=postgres password={primary._password} dbname=postgres"
-    standby = EmbeddedPostgres(
-        durable=False,
+    standby = short_lived_server(
         settings={
             "hot_standby_feedback": "on",
             "primary_slot_name": name,

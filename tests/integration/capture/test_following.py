@@ -24,6 +24,7 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import drop_slot
 from headrace.postgres.wal_position import end_of_commits
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, table
+from support.servers import short_lived_server
 
 ROWS = 200_000
 ROW_TABLE = "CREATE TABLE t (id int PRIMARY KEY, n text)"
@@ -47,7 +48,7 @@ def start(source: Source) -> Offset:
 @pytest.fixture
 def own() -> Iterator[EmbeddedPostgres]:
     """A server of this test's own, to be stopped and killed."""
-    with EmbeddedPostgres(durable=False) as server:
+    with short_lived_server() as server:
         yield server
 
 

@@ -26,6 +26,7 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession, check_same_server
 from headrace.postgres.slot import drop_slot
 from integration.datasources.killed import BOTH, TABLES, Killed, change_much, check, writers
+from support.servers import short_lived_server
 from support.slots import ensure_slot
 from support.tcp_proxy import TcpProxy
 
@@ -34,7 +35,7 @@ USERS = [TableName("public", "users")]
 
 @pytest.fixture(scope="module")
 def primary() -> Iterator[EmbeddedPostgres]:
-    with EmbeddedPostgres(durable=False) as server:
+    with short_lived_server() as server:
         yield server
 
 
@@ -43,7 +44,7 @@ def standby(primary: EmbeddedPostgres) -> Iterator[EmbeddedPostgres]:
     with connect(primary.url) as connection:
         execute(connection, "CREATE TABLE users (id int PRIMARY KEY, name text)")
         execute(connection, "CREATE PUBLICATION people FOR TABLE users")
-    copy = EmbeddedPostgres(durable=False, settings={"hot_standby_feedback": "on"})
+    copy = short_lived_server(settings={"hot_standby_feedback": "on"})
     copy._password = primary._password
     account = server_account()
     subprocess.run(

@@ -19,6 +19,7 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import create_slot, drop_slot
 from integration.cli.command_line import PETS, SCHEMA, Deployment
 from integration.cli.conftest import fill
+from support.servers import short_lived_server
 
 
 @contextlib.contextmanager
@@ -176,7 +177,7 @@ def narrow() -> Iterator[EmbeddedPostgres]:
         "log_connections": "on",
         "log_line_prefix": "to <%d> ",
     }
-    with EmbeddedPostgres(durable=False, settings=settings) as server:
+    with short_lived_server(settings=settings) as server:
         fill(server.create_database("narrow"))
         yield server
 
@@ -220,7 +221,7 @@ def test_only_the_named_database_is_connected_to(narrow: EmbeddedPostgres, crowd
 
 
 def test_a_log_without_changes_is_told_with_the_setting_of_each_service(tmp_path: Path) -> None:
-    with EmbeddedPostgres(durable=False, settings={"wal_level": "replica"}) as server:
+    with short_lived_server(settings={"wal_level": "replica"}) as server:
         deployment = Deployment(tmp_path / "replica", server.create_database("shop"))
         fill(deployment.url)
         deployment.write()

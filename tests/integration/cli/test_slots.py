@@ -15,13 +15,13 @@ import pytest
 
 from headrace.cli import main
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.locks import SlotLock, advisory_lock
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import create_slot, drop_slot, list_slots
 from integration.cli.command_line import PETS, SCHEMA, Deployment, environment
 from integration.cli.stock import TABLES, Stock
+from support.servers import short_lived_server
 
 _numbers = itertools.count(1)
 
@@ -203,7 +203,7 @@ def test_of_a_slot_whose_log_is_removed_check_says_what_a_deployment_does(
     opensearch: EmbeddedOpenSearch, tmp_path: Path
 ) -> None:
     small = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
-    with EmbeddedPostgres(durable=False, settings=small) as server:
+    with short_lived_server(settings=small) as server:
         with connect(server.url) as connection:
             for statement in TABLES:
                 execute(connection, statement)

@@ -13,7 +13,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from integration.datasources.killed import (
@@ -29,6 +28,7 @@ from integration.datasources.killed import (
     is_end,
     writers,
 )
+from support.servers import short_lived_server
 
 _POINTS = ["planned", "logged", "read", "committed"]
 _STAGES = ["first", "middle", "over", "stream"]
@@ -134,7 +134,7 @@ def test_a_slot_that_is_there_already_is_read_from_where_the_rows_fit(killed: Ki
 
 @pytest.mark.long
 def test_without_room_for_another_slot_the_reading_does_not_begin_again() -> None:
-    with EmbeddedPostgres(durable=False, settings={"max_replication_slots": "2"}) as server:
+    with short_lived_server(settings={"max_replication_slots": "2"}) as server:
         one = Killed(server.url, **BOTH)
         one.sql(*TABLES)
         one.step()

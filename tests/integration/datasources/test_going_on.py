@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from integration.datasources.driven import ITEM, Query
+from support.servers import short_lived_server
 
 _TAG = "CREATE TABLE tag (id int PRIMARY KEY, word text)"
 _START = {"startingOffsets": "earliest"}
@@ -113,7 +113,7 @@ def test_another_server_is_noticed_also_while_the_first_rows_are_read(
     one.step()
     assert "snapshot" in one.offsets[-1]
     assert {"system", "timeline", "database"} <= one.offsets[0].keys()
-    with EmbeddedPostgres(durable=False) as other:
+    with short_lived_server() as other:
         with connect(other.url) as connection:
             execute(connection, ITEM)
             execute(connection, f"CREATE PUBLICATION {one.slot} FOR TABLE item")
@@ -129,7 +129,7 @@ def test_another_server_is_noticed_also_while_the_first_rows_are_read(
 
 def test_a_slot_that_kept_too_much_log_is_recreated(caplog: pytest.LogCaptureFixture) -> None:
     small = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
-    with EmbeddedPostgres(durable=False, settings=small) as server:
+    with short_lived_server(settings=small) as server:
         one = Query(server.url, tables="item", **_START)
         one.sql(ITEM)
         one.step()

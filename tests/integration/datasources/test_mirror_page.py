@@ -20,7 +20,7 @@ from headrace.mirror import into
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from integration.datasources.driven import Query
-from support.lake import FORMATS, read_table
+from support.lake import read_table
 
 PAGE = Path(__file__).parents[3] / "docs/mirror.md"
 SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
@@ -78,7 +78,7 @@ def versions(folder: Path) -> list[tuple[Any, ...]]:
     return sorted(frame.select("id", "name", "_is_current").rows())
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", ["delta", pytest.param("iceberg", marks=pytest.mark.long)])
 def test_the_query_of_the_page_writes_tables(
     spark: SparkSession, url: str, tmp_path: Path, kind: Format
 ) -> None:

@@ -22,10 +22,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.datasources.options import read_options
 from headrace.datasources.postgres_cdc import CdcReader
 from headrace.datasources.source_options import CdcOptions
-from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
+from support.servers import short_lived_server
 
 _WITHIN = 60.0
 _PLAIN = {"envelope": "changes", "startingOffsets": "earliest"}
@@ -227,7 +227,7 @@ def test_a_checkpoint_of_another_server_is_refused(database: str) -> None:
     """Its slot has the same name and stands before the checkpoint's position: only the checkpoint tells."""
     with connect(database) as connection:  # far beyond the other one
         execute(connection, "SELECT pg_logical_emit_message(false, '', repeat('x', 20000000))")
-    with EmbeddedPostgres(durable=False) as other:
+    with short_lived_server() as other:
         offsets = []
         for url in (database, other.url):
             with connect(url) as connection:

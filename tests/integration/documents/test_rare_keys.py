@@ -10,13 +10,12 @@ import pytest
 from headrace.assembly import Assembler, ReadStrategy, plan_document
 from headrace.assembly.statement import keys_statement, range_parameters, range_statement
 from headrace.catalog import read_catalog
-from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model.names import CtidRange
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema.load import load_schema
-from support.servers import DEBIAN
+from support.servers import DEBIAN, short_lived_server
 
 SCHEMA = """
 version: 1
@@ -114,7 +113,7 @@ def test_a_collation_that_knows_no_case_hides_no_id_that_is_to_go(tmp_path: Path
     """The index holds the document under an id of other letters, which nothing else takes away."""
     (tmp_path / "shops.yml").write_text(SHOPS)
     spec = load_schema(tmp_path / "shops.yml", "shops")
-    with EmbeddedPostgres(durable=False, binaries=DEBIAN) as server:
+    with short_lived_server(binaries=DEBIAN) as server:
         with connect(server.url) as connection:
             for statement in WITHOUT_CASE:
                 execute(connection, statement)

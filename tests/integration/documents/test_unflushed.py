@@ -41,7 +41,7 @@ from headrace.snapshot import exported_snapshot
 from headrace.testing.memory_sink import MemorySink
 from integration.documents.indexed_database import documents_plan
 from support.oracle import naive_documents
-from support.servers import installation
+from support.servers import installation, short_lived_server
 from support.soak.memory_worker import MemoryWorker
 
 INDEX = "people"
@@ -192,7 +192,7 @@ class World:
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedPostgres]:
     settings = {"wal_writer_delay": "10s", "autovacuum": "off"}
-    with EmbeddedPostgres(durable=False, settings=settings, binaries=installation()) as one:
+    with short_lived_server(settings=settings, binaries=installation()) as one:
         with psycopg.connect(one.url, autocommit=True) as connection:
             connection.execute("CREATE ROLE reader LOGIN PASSWORD 'reader'")
         yield one

@@ -40,6 +40,7 @@ from headrace.status.phases import Event, Phase
 from headrace.status.stages import NO_STAGES
 from integration.cli.command_line import Deployment
 from integration.cli.conftest import fill
+from support.servers import short_lived_server
 
 _numbers = itertools.count(1)
 
@@ -47,7 +48,7 @@ _numbers = itertools.count(1)
 @pytest.fixture
 def own(tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[tuple[EmbeddedPostgres, Deployment]]:
     """A server of this test's own, to be stopped, and a deployment on it."""
-    with EmbeddedPostgres(durable=False) as server:
+    with short_lived_server() as server:
         url = server.create_database("shop")
         fill(url)
         deployment = Deployment(tmp_path / "own", url, sink=opensearch.url, name=f"watched_{next(_numbers)}")

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.pipeline.held_log import HeldLog
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.slot import SlotFacts, advance_slot, create_slot, read_slot
 from headrace.status.board import StatusBoard
+from support.servers import short_lived_server
 
 _LEAST = 1 << 20
 _SECRET = "s3cret-word"
@@ -20,7 +20,7 @@ _SECRET = "s3cret-word"
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A server of its own: a transaction in any database counts."""
-    with EmbeddedPostgres(durable=False, settings={"max_prepared_transactions": "2"}) as server:
+    with short_lived_server(settings={"max_prepared_transactions": "2"}) as server:
         url = server.create_database("held")
         with connect(url) as connection:
             execute(connection, "CREATE TABLE stock (id int, text text)")

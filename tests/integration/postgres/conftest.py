@@ -9,7 +9,7 @@ import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import Connection, connect, execute
-from support.servers import installation
+from support.servers import installation, short_lived_server
 
 _numbers = itertools.count(1)
 
@@ -17,9 +17,7 @@ _numbers = itertools.count(1)
 @pytest.fixture(scope="session")
 def server() -> Iterator[EmbeddedPostgres]:
     """The server of these tests; they alter roles and functions."""
-    with EmbeddedPostgres(
-        durable=False, settings={"max_wal_senders": "6"}, binaries=installation()
-    ) as running:
+    with short_lived_server(settings={"max_wal_senders": "6"}, binaries=installation()) as running:
         yield running
 
 

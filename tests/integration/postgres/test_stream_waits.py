@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import free_port, until
 from headrace.postgres.address import application_name, for_slot
 from headrace.postgres.connection import connect, execute
@@ -15,6 +14,7 @@ from headrace.postgres.reachability import is_reachable
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.slot import create_slot, read_slot
 from headrace.postgres.stream_waits import StreamWaits, read_stream_waits
+from support.servers import short_lived_server
 
 NAME = application_name("shop")
 
@@ -22,7 +22,7 @@ NAME = application_name("shop")
 @pytest.fixture(scope="module")
 def own() -> Iterator[str]:
     """A server whose settings the tests may change."""
-    with EmbeddedPostgres(durable=False, settings={"max_prepared_transactions": "2"}) as server:
+    with short_lived_server(settings={"max_prepared_transactions": "2"}) as server:
         url = server.create_database("waits")
         with connect(url) as connection:
             execute(connection, "CREATE TABLE stock (id int PRIMARY KEY)")

@@ -17,7 +17,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
-from support.servers import DEBIAN
+from support.servers import DEBIAN, short_lived_server
 
 pytestmark = pytest.mark.skipif(
     not (DEBIAN / "postgres").exists(), reason="no PostgreSQL with OpenSSL: Debian's 15 is not installed"
@@ -60,8 +60,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         certificate.cert_chain_pems[0].write_to_path(ours / f"{name}.pem")
         certificate.private_key_pem.write_to_path(ours / f"{name}.key")
         (ours / f"{name}.key").chmod(0o600)
-    one = EmbeddedPostgres(
-        durable=False,
+    one = short_lived_server(
         binaries=DEBIAN,
         settings={
             "ssl": "on",

@@ -29,6 +29,7 @@ from headrace.sinks.opensearch.replicas import await_replicas, replication_type
 from headrace.sinks.opensearch.settings import index_warnings
 from headrace.sinks.opensearch.system_index import StateDocument
 
+pytestmark = pytest.mark.long  # a cluster of two nodes of its own
 ROUNDS, DOCUMENTS = 25, 200
 BODY: dict[str, Any] = {
     "settings": {"index": {"number_of_shards": 2}},

@@ -1,0 +1,80 @@
+"""Does what a mirror writes of one batch after another hold what the database holds, in both formats?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.config.mirror import Format
+from headrace.model.names import TableName
+from support.followed_mirror import database_of_slot
+from support.lake import FORMATS, Mirrored, read_table
+
+ROOT = Path(__file__).parents[3]
+SLOT = "mirror_batches"
+ITEMS = TableName("public", "items")
+TABLES = (
+    "CREATE TABLE items (id int PRIMARY KEY, name text, large text)",
+    "ALTER TABLE items ALTER large SET STORAGE EXTERNAL",
+    "INSERT INTO items SELECT i, 'n' || i, repeat(md5(i::text), 70) FROM generate_series(1, 300) AS i",
+    "CREATE TABLE orders (id int PRIMARY KEY, total numeric(10,2))",
+    "CREATE TABLE quiet (id int PRIMARY KEY)",
+    "INSERT INTO quiet VALUES (1)",
+)
+
+
+@pytest.fixture(params=FORMATS)
+def mirror(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[Mirrored]:
+    """A mirror that has loaded its tables."""
+    kind: Format = request.param
+    with database_of_slot(database, SLOT, *TABLES) as url:
+        mirrored = Mirrored(tmp_path, url, SLOT, kind=kind)
+        mirrored.follow()
+        yield mirrored
+
+
+def test_values_that_the_log_leaves_out_are_taken_from_the_row_before(mirror: Mirrored) -> None:
+    mirror.run(
+        "INSERT INTO items (id, large) VALUES (1000, repeat('new', 5000))",
+        "UPDATE items SET name = 'kept', id = 1001 WHERE id = 1000",
+        "UPDATE items SET name = 'kept again' WHERE id = 1001",
+        "UPDATE items SET id = 2001 WHERE id = 1",
+        "UPDATE items SET id = 2002 WHERE id = 2001",
+        "UPDATE items SET name = 'a' WHERE id = 2",
+        "UPDATE items SET large = repeat('other', 5000) WHERE id = 2",
+        "UPDATE items SET name = 'b' WHERE id = 2",
+        "DELETE FROM items WHERE id = 3",
+        "INSERT INTO items (id) VALUES (3)",
+        "UPDATE items SET name = 'c' WHERE id = 3",
+    )
+    mirror.follow()
+    assert mirror.actual(ITEMS) == mirror.expected(ITEMS)
+
+
+def test_positions_name_versions_that_are_the_database_at_one_commit(
+    mirror: Mirrored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror.run("UPDATE items SET name = 'x'", "INSERT INTO orders VALUES (1, 9.5)")
+    mirror.follow()
+    positions = read_table(mirror.lake / "headrace_positions", mirror.kind)
+    assert positions["is_whole"].all()
+    assert positions["complete_lsn"].n_unique() == 1
+    versions = dict(positions.select("table_name", "version").iter_rows())
+    for name in ("items", "orders", "quiet"):
+        table = TableName("public", name)
+        assert mirror.actual(table, versions[name]) == mirror.expected(table)
+
+    monkeypatch.chdir(mirror.lake.parent)
+    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs/mirror.md").read_text(), re.DOTALL)
+    reads = {"delta": "polars.read_delta", "iceberg": "polars.scan_iceberg"}[mirror.kind]
+    programs = [program for program in programs if reads in program]
+    assert len(programs) == {"delta": 2, "iceberg": 1}[mirror.kind]
+    for program in programs:
+        names: dict[str, Any] = {}
+        exec(program, names)
+        assert names["orders"].rows() == [(1, Decimal("9.50"))]
