@@ -71,7 +71,7 @@ chaos: environment
 
 compat:
 	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat" .ci/compat.lock
-	$(VENV)-compat/bin/python -m pytest $(COMPAT) -m "not newest" \
+	$(VENV)-compat/bin/python -m pytest $(COMPAT) -m "not newest" --timeout 900 \
 		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 bench: environment
