@@ -16,9 +16,6 @@ import pyarrow.compute as pc
 
 from headrace.config.mirror import Mask
 from headrace.config.secret import Secret
-from headrace.errors import HeadraceError, Kind
-from headrace.mirror.columns import MASK, is_followed, number_of
-from headrace.model.names import TableName
 
 _REDACTED = "***"
 _Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
@@ -73,26 +70,3 @@ class Masks:
     def _hash(self, value: bytes) -> str:
         assert self.salt is not None
         return hashlib.sha256(self.salt.reveal().encode() + value).hexdigest()
-
-
-def check_renamed(table: TableName, lake: pa.Schema, now: pa.Schema) -> None:
-    """Make sure that no column which the lake has masked has lost its mask with its name.
-
-    Args:
-        table: the table.
-        lake: the lake's columns.
-        now: the database's.
-
-    Raises:
-        HeadraceError: BINDING.
-    """
-    masked = {number_of(one): one.name for one in lake if is_followed(one) and MASK in one.metadata}
-    for column in now:
-        former = masked.get(number_of(column))
-        if former not in {None, column.name} and MASK not in (column.metadata or {}):
-            raise HeadraceError(
-                Kind.BINDING,
-                f"the column {former} of {table}, which is masked in the lake, is called {column.name} now",
-                f"Write {column.name} into the masks of its [[mirror.tables]]; or run `headrace mirror "
-                "--reload`, to have its values in the lake.",
-            )

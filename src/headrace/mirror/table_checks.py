@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import pyarrow as pa
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror.columns import PREFIX, is_followed, number_of
+from headrace.mirror.columns import MASK, PREFIX, is_followed, number_of
 from headrace.mirror.partitions import allowed_transforms
 from headrace.mirror.tables import MirroredTable
 from headrace.postgres.quoting import table as quoted
@@ -60,8 +60,8 @@ def check_columns(tables: Iterable[MirroredTable]) -> None:
         )
 
 
-def check_choice(table: MirroredTable, lake: pa.Schema, highest: int) -> None:
-    """Make sure that no column which the file names was renamed: it would come into the lake, or leave it.
+def check_renamed(table: MirroredTable, lake: pa.Schema, highest: int) -> None:
+    """Refuse a renamed column that the file names: its values would come into the lake, or leave it.
 
     Args:
         table: the table as it is now.
@@ -71,23 +71,35 @@ def check_choice(table: MirroredTable, lake: pa.Schema, highest: int) -> None:
     Raises:
         HeadraceError: BINDING.
     """
-    former = {number_of(column): column.name for column in lake if is_followed(column)}
+    columns = {number_of(column): column for column in lake if is_followed(column)}
     absent = [name for name in (*table.chosen, *table.excluded) if name not in table.numbers]
-    for name, number in table.numbers.items() if absent else ():
-        known = former.get(str(number).encode())
-        if known in absent and name not in table.columns:
+    for name, number in table.numbers.items():
+        is_mirrored = name in table.columns
+        column = columns.get(str(number).encode())
+        if column is None:
+            if absent and is_mirrored and number <= highest:
+                raise HeadraceError(
+                    Kind.BINDING,
+                    f"{table.name} has no column {absent[0]}, which the file names, and its column {name} is "
+                    "not in the lake: it may have been renamed",
+                    f"Write {name} into exclude_columns, so that its values do not come into the lake. Or "
+                    f"leave {absent[0]} out of its [[mirror.tables]].",
+                )
+            continue
+        former = f"the column {column.name} of {table.name}"
+        if column.name in absent and not is_mirrored:
             raise HeadraceError(
                 Kind.BINDING,
-                f"the column {known} of {table.name}, which the file names, is called {name} now",
-                f"Write {name} into the columns of its [[mirror.tables]], or leave {known} out of them.",
+                f"{former}, which the file names, is called {name} now",
+                f"Write {name} into the columns of its [[mirror.tables]], or leave {column.name} out.",
             )
-        if known is None and name in table.columns and number <= highest:
+        was_masked = MASK in column.metadata and column.name != name
+        if was_masked and is_mirrored and name not in table.masks.kinds:
             raise HeadraceError(
                 Kind.BINDING,
-                f"{table.name} has no column {absent[0]}, which the file names, and its column {name} is not "
-                "in the lake: it may have been renamed",
-                f"Write {name} into exclude_columns, so that its values do not come into the lake. Or leave "
-                f"{absent[0]} out of its [[mirror.tables]].",
+                f"{former}, which is masked in the lake, is called {name} now",
+                f"Write {name} into the masks of its [[mirror.tables]]; or run `headrace mirror --reload`, "
+                "to have its values in the lake.",
             )
 
 

@@ -26,11 +26,10 @@ from headrace.mirror.drift import find_drift
 from headrace.mirror.lake import Lake, LakeTable, known_position
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.loading import LakeLoader, open_mirrored
-from headrace.mirror.masks import check_renamed
 from headrace.mirror.net_changes import Position
 from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.mirror.positions import TablePosition
-from headrace.mirror.table_checks import check_choice, check_options
+from headrace.mirror.table_checks import check_options, check_renamed
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.model.changes import Op
 from headrace.model.lsn import Lsn
@@ -102,11 +101,10 @@ class LakeWriter:
     def _follow(self, session: ReadSession, table: MirroredTable, known: TablePosition | None) -> bool:
         """Alter one table of the lake; return whether it fits by then."""
         lake = open_mirrored(self._lake, table)
-        if lake is not None:
-            check_renamed(table.name, lake.schema, table.schema)
-            if known is not None:
-                check_choice(table, lake.schema, known.highest)
-        if lake is None or known is None or known.where != table.where:
+        if lake is None or known is None:
+            return False
+        check_renamed(table, lake.schema, known.highest)
+        if known.where != table.where:
             return False
         _check_own(lake, known)
         drift = find_drift(session, known.catalog, table.catalog)

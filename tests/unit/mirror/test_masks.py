@@ -8,14 +8,11 @@ import pyarrow as pa
 import pytest
 
 from headrace.config.secret import Secret
-from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import altered_rows, plan_alteration
 from headrace.mirror.columns import MASK
-from headrace.mirror.masks import Masks, check_renamed
+from headrace.mirror.masks import Masks
 from headrace.mirror.modes import MODES
-from headrace.model.names import TableName
 
-TABLE = TableName("public", "users")
 SALT = Secret("pepper")
 MASKS = Masks({"email": "sha256", "phone": "redact", "note": "null", "absent": "sha256"}, SALT)
 
@@ -67,12 +64,3 @@ def test_a_table_with_another_mask_is_read_anew_and_keeps_no_old_value(
     batch = pa.record_batch([pa.array([1], pa.int32()), pa.array(["clear"])], schema=old)
     [rows] = altered_rows([batch], planned, lambda _: pa.scalar(None, pa.string()), MODES["history"])
     assert rows.to_pylist() == [{"id": 1, "email": None}]
-
-
-def test_a_masked_column_does_not_lose_its_mask_with_its_name() -> None:
-    lake = schema("email", b"redact")
-    for now in (schema("email", None), schema("mail", b"redact"), schema("mail", None, number="3")):
-        check_renamed(TABLE, lake, now)
-    with pytest.raises(HeadraceError, match="column email of users, which is masked") as raised:
-        check_renamed(TABLE, lake, schema("mail", None))
-    assert raised.value.kind is Kind.BINDING

@@ -9,9 +9,9 @@ import pytest
 
 from headrace.catalog.types import RowType
 from headrace.config.secret import Secret
-from headrace.errors import ErrorGroup
+from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.masks import Masks
-from headrace.mirror.table_checks import check_options, check_tables
+from headrace.mirror.table_checks import check_options, check_renamed, check_tables
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lake_partition import parse_partition
 from headrace.model.names import TableName
@@ -85,3 +85,58 @@ def test_every_mistake_is_told(given: MirroredTable, problems: list[str]) -> Non
     found = [error.cause for error in raised.value.errors]
     assert len(found) == len(problems), found
     assert all(problem in cause for problem, cause in zip(problems, found, strict=True)), found
+
+
+def renamed(made: MirroredTable, name: str) -> MirroredTable:
+    """A table whose second column, name, is called otherwise; mirrored unless the file leaves it out."""
+    attributes = tuple(
+        replace(one, name=name) if one.name == "name" else one for one in made.row_type.attributes
+    )
+    names = {one.name for one in attributes}
+    return replace(
+        made,
+        row_type=RowType(made.name, attributes, {one.name: resolve(one, _TYPES) for one in attributes}),
+        numbers={one.name: number for number, one in enumerate(attributes, 1)},
+        columns=tuple(
+            one
+            for one in (made.chosen or [one.name for one in attributes])
+            if one in names - set(made.excluded)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "told"),
+    [
+        (table({"name": "redact"}), "column name of users, which is masked in the lake, is called other now"),
+        (
+            table({}, chosen=("id", "name"), columns=("id", "name")),
+            "column name of users, which the file names, is called",
+        ),
+        (
+            table({}, excluded=("name",), columns=("id", "score", "born", "seen", "_seen_day")),
+            "users has no column name, which the file names, and its column other is not in the lake",
+        ),
+    ],
+)
+def test_a_column_that_the_file_names_may_not_be_renamed(before: MirroredTable, told: str) -> None:
+    check_renamed(before, before.schema, before.highest)
+    with pytest.raises(HeadraceError, match=told) as raised:
+        check_renamed(renamed(before, "other"), before.schema, before.highest)
+    assert raised.value.kind is Kind.BINDING
+
+
+def test_a_column_that_the_file_does_not_name_may_be_renamed_and_added() -> None:
+    before = table(
+        {"score": "null"}, excluded=("born",), columns=("id", "name", "score", "seen", "_seen_day")
+    )
+    check_renamed(renamed(before, "other"), before.schema, before.highest)
+    masked = replace(before, masks=Masks({"name": "redact"}, Secret("salt")))
+    check_renamed(
+        replace(renamed(masked, "other"), masks=Masks({"other": "redact"}, Secret("salt"))), masked.schema, 6
+    )
+    added = table({}, excluded=("absent",))
+    without = replace(added, columns=added.columns[:-1])
+    check_renamed(added, without.schema, without.highest - 1)
+    with pytest.raises(HeadraceError, match="its column _seen_day is not in the lake"):
+        check_renamed(added, without.schema, without.highest)
