@@ -17,7 +17,7 @@ import pytest
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import wheel_binaries
 
-_MEMORY, _ROOM = Path("/dev/shm"), 12 << 30
+_MEMORY, _ROOM = Path("/dev/shm"), 8 << 30
 DEBIAN = Path("/usr/lib/postgresql/15/bin")
 """Debian's PostgreSQL 15, which has OpenSSL and ICU; it is not on every machine."""
 
