@@ -36,6 +36,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": tmp_path_factory.mktemp("events").as_uri(),
         "spark.sql.shuffle.partitions": "1",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     os.environ.clear()
