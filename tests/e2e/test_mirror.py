@@ -108,9 +108,8 @@ def test_a_load_that_is_killed_at_each_commit_is_repeated(mirror: Mirrored) -> N
     for failpoint in ("mirror_commit:2", "mirror_committed:2", "mirror_noted"):
         mirror.kill_at(failpoint)
         mirror.run("UPDATE items SET name = name || 'x'", "DELETE FROM parted WHERE id % 10 = 5")
-    mirror.start()
+    mirror.follow()
     mirror.converges(*NAMES)
-    mirror.terminate()
 
 
 @pytest.mark.long  # without Spark: integration/mirror/test_load_resume
@@ -140,9 +139,7 @@ def test_a_load_that_is_killed_between_its_ranges_goes_on_with_those_that_it_has
 
 
 def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored) -> None:
-    mirror.start()
-    mirror.converges(*NAMES)
-    mirror.terminate()
+    mirror.follow()
     before = {name: count_changes(mirror, name) for name in NAMES}
     mirror.run("UPDATE items SET name = 'x'", "UPDATE parted SET id = id + 100", 'DELETE FROM "We ird"')
     mirror.kill_at("mirror_commit", "mirror_committed", "mirror_committed:2")

@@ -22,10 +22,6 @@ _SETUP = (
     "CREATE TABLE c (LIKE h INCLUDING ALL)",
     "CREATE TABLE k (n int, name text)",
     "ALTER TABLE k REPLICA IDENTITY FULL",
-    "CREATE TABLE heap (n int, name text, large text, tags int[])",
-    "ALTER TABLE heap REPLICA IDENTITY FULL",
-    "ALTER TABLE heap ALTER large SET STORAGE EXTERNAL",
-    "INSERT INTO heap SELECT i % 4, 'same', repeat('x', 3000), ARRAY[i % 2] FROM generate_series(1, 40) AS i",
     "CREATE TABLE p (id int PRIMARY KEY, name text, secret text)",
     "INSERT INTO h SELECT i, 'n', 'name ' || i, repeat(md5(i::text), 70) FROM generate_series(1, 40) AS i",
     "INSERT INTO c SELECT * FROM h",
@@ -35,7 +31,6 @@ _SETUP = (
 _PARTS = (
     'tables = ["public.h"]\nmode = "history"',
     'tables = ["public.c", "public.k"]\nmode = "changes"',
-    'tables = ["public.heap"]',
     'tables = ["public.p"]\nexclude_columns = ["secret"]\nwhere = "id > 10"',
 )
 
@@ -127,25 +122,6 @@ def test_versions_and_changes_survive_alterations(mirror: Mirrored) -> None:
     current(mirror)
     names = mirror.frame(HISTORY).columns
     assert {"name", "name_3"} <= set(names), "the dropped column stays, with a name of its own"
-    mirror.terminate()
-
-
-def test_a_table_without_a_key_has_each_row_as_often_as_the_database(mirror: Mirrored) -> None:
-    mirror.start()
-    mirror.converges("heap")
-    one = "ctid IN (SELECT ctid FROM heap WHERE n = {} LIMIT {})"
-    mirror.run("INSERT INTO heap SELECT * FROM heap WHERE n = 1")
-    mirror.converges("heap")
-    mirror.run(f"DELETE FROM heap WHERE {one.format(1, 3)}", "INSERT INTO heap VALUES (9, NULL, NULL, NULL)")
-    mirror.run(f"UPDATE heap SET name = 'other' WHERE {one.format(2, 2)}")
-    mirror.run(f"UPDATE heap SET name = name || '!' WHERE {one.format(2, 5)}", "DELETE FROM heap WHERE n = 9")
-    mirror.converges("heap")
-    mirror.run("ALTER TABLE heap ADD COLUMN more int DEFAULT 7", f"DELETE FROM heap WHERE {one.format(3, 2)}")
-    mirror.converges("heap")
-    mirror.run("TRUNCATE heap", "INSERT INTO heap (n) VALUES (1), (1), (2)", "DELETE FROM heap WHERE n = 2")
-    mirror.converges("heap")
-    mirror.run("ALTER TABLE heap ADD COLUMN id serial PRIMARY KEY", "UPDATE heap SET name = 'keyed'")
-    mirror.converges("heap")
     mirror.terminate()
 
 

@@ -56,6 +56,33 @@ def test_values_that_the_log_leaves_out_are_taken_from_the_row_before(mirror: Mi
     assert mirror.actual(ITEMS) == mirror.expected(ITEMS)
 
 
+def test_a_table_without_a_key_has_each_row_as_often_as_the_database(mirror: Mirrored) -> None:
+    heap = TableName("public", "heap")
+    one = "ctid IN (SELECT ctid FROM heap WHERE n = {} LIMIT {})"
+    for statements in (
+        (
+            "CREATE TABLE heap (n int, name text, large text, tags int[])",
+            "ALTER TABLE heap REPLICA IDENTITY FULL, ALTER large SET STORAGE EXTERNAL",
+            "INSERT INTO heap SELECT i % 4, 'same', repeat('x', 3000), ARRAY[i % 2] "
+            "FROM generate_series(1, 40) AS i",
+        ),
+        ("INSERT INTO heap SELECT * FROM heap WHERE n = 1",),
+        (
+            f"DELETE FROM heap WHERE {one.format(1, 3)}",
+            "INSERT INTO heap VALUES (9, NULL, NULL, NULL)",
+            f"UPDATE heap SET name = 'other' WHERE {one.format(2, 2)}",
+            f"UPDATE heap SET name = name || '!' WHERE {one.format(2, 5)}",
+            "DELETE FROM heap WHERE n = 9",
+        ),
+        ("ALTER TABLE heap ADD COLUMN more int DEFAULT 7", f"DELETE FROM heap WHERE {one.format(3, 2)}"),
+        ("TRUNCATE heap", "INSERT INTO heap (n) VALUES (1), (1), (2)", "DELETE FROM heap WHERE n = 2"),
+        ("ALTER TABLE heap ADD COLUMN id serial PRIMARY KEY", "UPDATE heap SET name = 'keyed'"),
+    ):
+        mirror.run(*statements)
+        mirror.follow()
+        assert mirror.actual(heap) == mirror.expected(heap)
+
+
 def test_positions_name_versions_that_are_the_database_at_one_commit(
     mirror: Mirrored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
