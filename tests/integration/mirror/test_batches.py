@@ -63,7 +63,8 @@ def test_a_table_without_a_key_has_each_row_as_often_as_the_database(mirror: Mir
         (
             "CREATE TABLE heap (n int, name text, large text, tags int[])",
             "ALTER TABLE heap REPLICA IDENTITY FULL, ALTER large SET STORAGE EXTERNAL",
-            "INSERT INTO heap SELECT i % 4, 'same', repeat('x', 3000), ARRAY[i % 2] FROM generate_series(1, 40) i",
+            """INSERT INTO heap SELECT i % 4, 'same', repeat('x', 3000), ARRAY[i % 2]
+               FROM generate_series(1, 40) AS i""",
         ),
         ("INSERT INTO heap SELECT * FROM heap WHERE n = 1",),
         (
