@@ -94,14 +94,12 @@ class LakeWriter:
             known: up to where each is complete.
         """
         with ReadSession(self._url) as session:
-            return [
-                name for name, table in tables.items() if not self._follow(session, table, known.get(name))
-            ]
+            return [name for name, table in tables.items() if not self._follow(session, table, known[name])]
 
-    def _follow(self, session: ReadSession, table: MirroredTable, known: TablePosition | None) -> bool:
+    def _follow(self, session: ReadSession, table: MirroredTable, known: TablePosition) -> bool:
         """Alter one table of the lake; return whether it fits by then."""
         lake = open_mirrored(self._lake, table)
-        if lake is None or known is None:
+        if lake is None:
             return False
         check_renamed(table, lake.schema, known.highest)
         if known.where != table.where:
