@@ -14,6 +14,7 @@ import headrace
 from headrace.config.java import spark_java_home
 from headrace.embedded.processes import free_port
 from headrace.postgres.connection import connect, execute
+from headrace.spark.settings import JAVA_OPTIONS
 from integration.datasources.connect_server import ConnectServer, connect_server, connected
 from integration.datasources.driven import ITEM, Query
 from integration.datasources.lake import lake
@@ -23,7 +24,7 @@ from integration.datasources.lake import lake
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session that knows nothing of Headrace: nothing is registered, nothing of it is set.
 
-    Its pages and its event log are there to be looked at.
+    Only its Java compiles as that of our own sessions. Its pages and its event log are there to be looked at.
     """
     kept = dict(os.environ)
     source = str(Path(headrace.__file__).parents[1])
@@ -36,7 +37,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": tmp_path_factory.mktemp("events").as_uri(),
         "spark.sql.shuffle.partitions": "1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
     }
     session = SparkSession.builder.master("local[2]").config(map=settings).getOrCreate()
     os.environ.clear()

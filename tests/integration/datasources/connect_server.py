@@ -15,6 +15,7 @@ import headrace
 from headrace.config.java import spark_java_home
 from headrace.embedded.processes import GuardedProcess, free_port, port_is_free, tail, until
 from headrace.spark.interpreter import worker_python
+from headrace.spark.settings import JAVA_OPTIONS
 
 _READY_WITHIN = 60.0
 _HOME = Path(pyspark.__file__).parent
@@ -55,7 +56,7 @@ def connect_server(
         "spark.eventLog.compress": "false",
         "spark.eventLog.dir": events.as_uri(),
         "spark.sql.shuffle.partitions": "1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": JAVA_OPTIONS,
         "spark.sql.warehouse.dir": (folder / "warehouse").as_uri(),
         **settings,
     }

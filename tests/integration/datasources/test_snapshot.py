@@ -30,13 +30,13 @@ from headrace.datasources.options import read_options
 from headrace.datasources.postgres_snapshot import NAME as FORMAT
 from headrace.datasources.postgres_snapshot import SnapshotReader
 from headrace.datasources.source_options import SnapshotOptions
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.model.values import convert
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.session import ReadSession
 from headrace.spark import exported_snapshot, register
-from integration.capture.following import eventually
 from integration.facts.edge_values import EDGES, SETUP
 from integration.facts.test_types import COLUMNS, NAME, ROWS, SQL, UNLIKE_OURS, creation, insertion
 
@@ -305,7 +305,7 @@ def test_all_parts_belong_to_one_snapshot(shop: Shop) -> None:
             shop.reader(snapshotId=snapshot).partitions()
         return f"the snapshot {snapshot} is not held any more" in str(raised.value)
 
-    eventually(tells_that_it_is_gone)
+    assert until(tells_that_it_is_gone, 30)
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def test_another_salt_is_another_mask() -> None:
     assert (MASKS.described("phone"), MASKS.described("id")) == (b"redact", None)
 
 
-def schema(name: str, mask: bytes | None, number: str = "2") -> pa.Schema:
-    metadata: dict[bytes, bytes] = {b"headrace.column": number.encode(), b"headrace.type": b"text"}
+def schema(name: str, mask: bytes | None) -> pa.Schema:
+    metadata: dict[bytes, bytes] = {b"headrace.column": b"2", b"headrace.type": b"text"}
     return pa.schema(
         [
             pa.field(

@@ -92,16 +92,12 @@ def renamed(made: MirroredTable, name: str) -> MirroredTable:
     attributes = tuple(
         replace(one, name=name) if one.name == "name" else one for one in made.row_type.attributes
     )
-    names = {one.name for one in attributes}
+    names = tuple(one.name for one in attributes)
     return replace(
         made,
         row_type=RowType(made.name, attributes, {one.name: resolve(one, _TYPES) for one in attributes}),
-        numbers={one.name: number for number, one in enumerate(attributes, 1)},
-        columns=tuple(
-            one
-            for one in (made.chosen or [one.name for one in attributes])
-            if one in names - set(made.excluded)
-        ),
+        numbers={one: number for number, one in enumerate(names, 1)},
+        columns=tuple(one for one in names if one in (made.chosen or names) and one not in made.excluded),
     )
 
 
@@ -132,9 +128,11 @@ def test_a_column_that_the_file_does_not_name_may_be_renamed_and_added() -> None
     )
     check_renamed(renamed(before, "other"), before.schema, before.highest)
     masked = replace(before, masks=Masks({"name": "redact"}, Secret("salt")))
+    other = renamed(masked, "other")
     check_renamed(
-        replace(renamed(masked, "other"), masks=Masks({"other": "redact"}, Secret("salt"))), masked.schema, 6
+        replace(other, masks=Masks({"other": "redact"}, Secret("salt"))), masked.schema, masked.highest
     )
+    check_renamed(replace(other, numbers={**other.numbers, "other": 7}), masked.schema, masked.highest)
     added = table({}, excluded=("absent",))
     without = replace(added, columns=added.columns[:-1])
     check_renamed(added, without.schema, without.highest - 1)
