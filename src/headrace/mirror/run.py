@@ -30,7 +30,7 @@ from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.table_checks import check_columns, check_tables
+from headrace.mirror.table_checks import check_columns, check_excluded, check_tables
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
@@ -256,6 +256,7 @@ class MirrorRun:
         tables = self._read_tables()
         with reaching(self.lake), ReadSession(self._url) as session:
             known = self._table.read().tables
+            check_excluded(tables, known)
             return make_plan(
                 session, tables, known, publication=self._config.publication, slot=self._config.slot
             )
@@ -283,6 +284,7 @@ class MirrorRun:
         else:
             self._check_log(now, stream, known)
         tables = self._read_tables()
+        check_excluded(tables, known.tables)
         published = self._read_published([*tables])
         sent = _sent_ever_since(stream, published)
         same = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
@@ -10,6 +10,8 @@ from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.columns import MASK, PREFIX, is_followed, number_of
 from headrace.mirror.partitions import allowed_transforms
 from headrace.mirror.tables import MirroredTable
+from headrace.model.names import TableName
+from headrace.model.suggestion import nearest
 from headrace.postgres.quoting import table as quoted
 
 
@@ -48,16 +50,38 @@ def check_columns(tables: Iterable[MirroredTable]) -> None:
     Raises:
         HeadraceError: BINDING.
     """
+    _refuse_absent("columns", [(table.chosen, table.numbers) for table in tables])
+
+
+def check_excluded(tables: Mapping[TableName, MirroredTable], known: Collection[TableName]) -> None:
+    """Refuse a misspelt `exclude_columns`, before the values of the column that it means are in the lake.
+
+    Args:
+        tables: all tables that exist.
+        known: those that the lake has; where it has one of a part, the column may have been dropped since.
+
+    Raises:
+        HeadraceError: BINDING.
+    """
+    loaded = {tables[name].excluded for name in known if name in tables}
+    new = [(table.excluded, table.numbers) for table in tables.values() if table.excluded not in loaded]
+    _refuse_absent("exclude_columns", new)
+
+
+def _refuse_absent(option: str, tables: Iterable[tuple[tuple[str, ...], Collection[str]]]) -> None:
+    """Refuse what an option names where no table of its part has it: tables as what is named, all columns."""
     of_parts: dict[tuple[str, ...], set[str]] = {}
-    for table in tables:
-        of_parts.setdefault(table.chosen, set()).update(table.numbers)
-    absent = [name for chosen, names in of_parts.items() for name in chosen if name not in names]
-    if absent:
-        raise HeadraceError(
-            Kind.BINDING,
-            f"columns: no table of its [[mirror.tables]] has a column {absent[0]}",
-            "Write the column as it is called now, or leave it out.",
-        )
+    for named, columns in tables:
+        of_parts.setdefault(named, set()).update(columns)
+    for named, columns in of_parts.items():
+        for name in named:
+            if name not in columns:
+                near = nearest(name, sorted(columns))
+                raise HeadraceError(
+                    Kind.BINDING,
+                    f"{option}: no table of its [[mirror.tables]] has a column {name}",
+                    f"Write the column as it is called now{f' ({near}?)' if near else ''}, or leave it out.",
+                )
 
 
 def check_renamed(table: MirroredTable, lake: pa.Schema, highest: int) -> None:

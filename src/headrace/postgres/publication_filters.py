@@ -294,19 +294,13 @@ def _normalized(condition: str) -> str:
 def _other_rows(
     existing: PublicationFacts, table: TableName, selection: PublicationFilter, existing_condition: str | None
 ) -> HeadraceError:
-    named = identifier(existing.name)
-    if selection.rows is None:
-        return HeadraceError(
-            Kind.PUBLICATION,
-            f"the publication {named} sends only the rows of {table} where {existing_condition}",
-            "Say the same by the option where, or name another publication by publicationName.",
-        )
     sends = "all rows" if existing_condition is None else f"the rows where {existing_condition}"
+    required = "all" if selection.rows is None else f"those where {selection.rows}"
     run = _advise_publishing_again(existing.name, table, selection)
     return HeadraceError(
         Kind.PUBLICATION,
-        f"the publication {named} sends {sends} of {table}, required are those where {selection.rows}",
-        f"Name another publication by publicationName, and a new slot; or {run}",
+        f"the publication {identifier(existing.name)} sends {sends} of {table}, required are {required}",
+        f"Say the same by where; or name another publication, and a new slot; or {run}",
     )
 
 
@@ -321,7 +315,7 @@ def _other_columns(
     return HeadraceError(
         Kind.PUBLICATION,
         f"the publication {named} {does} columns of {table}: {', '.join(sorted(columns))}",
-        "Ask for other columns; or name another publication by publicationName, and a new slot; or "
+        "Ask for other columns; or name another publication, and a new slot; or "
         f"{_advise_publishing_again(existing.name, table, selection)}",
     )
 

@@ -104,7 +104,19 @@ def test_a_column_that_the_file_names_and_that_was_renamed_ends_the_mirror(
     assert mirror.wrong() == []
 
 
-def test_columns_that_no_table_has_end_the_mirror(url: str, tmp_path: Path) -> None:
-    part = MirroredTables(tables=("public.*",), columns=("id", "vv"))
-    with pytest.raises(HeadraceError, match="has a column vv"):
-        FollowedMirror.of(url, tmp_path, SLOT, part).prepare()
+@pytest.mark.parametrize("choice", [{"columns": ("id", "vv")}, {"exclude_columns": ("vv",)}])
+def test_columns_that_no_table_has_end_the_mirror(choice: dict[str, Any], url: str, tmp_path: Path) -> None:
+    part = MirroredTables(tables=("public.*",), **choice)
+    mirror = FollowedMirror.of(url, tmp_path, SLOT, part)
+    with pytest.raises(HeadraceError, match=r"has a column vv.* \(v\?\)"):
+        mirror.prepare()
+    assert not (tmp_path / "public").exists()
+
+
+def test_an_excluded_column_that_was_dropped_ends_no_mirror(url: str, tmp_path: Path) -> None:
+    part = MirroredTables(tables=("public.*",), exclude_columns=("v",))
+    FollowedMirror.of(url, tmp_path, SLOT, part).prepare()
+    run(url, "ALTER TABLE a DROP COLUMN v", "INSERT INTO a VALUES (10, 'l')")
+    mirror = FollowedMirror.of(url, tmp_path, SLOT, part)
+    mirror.follow()
+    assert mirror.wrong() == []
