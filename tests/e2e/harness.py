@@ -55,7 +55,7 @@ class Shop:
 
     def expected(self) -> dict[str, Documents]:
         """The documents of each index."""
-        return {index: expected_documents(self.url, index) for index in INDEXES}
+        return expected_documents(self.url)
 
     def drop_slots(self) -> None:
         """Drop the slots that deployments left on this database."""

@@ -31,29 +31,28 @@ class Average(Decimal):
     """A mean; it is compared to 12 digits, because the last ones depend on rounding."""
 
 
-def expected_documents(url: str, index: str) -> Documents:
-    """Build the documents of one of the shop's indexes, by id, from the database as it is now.
+def expected_documents(url: str) -> dict[str, Documents]:
+    """Build the documents of each of the shop's indexes, by id, from the database as it is now.
 
     Values are as a reader of `_source` sees them: numbers as int or Decimal, timestamps as ISO text in
     UTC, nulls included.
 
     Raises:
-        KeyError: `index` is none of `users`, `orders`, `products`.
         HeadraceError: CONNECTION or AUTHENTICATION.
     """
-    build = _INDEXES[index]
     with connect(url, application_name="headrace oracle", autocommit=False) as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         connection.execute("SET LOCAL TimeZone = 'UTC'")
-        tables = {name: read_rows(connection, name) for name in _READ[index]}
-    return {key: as_json(document) for key, document in build(tables).items()}
+        tables = {name: read_rows(connection, name) for name in _TABLES}
+    return {
+        index: {key: as_json(document) for key, document in build(tables).items()}
+        for index, build in _INDEXES.items()
+    }
 
 
-_READ: dict[str, tuple[str, ...]] = {
-    "users": ("users", "profiles", "addresses", "orders", "order_items", "products", "reviews"),
-    "orders": ("orders", "users", "addresses", "order_items", "products"),
-    "products": ("products", "tags", "product_tags", "reviews", "users"),
-}
+_TABLES = (
+    "users", "profiles", "addresses", "orders", "order_items", "products", "tags", "product_tags", "reviews"
+)  # fmt: skip
 
 
 def read_rows(connection: Connection, table: str) -> list[Row]:
@@ -263,23 +262,24 @@ def _average(values: Iterable[Any]) -> Average | None:
 
 def as_json(value: Any) -> Any:
     """Convert `value` to what a JSON parser returns, with floats as Decimal."""
-    if isinstance(value, dict):
-        return {key: as_json(field) for key, field in value.items()}
-    if isinstance(value, list):
-        return [as_json(element) for element in value]
-    if isinstance(value, float):
-        return Decimal(repr(value))
-    if isinstance(value, dt.datetime):
-        return _timestamp(value)
-    if isinstance(value, dt.date):
-        return value.isoformat()
-    return str(value) if isinstance(value, uuid.UUID) else value
+    convert = _AS_JSON.get(type(value))
+    return value if convert is None else convert(value)
 
 
 def _timestamp(value: dt.datetime) -> str:
     text = value.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S")
     fraction = f"{value.microsecond:06}".rstrip("0")
     return f"{text}.{fraction}+00:00" if fraction else f"{text}+00:00"
+
+
+_AS_JSON: dict[type, Callable[[Any], Any]] = {
+    dict: lambda value: {key: as_json(field) for key, field in value.items()},
+    list: lambda value: [as_json(element) for element in value],
+    float: lambda value: Decimal(repr(value)),
+    dt.datetime: _timestamp,
+    dt.date: dt.date.isoformat,
+    uuid.UUID: str,
+}
 
 
 def actual_documents(url: str, alias: str) -> Documents:

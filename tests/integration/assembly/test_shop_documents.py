@@ -41,7 +41,7 @@ def test_every_document_is_what_the_oracle_expects(worked_shop: str, index: str,
         operations = list(Assembler(session, spec, catalog).assemble(keys, version=1))
     found = {one.id: json.loads(one.body, parse_float=Decimal) for one in operations if one.body is not None}
     deleted = {one.id for one in operations if one.body is None}
-    expected = expected_documents(worked_shop, index)
+    expected = expected_documents(worked_shop)[index]
     assert differences(expected, found) == []
     assert len(expected) > 50
     assert deleted == {key for (key,) in keys} - expected.keys()

@@ -24,9 +24,9 @@ def test_it_says_of_the_shop_what_was_written_by_hand(database: str, tmp_path: P
             workload.step()
     folder = write_deployment(tmp_path, database, "").parent
     found = naive_documents(database, [load_schema(folder / f"{one}.schema.yml", one) for one in INDEXES])
-    for index in INDEXES:
-        assert found[index] == expected_documents(database, index)
-        assert len(found[index]) > 10
+    for index, expected in expected_documents(database).items():
+        assert found[index] == expected
+        assert len(expected) > 10
 
 
 @pytest.mark.parametrize(
