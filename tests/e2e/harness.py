@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import urllib3
@@ -25,6 +25,7 @@ class Shop:
 
     def __init__(self, url: str, users: int) -> None:
         self.url = url
+        self._seen, self._expected = "", dict[str, Documents]()
         create_shop(url, users=users)
 
     def run(self, *statements: str, commit: bool = True) -> None:
@@ -54,8 +55,13 @@ class Shop:
         return self.ids(sql)[0]
 
     def expected(self) -> dict[str, Documents]:
-        """The documents of each index."""
-        return expected_documents(self.url)
+        """The documents of each index; built anew where anything was committed since."""
+        with connect(self.url) as connection:
+            [(snapshot,)] = execute(connection, "SELECT pg_current_snapshot()::text")
+        if snapshot != self._seen:
+            self._expected = expected_documents(self.url)
+            self._seen = snapshot
+        return self._expected
 
     def drop_slots(self) -> None:
         """Drop the slots that deployments left on this database."""
@@ -101,16 +107,15 @@ class Headrace(DrivenRun):
 
     def differences(self) -> list[str]:
         """What is wrong in all indexes now, as the oracle sees it; a few lines for each."""
-        return self._compared(self.shop.expected())
+        return [*self._compared(self.shop.expected())]
 
     def converges(self, timeout: float = CONVERGED_WITHIN) -> None:
         """Return once every index is what the database says; no one may write meanwhile."""
         expected = self.shop.expected()
-        found: list[str] = []
         end = time.monotonic() + timeout
-        while found := self._compared(expected):
+        while any(self._compared(expected)):
             if time.monotonic() > end:
-                lines = "\n".join(found)
+                lines = "\n".join(self._compared(expected))
                 raise AssertionError(f"after {timeout:.0f} s:\n{lines}\n{self.last_output()}")
             self.assert_running()
             time.sleep(0.1)
@@ -140,11 +145,9 @@ class Headrace(DrivenRun):
         version: int = response.json()["_version"]
         return version
 
-    def _compared(self, expected: Mapping[str, Documents]) -> list[str]:
-        lines = []
+    def _compared(self, expected: Mapping[str, Documents]) -> Iterator[str]:
         for index, documents in expected.items():
             try:
-                lines += [f"{index} {line}" for line in differences(documents, self.documents(index))]
+                yield from (f"{index} {line}" for line in differences(documents, self.documents(index)))
             except LookupError as error:
-                lines.append(f"{index}: {error}")
-        return lines
+                yield f"{index}: {error}"
