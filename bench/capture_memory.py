@@ -20,7 +20,7 @@ from typing import Self
 import psutil
 
 from harness import report
-from harness.log import PUBLICATION, Log, log_server
+from harness.log import PATIENCE_SECONDS, PUBLICATION, Log, log_server
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.postgres.connection import connect, execute
@@ -58,8 +58,7 @@ def large_transaction(log: Log, rows: int) -> tuple[int, int]:
     with connect(log.url) as connection:
         execute(connection, ROW.format(1, rows))
     with Reader(log, slot, rows) as reader:
-        while not reader.done():
-            time.sleep(LOOK_SECONDS)
+        reader.watch()
         return reader.peak, retained(log, slot)
 
 
@@ -68,8 +67,7 @@ def large_running(log: Log, rows: int) -> tuple[int, int]:
     [slot] = log.slots(1)
     with Reader(log, slot, rows) as reader, ThreadPoolExecutor(1) as pool, connect(log.url) as connection:
         writing = pool.submit(execute, connection, ROW.format(rows + 1, 2 * rows))
-        while not reader.done():
-            time.sleep(LOOK_SECONDS)
+        reader.watch()
         writing.result()
         return reader.peak, retained(log, slot)
 
@@ -127,10 +125,13 @@ class Reader:
         """Note how much it has now."""
         self.peak = max(self.peak, self._size() - self._idle)
 
-    def done(self) -> bool:
-        """Whether it has read everything."""
+    def watch(self) -> None:
+        """Note how much it has until it has read everything."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not self._pipe.poll(LOOK_SECONDS):
+            self.look()
+            assert time.monotonic() < deadline
         self.look()
-        return self._pipe.poll()
 
 
 def read(url: str, slot: str, start: Offset, rows: int | None, pipe: Pipe) -> None:

@@ -12,9 +12,10 @@ import time
 from time import perf_counter
 
 from harness import report
-from harness.log import PUBLICATION, Log, log_server
+from harness.log import PATIENCE_SECONDS, PUBLICATION, Log, log_server
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
+from headrace.embedded.processes import until
 from headrace.postgres.connection import connect, execute
 
 BAR_SECONDS = 0.3
@@ -38,8 +39,7 @@ def main() -> None:
         position = _next(stream, log, position)
         for _ in range(times):
             with connect(log.url) as connection:
-                while not execute(connection, _KILL, (slot,)):
-                    time.sleep(0.01)
+                assert until(lambda: bool(execute(connection, _KILL, (slot,))), PATIENCE_SECONDS)
             begin = perf_counter()
             position = _next(stream, log, position)
             taken.append(perf_counter() - begin)
@@ -53,7 +53,9 @@ def main() -> None:
 def _next(stream: ChangeStream, log: Log, position: Offset) -> Offset:
     """Commit a change, and wait until its batch is read."""
     log.write_one()
+    deadline = perf_counter() + PATIENCE_SECONDS
     while True:
+        assert perf_counter() < deadline
         stream.confirm(position)
         behind = stream.next_offset(position, Limit(1 << 20), 0.25)
         if behind != position:

@@ -28,7 +28,6 @@ from headrace.postgres.connection import connect, execute
 
 BAR_BYTES = 1_000_000_000
 ROW = "INSERT INTO wide SELECT g, repeat(md5(g::text), 6) FROM generate_series({0}, {1}) g"
-PATIENCE_SECONDS = 600.0
 LOOK_SECONDS = 0.5
 
 
@@ -93,14 +92,14 @@ def measured(log: Log, first: int, rows: int, *, waits: bool) -> Used:
     process.start()
     theirs.close()
     try:
-        wait_confirmed(log, slot, small)
+        log.wait_confirmed(slot, small)
         ours.send("stop" if waits else "idle")
         idle, before = ours.recv()
         with connect(log.url) as connection:
             execute(connection, ROW.format(first + 1, first + rows))
         end = written(log)
         ours.send("go")
-        wait_confirmed(log, slot, end)
+        log.wait_confirmed(slot, end)
         ours.send("done")
         peak, peaks = ours.recv()
     finally:
@@ -114,16 +113,6 @@ def written(log: Log) -> Lsn:
     with connect(log.url) as connection:
         [(end,)] = execute(connection, "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint")
     return int(end)
-
-
-def wait_confirmed(log: Log, slot: str, end: Lsn) -> None:
-    """Wait until the slot stands behind `end`, so that everything before it is in the sink."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    sql = "SELECT (confirmed_flush_lsn - '0/0')::bigint >= $1 FROM pg_replication_slots WHERE slot_name = $2"
-    with connect(log.url) as connection:
-        while execute(connection, sql, (end, slot)) != [(True,)]:
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
 
 
 def follow(url: str, slot: str, pipe: Pipe) -> None:

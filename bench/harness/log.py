@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter, sleep
 
 import psycopg
 
@@ -47,6 +47,7 @@ BEGIN
     END LOOP;
 END $$
 """
+PATIENCE_SECONDS = 600.0
 _SNAPSHOT_EVERY = 100_000
 _NUMBERS = itertools.count(1)
 
@@ -106,6 +107,22 @@ class Log:
             )
             [(begin,)] = execute(connection, sql, (slot,))
         return Offset(int(begin))
+
+    def wait_confirmed(self, slot: str, end: Lsn, assert_alive: Callable[[], None] = lambda: None) -> None:
+        """Return once a slot stands at `end` (bytes) or behind it.
+
+        Raises:
+            AssertionError: it does not in ten minutes; or what `assert_alive` raises of its reader.
+        """
+        deadline = monotonic() + PATIENCE_SECONDS
+        sql = """
+            SELECT (confirmed_flush_lsn - '0/0')::bigint >= $1 FROM pg_replication_slots WHERE slot_name = $2
+        """
+        with connect(self.url) as connection:
+            while execute(connection, sql, (end, slot)) != [(True,)]:
+                assert_alive()
+                assert monotonic() < deadline, f"{slot} does not reach {format_lsn(end)}"
+                sleep(0.2)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ import os
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,10 +21,8 @@ from harness import report
 from harness.log import PUBLICATION, Log, log_server, recvlogical
 from headrace.config.java import spark_java_home
 from headrace.model.lsn import Lsn
-from headrace.postgres.connection import connect, execute
 
 ROUNDS = 3
-_WITHIN = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +93,11 @@ def followed(spark: SparkSession, log: Log, slot: str, folder: Path, *, work: Wo
     )
     writer = rows.writeStream.format("noop").option("checkpointLocation", folder.as_uri())
     query = writer.start()
-    deadline = time.monotonic() + _WITHIN
-    with connect(log.url) as connection:
-        sql = """
-            SELECT (confirmed_flush_lsn - '0/0')::bigint >= $1 FROM pg_replication_slots WHERE slot_name = $2
-        """
-        while execute(connection, sql, (work.end, slot)) != [(True,)]:
-            assert query.isActive, query.exception()
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
+
+    def assert_active() -> None:
+        assert query.isActive, query.exception()
+
+    log.wait_confirmed(slot, work.end, assert_active)
     batches = [one for one in query.recentProgress if one["numInputRows"]]
     query.stop()
     log.drop(slot)
