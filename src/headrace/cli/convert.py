@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.config.text_files import write_files
 from headrace.convert import convert_pgsync
 from headrace.errors import HeadraceError, Kind
 
@@ -50,12 +51,6 @@ def _write(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
             f"{folder / there[0]} exists already",
             "Name another --folder, or overwrite with --force.",
         )
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            (folder / name).write_text(text, encoding="utf-8")
-            terminal.done(f"wrote {folder / name}")
-    except OSError as error:
-        raise HeadraceError(
-            Kind.DISK, f"{folder}: the files cannot be written: {error.strerror}", "Name another --folder."
-        ) from error
+    write_files(folder, {folder / name: text.encode() for name, text in files.items()})
+    for name in files:
+        terminal.done(f"wrote {folder / name}")

@@ -1,8 +1,12 @@
-"""Read the text files of a deployment, or say where one of them cannot be read."""
+"""Read and write the text files of a deployment, or say which cannot be read, and where."""
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,3 +57,35 @@ def read_json_object(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise HeadraceError(Kind.CONFIG, f"{path}: holds no JSON object", "Write { … }.")
     return content
+
+
+def write_files(folder: Path, files: Mapping[Path, bytes]) -> None:
+    """Write all files, or none: each beside the old one first, then in its place.
+
+    Args:
+        folder: where they are; it need not exist.
+        files: the bytes of each path.
+
+    Raises:
+        HeadraceError: DISK.
+    """
+    beside: dict[Path, Path] = {}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, data in files.items():
+            target = file.resolve()
+            if target.is_dir():
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            new = target.with_name(f".{target.name}.new")
+            beside[new] = target
+            new.write_bytes(data)
+            if target.exists():
+                shutil.copymode(target, new)
+        for new, target in beside.items():
+            new.replace(target)
+    except OSError as error:
+        for new in beside:
+            new.unlink(missing_ok=True)
+        raise HeadraceError(
+            Kind.DISK, f"{folder}: the files cannot be written: {error.strerror}", "Name another --folder."
+        ) from error

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from pathlib import Path
 from headrace.config.deployment import Deployment
 from headrace.config.load import load_deployment
 from headrace.config.suggestion import suggest_deployment, suggest_index, suggest_slot
+from headrace.config.text_files import write_files
 from headrace.errors import HeadraceError, Kind
 from headrace.schema.json_schema import EDITOR_FILE, schema_text
 
@@ -132,7 +132,7 @@ class DeploymentFolder:
             new[self.config] = config.encode()
         if not (self.folder / EDITOR_FILE).exists():
             new[self.folder / EDITOR_FILE] = schema_text().encode()
-        _write(self.folder, new)
+        write_files(self.folder, new)
         return list(new), fingerprint(new[path])
 
     def _config_with(self, schema: SchemaFile, database: str) -> str | None:
@@ -192,26 +192,4 @@ def _read(path: Path) -> bytes | None:
     except OSError as error:
         raise HeadraceError(
             Kind.DISK, f"{path} cannot be read: {error.strerror}", "Make it readable."
-        ) from error
-
-
-def _write(folder: Path, files: Mapping[Path, bytes]) -> None:
-    """Write all files, or none: each beside the old one first, then in its place."""
-    beside: dict[Path, Path] = {}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for file, data in files.items():
-            target = file.resolve()
-            new = target.with_name(f".{target.name}.new")
-            beside[new] = target
-            new.write_bytes(data)
-            if target.exists():
-                shutil.copymode(target, new)
-        for new, target in beside.items():
-            new.replace(target)
-    except OSError as error:
-        for new in beside:
-            new.unlink(missing_ok=True)
-        raise HeadraceError(
-            Kind.DISK, f"{folder}: the files cannot be written: {error.strerror}", "Name another --folder."
         ) from error
