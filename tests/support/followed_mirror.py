@@ -97,7 +97,10 @@ class FollowedMirror:
             while start.lsn < end:
                 behind = stream.next_offset(start, Limit(BATCH_BYTES), 1.0)
                 changes = pa.Table.from_batches(stream.changes(start, behind), CHANGES_SCHEMA)
-                rows = [enveloped(batch, {}, "db", {}) for batch in changes.combine_chunks().to_batches()]
+                rows = [
+                    enveloped(batch, {}, "db", stream.truncated_partitions)
+                    for batch in changes.combine_chunks().to_batches()
+                ]
                 assert stream.origin is not None
                 offset = behind.to_json() | stream.origin.to_json()
                 mirror.write(pa.Table.from_batches(rows, ENVELOPE_SCHEMA), offset, tables)

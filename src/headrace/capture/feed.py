@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from headrace.capture.transactions import COMMIT
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Retry
 from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.pgoutput import MessageBatch
 
 
@@ -54,6 +55,11 @@ class ChangeFeed:
     def absences(self) -> tuple[Absence, ...]:
         """See `RelationRouting.absences`; complete for all changes in the buffer."""
         return self._routing.absences
+
+    @property
+    def truncated_partitions(self) -> Mapping[TableName, TableName]:
+        """See `RelationRouting.truncated_partitions`; complete for all changes in the buffer."""
+        return self._routing.truncated_partitions
 
     @property
     def position(self) -> Offset:

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from contextlib import ExitStack
 
 from headrace.capture.backlog import BacklogFeed, backlog_end, open_readers
@@ -31,6 +32,7 @@ from headrace.capture.streamed_transactions import Room, SpoolFullError, Streame
 from headrace.errors import HeadraceError, Kind, Retry, unexpected
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
+from headrace.model.names import TableName
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
@@ -112,6 +114,11 @@ class LogReader:
     def absences(self) -> tuple[Absence, ...]:
         """See `ChangeFeed.absences`."""
         return self._feed.absences
+
+    @property
+    def truncated_partitions(self) -> Mapping[TableName, TableName]:
+        """See `ChangeFeed.truncated_partitions`."""
+        return self._feed.truncated_partitions
 
     def wait_for_close(self, seconds: float) -> None:
         """Wait for `seconds`, or until `close` is called."""

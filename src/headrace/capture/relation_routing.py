@@ -62,6 +62,11 @@ class RelationRouting:
         """
         return {}
 
+    @property
+    def truncated_partitions(self) -> Mapping[TableName, TableName]:
+        """The table of each partition that was truncated by itself, by the partition's name in the log."""
+        return {}
+
     def close(self) -> None:
         """Close the database session, if any; it is opened again when needed."""
 
@@ -96,6 +101,7 @@ class RootRouting(RelationRouting):
         self._topmost = planned is not None
         self._roots = PartitionRoots(self._read, keep=self._topmost)
         self._own: dict[int, TableName] = {}
+        self._truncated: Mapping[TableName, TableName] = {}
         self._session: ReadSession | None = None
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
@@ -128,7 +134,18 @@ class RootRouting(RelationRouting):
         roots = {oid: self._roots.root_of(oid, name) for oid, name in own.items()}
         parts = {root for oid, root in roots.items() if root != own[oid]}
         emptied = {root for root in parts if read_leaves(self.session(), root) <= own.keys()}
-        return {oid: name for oid, name in own.items() if roots[oid] not in emptied}
+        names = {oid: name for oid, name in own.items() if roots[oid] not in emptied}
+        # another thread reads the mapping
+        self._truncated = {**self._truncated, **{name: roots[oid] for oid, name in names.items()}}
+        return names
+
+    @property
+    def truncated_partitions(self) -> Mapping[TableName, TableName]:
+        """The table of each partition that was truncated by itself, by the partition's name in the log.
+
+        It may have another name by now, so that the catalog would not find it.
+        """
+        return {leaf: root for leaf, root in self._truncated.items() if leaf != root}
 
     def close(self) -> None:
         """Close the session, if any."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from headrace.capture.settings import StreamSettings
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn, format_lsn
+from headrace.model.names import TableName
 from headrace.model.trace import CommitContext
 from headrace.pgoutput.batch import Numbers
 from headrace.postgres.session import ReadSession, check_same_server
@@ -64,6 +66,11 @@ class ChangeStream:
     def absences(self) -> tuple[Absence, ...]:
         """The requested columns that the log lacked, each set with its first position; ascending."""
         return self._reader.absences
+
+    @property
+    def truncated_partitions(self) -> Mapping[TableName, TableName]:
+        """The table of each partition that was truncated by itself, by the partition's name in the log."""
+        return self._reader.truncated_partitions
 
     def confirm(self, offset: Offset) -> None:
         """Confirm that everything up to `offset` is durable, so that buffer and server may drop it.

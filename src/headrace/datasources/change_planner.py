@@ -7,6 +7,7 @@ partitions → read. So `start` is durable when `latestOffset` is called, and on
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 
 import pyarrow as pa
 
@@ -16,6 +17,7 @@ from headrace.capture.rows import Absence
 from headrace.datasources.shutdown import exit_on_sigterm
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.model.trace import CommitContext
 from headrace.postgres.provision import PreparedSlot
 from headrace.postgres.session import ReadSession
@@ -71,6 +73,11 @@ class ChangePlanner:
     def absences(self) -> tuple[Absence, ...]:
         """See `ChangeStream.absences`."""
         return self._opened.absences
+
+    @property
+    def truncated_partitions(self) -> Mapping[TableName, TableName]:
+        """See `ChangeStream.truncated_partitions`."""
+        return self._opened.truncated_partitions
 
     def confirm(self, offset: Offset) -> None:
         """Confirm that everything up to `offset` is durable."""

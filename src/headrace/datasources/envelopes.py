@@ -15,7 +15,6 @@ from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped
 from headrace.capture.graph_envelope import ELEMENTS_SCHEMA, elements
 from headrace.capture.toast import Look, Reread, completed, lookups
 from headrace.catalog.known import KnownTable, KnownTables, read_known
-from headrace.catalog.partitions import read_place
 from headrace.datasources.query_schema import (
     check_conditions,
     check_inheritance_children,
@@ -30,10 +29,6 @@ from headrace.model.suggestion import meant
 from headrace.postgres.publication import read_published_roots
 from headrace.postgres.session import ReadSession
 
-_OID = """
-SELECT c.oid::bigint FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = $1 AND c.relname = $2
-"""
 TABLES = "headrace.tables"
 """Key of the metadata of the column `after`: descriptions of the tables, for `headrace.spark.table`."""
 
@@ -66,20 +61,24 @@ class TableDescriber:
         self._session: ReadSession | None = None
         self._database = ""
 
-    def of(self, batches: Iterable[pa.RecordBatch]) -> TableDescriptions:
+    def of(
+        self, batches: Iterable[pa.RecordBatch], roots: Mapping[TableName, TableName]
+    ) -> TableDescriptions:
         """Describe every existing table in `batches`; retries while the server is away.
+
+        Args:
+            batches: in `CHANGES_SCHEMA`.
+            roots: the followed table of each partition that was truncated by itself.
 
         Raises:
             HeadraceError: USAGE or REPLICA_IDENTITY, where `tableKeys` does not name a key; AUTHENTICATION,
                 DATABASE.
         """
-        found = [table for batch in batches for table in _tables(batch)]
-        emptied = {table for table, is_emptied in found if is_emptied}
+        found = {table for batch in batches for table, _ in by_table(batch)}
         for attempt in retrying():
             with attempt:
-                session = self._open_session()
-                known = self._known.of(session, (table for table, _ in found))
-                return TableDescriptions(known, self._database, self._roots(session, emptied))
+                known = self._known.of(self._open_session(), found)
+                return TableDescriptions(known, self._database, roots)
         raise AssertionError
 
     def close(self) -> None:
@@ -87,16 +86,6 @@ class TableDescriber:
         if self._session is not None:
             self._session.close()
             self._session = None
-
-    def _roots(self, session: ReadSession, emptied: Iterable[TableName]) -> dict[TableName, TableName]:
-        wanted = [pattern.exact for pattern in self._options.tables if pattern.exact is not None]
-        roots: dict[TableName, TableName] = {}
-        for table in emptied:
-            rows = session.query(_OID, (table.schema, table.name))
-            place = read_place(session, rows[0][0], wanted) if rows else None
-            if place is not None and place.root != table:
-                roots[table] = place.root
-        return roots
 
     def _open_session(self) -> ReadSession:
         if self._session is None or self._session.closed:

@@ -289,11 +289,13 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         check_order(begin, behind)
         batches: list[pa.RecordBatch] = []
         absences: tuple[Absence, ...] = ()
+        truncated: Mapping[TableName, TableName] = {}
         if begin != behind:
             origin = LogOrigin.from_json(start) or LogOrigin.from_json(end)
             planner = self._open_planner(begin, origin, behind)
             batches, absences = planner.changes(begin, behind), planner.absences
-        descriptions = self._describe(batches)
+            truncated = planner.truncated_partitions
+        descriptions = self._describe(batches, truncated)
         if left_out := self._tables.left_out(start, end):
             batches = exclude_tables(batches, left_out, {} if descriptions is None else descriptions.roots)
         parts = split_rows(batches, self._options.rows_per_partition)
@@ -318,9 +320,11 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             *rows.parts(begin, last.parts),
         ]
 
-    def _describe(self, batches: Sequence[pa.RecordBatch]) -> TableDescriptions | None:
+    def _describe(
+        self, batches: Sequence[pa.RecordBatch], truncated: Mapping[TableName, TableName]
+    ) -> TableDescriptions | None:
         """Describe the tables to the tasks; None where the tasks do not need it."""
-        return None if self._plan is not None else self._describer.of(batches)
+        return None if self._plan is not None else self._describer.of(batches, truncated)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the record batches of one partition."""

@@ -21,7 +21,7 @@ from headrace.config.deployment import Deployment
 from headrace.config.mirror import MirrorConfig, is_folder
 from headrace.config.resolve import resolve_mirror
 from headrace.datasources.publication_membership import Published, read_published
-from headrace.errors import POLICIES, HeadraceError, Kind, Retry
+from headrace.errors import BACKFILL_AGAIN, POLICIES, HeadraceError, Kind, Retry
 from headrace.mirror.drift import may_have_drifted
 from headrace.mirror.files import flush
 from headrace.mirror.formats import open_lake
@@ -40,11 +40,13 @@ from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
+from headrace.postgres.ddl_plan import LockTimeoutError
 from headrace.postgres.locks import SlotLock
 from headrace.postgres.provision import prepare_slot
 from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
+from headrace.postgres.slot import drop_slot, read_slot, slot_problem
 from headrace.reporter import Reporter, SilentReporter
 from headrace.spark import register
 from headrace.spark.delta import with_delta
@@ -197,6 +199,8 @@ class MirrorRun:
             began = time.monotonic()
             try:
                 self._hold(lock)
+                if reload:
+                    self._drop_lost_slot()
                 self.set_up()
                 with reaching(self.lake):
                     tables = self.prepare(reload=reload)
@@ -204,7 +208,7 @@ class MirrorRun:
                 self._follow(spark, tables, spark.scratch / f"mirror-{start}", once=once)
             except HeadraceError as error:
                 if once or not self._can_go_on(error, failures):
-                    raise
+                    raise self._with_own_advice(error) from error.__cause__
                 failures = 1 if time.monotonic() > began + _QUIET_SECONDS else failures + 1
                 seconds = min(_LONGEST_WAIT, 2.0**failures)
                 self._report.warning(f"{error.cause}; trying again in {seconds:.0f} s")
@@ -226,8 +230,48 @@ class MirrorRun:
     @staticmethod
     def _can_go_on(error: HeadraceError, failures: int) -> bool:
         """Tell whether a new start may help; it loads tables that were made anew, or left the publication."""
-        is_passing = POLICIES[error.kind].retry is Retry.BACK_OFF
+        is_passing = POLICIES[error.kind].retry is Retry.BACK_OFF or isinstance(error, LockTimeoutError)
         return is_passing or (error.kind is Kind.PUBLICATION and failures < _MOST_FAILURES)
+
+    def _with_own_advice(self, error: HeadraceError) -> HeadraceError:
+        """Return an error that says what to do with a mirror, where it says so of documents."""
+        text = str(error).removeprefix(f"[{error.code}] ")
+        if BACKFILL_AGAIN not in text:
+            return error
+        cause, _, _ = text.partition(BACKFILL_AGAIN)
+        cause = cause.removesuffix("; or backfill again. ").rstrip(". ")
+        remedy = _RELOAD
+        if error.kind is Kind.SLOT_LOST:
+            remedy += " Raise max_slot_wal_keep_size so that the slot survives longer stops."
+        elif error.kind is Kind.PUBLICATION:  # the slot is older than any publication that is made now
+            remedy = f"Or run `headrace slots drop {self.slot}`, then `headrace mirror --reload`."
+        return HeadraceError(error.kind, cause, remedy)
+
+    def _drop_lost_slot(self) -> None:
+        """Drop the slot where the server has removed its log, so that it can be made again."""
+        with connect(self._url) as connection:
+            facts = read_slot(connection, self.slot)
+            problem = None if facts is None else slot_problem(facts, connection.info.dbname)
+            if problem is not None and problem.kind is Kind.SLOT_LOST:
+                drop_slot(connection, self.slot)
+
+    def check_published(self, end: Mapping[str, Any]) -> None:
+        """Make sure that the publication was as it is in an offset already when tables were looked at last.
+
+        Tables are loaded in between, which may take hours.
+
+        Raises:
+            HeadraceError: PUBLICATION.
+        """
+        before, now = Published.from_json(self._positions.stream or {}), Published.from_json(end)
+        what = None if before is None or now is None else before.lost(now)
+        if what is not None:
+            raise HeadraceError(
+                Kind.PUBLICATION,
+                f"the publication {self._config.publication!r} {what} while tables were loaded: what was "
+                "written meanwhile is not in the log",
+                "Start again: tables that may lack something are read anew.",
+            )
 
     def set_up(self) -> None:
         """Make publication and slot, where they are missing."""
@@ -352,6 +396,7 @@ class MirrorRun:
         def write(batch: DataFrame, number: int) -> None:
             arrow = batch.toArrow()
             end = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
+            self.check_published(end)
             with reaching(self.lake):
                 self.write(arrow, end, tables)
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:

@@ -27,6 +27,7 @@ from headrace.model.names import TableName
 from headrace.model.table_pattern import match_tables
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert_all
+from headrace.postgres.publication import read_column_lists, will_send_generated
 from headrace.postgres.session import ReadSession
 
 _NOTHING = Fingerprint()
@@ -48,7 +49,8 @@ SELECT n.nspname::text, c.relname::text, c.oid::bigint,
        coalesce((SELECT bool_and(part.relreplident = 'f')
                  FROM pg_partition_tree(c.oid) AS leaf JOIN pg_class part ON part.oid = leaf.relid
                  WHERE leaf.isleaf), c.relreplident = 'f'),
-       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate)
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate),
+       array_remove(array_agg(CASE WHEN a.attgenerated = 's' THEN a.attname::text END), NULL)
 FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
 JOIN pg_namespace n ON n.nspname = wanted.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
@@ -202,17 +204,21 @@ class Selection:
         names = sorted(set(tables))
         known = read_known(session, names, {}, self._publication)
         types = read_row_types(session, names)
+        published = read_column_lists(session, self._publication)
+        sends_stored = will_send_generated(session, self._publication)
         parameters = ([name.schema for name in names], [name.name for name in names])
         found: dict[TableName, MirroredTable] = {}
-        for schema, name, relation, columns, numbers, defaults, files, is_full, defers in session.query(
-            _COLUMNS, parameters
-        ):
+        for row in session.query(_COLUMNS, parameters):
+            schema, name, relation, columns, numbers, defaults, files, is_full, defers, stored = row
             table = TableName(schema, name)
             if table not in known or table not in types:
                 continue
             part = self._part(table)
             # one that is deferrable two rows may have within a transaction; only with FULL are there updates
             key = () if defers and is_full else known[table].key
+            sent = {*known[table].columns}
+            if table not in published and sends_stored:  # it will be published before its rows are read
+                sent.update(stored)
             told_apart = () if part.mode == "changes" else key
             masks = Masks(part.masks, self._salt)
             kinds = {
@@ -225,11 +231,7 @@ class Selection:
                 relation=relation,
                 row_type=RowType(table, types[table].attributes, kinds),
                 key=key,
-                columns=tuple(
-                    column
-                    for column in kinds
-                    if column in known[table].columns and not part.leaves_out(column)
-                ),
+                columns=tuple(column for column in kinds if column in sent and not part.leaves_out(column)),
                 numbers=dict(zip(columns, numbers, strict=True)),
                 defaults={
                     column: text for column, text in zip(columns, defaults, strict=True) if text is not None

@@ -92,6 +92,10 @@ def drop_index(index: TableName) -> str:
     return f"DROP INDEX CONCURRENTLY IF EXISTS {quoted(index)}"
 
 
+class LockTimeoutError(HeadraceError):
+    """A step waited too long for a lock: other transactions use the table."""
+
+
 def execute_plan(
     plan: SetupPlan,
     connection: Connection,
@@ -107,7 +111,7 @@ def execute_plan(
 
     Raises:
         HeadraceError: the plan's first refusal; PRIVILEGE, DATABASE (also: no lock within `lock_timeout`
-            seconds), CONNECTION.
+            seconds, as `LockTimeoutError`), CONNECTION.
     """
     for error in (*plan.refused, *plan.outstanding):
         raise error
@@ -177,11 +181,11 @@ def _step_failed(
     leftovers = "".join(f" An unfinished index stays: {note}." for note in getattr(error, "__notes__", ()))
     if error.sqlstate == "55P03":
         seconds = _INDEX_WAIT_SECONDS if step.alone else lock_timeout
-        return HeadraceError(
+        return LockTimeoutError(
             Kind.DATABASE,
             f"no lock within {seconds:g} s for: {statement}",
-            "End the transactions that use the table (pg_stat_activity), and run the same command again."
-            + leftovers,
+            "End the transactions that use the table (pg_stat_activity, pg_prepared_xacts), and run the same "
+            "command again." + leftovers,
         )
     if cause.kind is Kind.PRIVILEGE:
         return HeadraceError(

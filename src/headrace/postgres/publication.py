@@ -75,6 +75,12 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE t.pubname = $1
 """
 
+_WILL_SEND_GENERATED = """
+SELECT current_setting('server_version_num')::int >= 180000
+       AND NOT EXISTS (SELECT FROM pg_publication p
+                       WHERE p.pubname = $1 AND to_jsonb(p) ->> 'pubgencols' IS DISTINCT FROM 's')
+"""
+
 IdentityKind = Literal["default", "nothing", "full", "index"]
 
 
@@ -279,6 +285,18 @@ def read_column_lists(session: ReadSession, name: str) -> dict[TableName, frozen
             key = TableName(schema, table)
             lists[key] = lists.get(key, frozenset()) | frozenset(columns)
     return lists
+
+
+def will_send_generated(session: ReadSession, name: str) -> bool:
+    """Tell whether stored generated columns of a table are sent once the publication has it.
+
+    One that does not exist yet is created so that it does, from PostgreSQL 18 on.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    [(sends,)] = session.query(_WILL_SEND_GENERATED, (name,))
+    return bool(sends)
 
 
 def publication_gaps(

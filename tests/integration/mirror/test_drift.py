@@ -14,6 +14,7 @@ from headrace.mirror.run import MirrorRun
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
+from support.followed_mirror import FollowedMirror
 
 SLOT = "mirror_drift"
 _TABLES = (
@@ -94,6 +95,19 @@ def test_a_table_whose_rows_stay_is_not_read_anew(alteration: str, url: str, tmp
     mirror = prepared(url, tmp_path, loads)
     assert loads.names == []
     assert not mirror.is_altered()
+
+
+@pytest.mark.parametrize("alteration", ["RENAME TO first", "SET SCHEMA attic"])
+def test_a_truncated_partition_is_noticed_that_is_called_otherwise_by_now(
+    alteration: str, url: str, tmp_path: Path
+) -> None:
+    mirror = FollowedMirror.of(url, tmp_path, SLOT, MirroredTables(tables=("public.parted",)))
+    mirror.prepare()
+    run(url, ["CREATE SCHEMA attic", "TRUNCATE low", f"ALTER TABLE low {alteration}"])
+    run(url, ["INSERT INTO parted VALUES (1, 'behind it')"])
+    mirror.follow()
+    ids = pl.read_delta(str(tmp_path / "public" / "parted"))["id"].sort().to_list()
+    assert ids == [1, *range(100, 200)]
 
 
 def test_versions_of_a_table_that_was_made_again_keep_their_columns(url: str, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from deltalake import write_deltalake
 
 from headrace.capture import LogOrigin, Offset
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables, Mode
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror import run
 from headrace.mirror.lake import LakeTable
@@ -28,7 +29,7 @@ from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
 from headrace.spark.session import local_spark
-from support import stranger
+from support import followed_mirror, stranger
 from support.lake import FORMATS
 
 SLOT = "mirror_faults"
@@ -78,11 +79,14 @@ def mirror_of(
     excluded: tuple[str, ...] = (),
     mode: Mode = "current",
     kind: Format = "delta",
+    kind_of: type[MirrorRun] = MirrorRun,
+    sets_up: bool = True,
 ) -> MirrorRun:
     parts = (MirroredTables(tables=("public.*",), exclude_columns=excluded, mode=mode),)
     config = MirrorConfig(location=str(folder), format=kind, slot=SLOT, publication=SLOT, tables=parts)
-    mirror = MirrorRun(url, config, SilentReporter(), threading.Event())
-    mirror.set_up()
+    mirror = kind_of(url, config, SilentReporter(), threading.Event())
+    if sets_up:
+        mirror.set_up()
     return mirror
 
 
@@ -319,6 +323,85 @@ def test_two_mirrors_of_a_slot_take_turns_also_while_nobody_reads_it(
         assert refused.value.kind is Kind.SLOT_IN_USE
         with pytest.raises(HeadraceError, match="Stop it, and repair then"):
             list(mirror.comparer().compare(repair=True))
+
+
+class Disturbed(MirrorRun):
+    """A mirror whose table leaves the publication for a while, right behind its load."""
+
+    def prepare(self, *, reload: bool = False) -> list[TableName]:
+        tables = super().prepare(reload=reload)
+        followed_mirror.run(
+            self._url,
+            f"ALTER PUBLICATION {SLOT} DROP TABLE t",
+            "UPDATE t SET name = 'unpublished' WHERE id = 1",
+            f"ALTER PUBLICATION {SLOT} ADD TABLE t",
+            "UPDATE t SET name = 'published' WHERE id = 2",
+        )
+        return tables
+
+
+def test_what_was_written_while_a_table_left_the_publication_behind_its_load_is_not_lost(
+    url: str, tmp_path: Path
+) -> None:
+    with local_spark() as spark:
+        with pytest.raises(HeadraceError, match=r"has lost the table public\.t for a while") as refused:
+            mirror_of(url, tmp_path, kind_of=Disturbed).run(spark, once=True)
+        assert refused.value.kind is Kind.PUBLICATION, "which a mirror that goes on tries again"
+        mirror = mirror_of(url, tmp_path)
+        mirror.run(spark, once=True)
+    assert [one.is_right for one in mirror.comparer().compare()] == [True]
+
+
+class UntilWarned(SilentReporter):
+    """Stops a mirror at its first warning."""
+
+    def __init__(self) -> None:
+        self.stopping = threading.Event()
+        self.text = ""
+
+    def warning(self, text: str) -> None:
+        self.text = text
+        self.stopping.set()
+
+
+def test_a_new_table_that_somebody_writes_to_does_not_end_a_mirror(url: str, tmp_path: Path) -> None:
+    mirror_of(url, tmp_path)
+    followed_mirror.run(url, "CREATE TABLE filling (id int PRIMARY KEY)")
+    report = UntilWarned()
+    parts = (MirroredTables(tables=("public.*",)),)
+    config = MirrorConfig(location=str(tmp_path), slot=SLOT, publication=SLOT, tables=parts)
+    with connect(url, autocommit=False) as writer, local_spark() as spark:
+        execute(writer, "INSERT INTO filling VALUES (1)")
+        MirrorRun(url, config, report, report.stopping).run(spark)
+    assert "no lock within 5 s" in report.text
+    assert "trying again" in report.text
+
+
+def test_a_lost_slot_is_made_again_by_a_reload(
+    make_server: Callable[..., EmbeddedPostgres], tmp_path: Path
+) -> None:
+    url = make_server(max_slot_wal_keep_size="1MB").create_database("shop")
+    followed_mirror.run(url, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    mirror_of(url, tmp_path).prepare()
+    for _ in range(3):
+        followed_mirror.run(url, "SELECT pg_logical_emit_message(false, '', repeat('x', 1000000))")
+        followed_mirror.run(url, "SELECT pg_switch_wal()", "CHECKPOINT")
+    with local_spark() as spark:
+        with pytest.raises(HeadraceError, match="Run `headrace mirror --reload`") as refused:
+            mirror_of(url, tmp_path, sets_up=False).run(spark, once=True)
+        assert refused.value.kind is Kind.SLOT_LOST
+        mirror = mirror_of(url, tmp_path, sets_up=False)
+        mirror.run(spark, once=True, reload=True)
+    assert [one.is_right for one in mirror.comparer().compare()] == [True]
+
+
+def test_a_slot_without_its_publication_is_told_with_what_to_run(url: str, tmp_path: Path) -> None:
+    mirror_of(url, tmp_path).prepare()
+    followed_mirror.run(url, f"DROP PUBLICATION {SLOT}")
+    remedy = f"Or run `headrace slots drop {SLOT}`, then `headrace mirror --reload`"
+    with local_spark() as spark, pytest.raises(HeadraceError, match=remedy) as refused:
+        mirror_of(url, tmp_path, sets_up=False).run(spark, once=True)
+    assert refused.value.kind is Kind.PUBLICATION
 
 
 def test_positions_that_another_mirror_wrote_are_not_overwritten(url: str, tmp_path: Path) -> None:

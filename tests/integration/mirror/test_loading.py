@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from headrace.cli import main
@@ -64,6 +66,32 @@ def prepare(url: str, config: MirrorConfig, report: Loads) -> list[TableName]:
     mirror = MirrorRun(url, config, report, threading.Event())
     mirror.set_up()
     return mirror.prepare()
+
+
+@pytest.mark.parametrize(
+    "options", [{"partition_by": ("month",)}, {"masks": {"month": "null"}}, {"columns": ("id", "month")}]
+)
+def test_stored_generated_columns_can_be_named_before_anything_is_published(
+    options: dict[str, Any], database: str, tmp_path: Path
+) -> None:
+    parts = (MirroredTables(tables=("public.first",), **options), MirroredTables(tables=("public.*",)))
+    config = MirrorConfig(location=str(tmp_path), slot=SLOT, publication=SLOT, tables=parts)
+    with connect(database) as connection:
+        if connection.info.server_version < 180000:
+            pytest.skip("before PostgreSQL 18 the log has no generated column")
+        month = "month int GENERATED ALWAYS AS (date_part('month', day)::int) STORED"
+        execute(connection, f"CREATE TABLE first (id int PRIMARY KEY, day timestamp, {month})")
+        key = month.replace("STORED", "STORED PRIMARY KEY")
+        execute(connection, f"CREATE TABLE second (id int, day timestamp, {key})")
+        execute(connection, "INSERT INTO first VALUES (1, '2026-11-26')")
+        execute(connection, "INSERT INTO second VALUES (1, '2026-11-26')")
+        try:
+            assert set(prepare(database, config, Loads())) == {FIRST, SECOND}
+            expected = None if "masks" in options else 11
+            assert pl.read_delta(str(tmp_path / "public" / "first"))["month"].to_list() == [expected]
+            assert pl.read_delta(str(tmp_path / "public" / "second"))["month"].to_list() == [11]
+        finally:
+            drop_slot(connection, SLOT)
 
 
 def test_a_plan_tells_what_a_start_loads_and_changes_nothing(
