@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import StreamingQueryException
 
 from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import LogPositions, check_continuity, read_positions
@@ -50,6 +49,7 @@ from headrace.postgres.slot import drop_slot, read_slot, slot_problem
 from headrace.reporter import Reporter, SilentReporter
 from headrace.spark import register
 from headrace.spark.delta import with_delta
+from headrace.spark.failures import spark_failures
 from headrace.spark.session import LocalSpark
 
 if TYPE_CHECKING:
@@ -238,14 +238,10 @@ class MirrorRun:
         text = str(error).removeprefix(f"[{error.code}] ")
         if BACKFILL_AGAIN not in text:
             return error
-        cause, _, _ = text.partition(BACKFILL_AGAIN)
-        cause = cause.removesuffix("; or backfill again. ").rstrip(". ")
         remedy = _RELOAD
-        if error.kind is Kind.SLOT_LOST:
-            remedy += " Raise max_slot_wal_keep_size so that the slot survives longer stops."
-        elif error.kind is Kind.PUBLICATION:  # the slot is older than any publication that is made now
-            remedy = f"Or run `headrace slots drop {self.slot}`, then `headrace mirror --reload`."
-        return HeadraceError(error.kind, cause, remedy)
+        if error.kind is Kind.PUBLICATION:  # the slot is older than any publication that is made now
+            remedy = f"Run `headrace slots drop {self.slot}`, then `headrace mirror --reload`."
+        return HeadraceError(error.kind, text.replace(BACKFILL_AGAIN, remedy).rstrip("."))
 
     def _drop_lost_slot(self) -> None:
         """Drop the slot where the server has removed its log, so that it can be made again."""
@@ -386,6 +382,7 @@ class MirrorRun:
         written = None if lake is None else lake.position
         return position.complete if written is None else max(position.complete, written[0] + 1)
 
+    @spark_failures()
     def _follow(
         self, spark: LocalSpark, tables: Sequence[TableName], checkpoint: Path, *, once: bool
     ) -> None:
@@ -429,8 +426,6 @@ class MirrorRun:
                         break
             if not query.isActive:
                 query.awaitTermination()  # raises what ended it
-        except StreamingQueryException as error:
-            raise HeadraceError.find(str(error)) or HeadraceError(Kind.SPARK, str(error)) from error
         finally:
             ending.set()
             query.stop()

@@ -398,7 +398,7 @@ def test_a_lost_slot_is_made_again_by_a_reload(
 def test_a_slot_without_its_publication_is_told_with_what_to_run(url: str, tmp_path: Path) -> None:
     mirror_of(url, tmp_path).prepare()
     followed_mirror.run(url, f"DROP PUBLICATION {SLOT}")
-    remedy = f"Or run `headrace slots drop {SLOT}`, then `headrace mirror --reload`"
+    remedy = f"Run `headrace slots drop {SLOT}`, then `headrace mirror --reload`"
     with local_spark() as spark, pytest.raises(HeadraceError, match=remedy) as refused:
         mirror_of(url, tmp_path, sets_up=False).run(spark, once=True)
     assert refused.value.kind is Kind.PUBLICATION
