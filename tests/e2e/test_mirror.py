@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -101,7 +103,17 @@ def test_tables_are_loaded_and_followed_through_changes_and_alterations(mirror: 
     mirror.run("DROP TABLE young", "CREATE TABLE young (id int PRIMARY KEY, at timestamp)")
     mirror.run("INSERT INTO young VALUES (2, '2020-01-01')")
     mirror.converges("young")
+
+    mirror.wait_until(lambda: bool(readers(mirror)), "did not go on to follow", 60)
+    os.kill(readers(mirror)[0], signal.SIGKILL)
+    mirror.run("UPDATE young SET at = '2021-01-01'", "INSERT INTO items (id) VALUES (8)")
+    mirror.converges("young", "items")
     mirror.terminate()
+
+
+def readers(mirror: Mirrored) -> list[int]:
+    """Spark's process that reads the log, while there is one."""
+    return [pid for pid in mirror.members() if b"source_runner" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def test_a_load_that_is_killed_at_each_commit_is_repeated(mirror: Mirrored) -> None:
