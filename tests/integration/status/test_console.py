@@ -143,7 +143,7 @@ def test_the_last_event_says_that_the_run_has_ended(board: StatusBoard, server: 
     board.ended(HeadraceError(Kind.SLOT_LOST, "the slot is lost", "Begin anew."))
     began = time.monotonic()
     server.stop()
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 1
     messages = [watcher.message()]
     while not messages[-1]["ended"]:
         messages.append(watcher.message())
@@ -261,7 +261,7 @@ class Slow:
         self.let_go = threading.Event()
 
     def explain(self, index: str, id_: str) -> Explanation:
-        self.let_go.wait(60)
+        self.let_go.wait(10)
         raise HeadraceError(Kind.USAGE, f"no index {index}", "Correct it.")
 
 
@@ -274,7 +274,7 @@ def test_questions_that_take_long_hold_up_only_questions(
         assert b"no answer within" in get(pool, server, "/?document=users/1").data
         began = time.monotonic()
         assert get(pool, server).status == 200
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 0.5
         slow.let_go.set()
         assert b"Correct it." in get(pool, server, "/?document=users/1").data
 
