@@ -135,8 +135,9 @@ class RootRouting(RelationRouting):
         parts = {root for oid, root in roots.items() if root != own[oid]}
         emptied = {root for root in parts if read_leaves(self.session(), root) <= own.keys()}
         names = {oid: name for oid, name in own.items() if roots[oid] not in emptied}
-        # another thread reads the mapping
-        self._truncated = {**self._truncated, **{name: roots[oid] for oid, name in names.items()}}
+        truncated = {**self._truncated, **{name: roots[oid] for oid, name in names.items()}}
+        # a new mapping: another thread reads the former one
+        self._truncated = {leaf: root for leaf, root in truncated.items() if leaf != root}
         return names
 
     @property
@@ -145,7 +146,7 @@ class RootRouting(RelationRouting):
 
         It may have another name by now, so that the catalog would not find it.
         """
-        return {leaf: root for leaf, root in self._truncated.items() if leaf != root}
+        return self._truncated
 
     def close(self) -> None:
         """Close the session, if any."""

@@ -76,7 +76,7 @@ def _refuse_absent(option: str, tables: Iterable[tuple[tuple[str, ...], Collecti
     for named, columns in of_parts.items():
         for name in named:
             if name not in columns:
-                near = nearest(name, sorted(columns))
+                near = nearest(name, columns)
                 raise HeadraceError(
                     Kind.BINDING,
                     f"{option}: no table of its [[mirror.tables]] has a column {name}",

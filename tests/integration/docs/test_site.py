@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import threading
-import time
 from collections.abc import Iterator
 from functools import partial
 from http.server import ThreadingHTTPServer
@@ -14,9 +13,11 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from builder import stage as staging
 from builder.__main__ import QuietHandler, build
+from headrace.embedded.processes import until
 
 CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -46,18 +47,14 @@ def browser() -> Iterator[Browser]:
         chromium.close()
 
 
-def open_search(page: Page) -> None:
-    """Press Ctrl+K until the page answers: nothing on it says when it begins to listen to keys."""
-    until = time.monotonic() + 60
-    while True:
-        page.keyboard.press("Control+k")
-        try:
-            expect(page.locator("input:focus")).to_be_attached(timeout=2_000)
-        except AssertionError:
-            if time.monotonic() > until:
-                raise
-        else:
-            return
+def opens_search(page: Page) -> bool:
+    """Press Ctrl+K; return whether the page answers: nothing on it says when it begins to listen to keys."""
+    page.keyboard.press("Control+k")
+    try:
+        page.wait_for_selector("input:focus", state="attached", timeout=2_000)
+    except PlaywrightTimeout:
+        return False
+    return True
 
 
 def test_the_pages_load_nothing_from_other_hosts(site: Path) -> None:
@@ -93,7 +90,7 @@ def test_a_reader_searches_without_a_network(browser: Browser, address: str, wid
     page.on("request", lambda request: asked.append(request.url))
     page.goto(address, wait_until="networkidle")
     assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
-    open_search(page)
+    assert until(lambda: opens_search(page), 60)
     page.keyboard.type("wal_budget")
     expect(page.get_by_text("Keys of the deployment file").last).to_be_visible(timeout=20_000)
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
