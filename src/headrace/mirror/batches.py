@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from headrace.config.mirror import Engine, Format, MirrorConfig, MirroredTables,
 from headrace.datasources.typed_options import PostgresSource
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.lake import reaching
-from headrace.mirror.run import WATCH_SECONDS, MirrorRun
+from headrace.mirror.mirrored_lake import WATCH_SECONDS, MirroredLake
 from headrace.model.names import TableName
 from headrace.reporter import Reporter, SilentReporter
 
@@ -75,13 +74,13 @@ def into(
         tables=(MirroredTables(tables=(source.options()["tables"],), mode=mode),),
     )
     report = SilentReporter() if reporter is None else reporter
-    return LakeBatches(MirrorRun(source.connection, config, report, threading.Event()), checkpoint)
+    return LakeBatches(MirroredLake(source.connection, config, report), checkpoint)
 
 
 class LakeBatches:
     """Writes batch after batch; what `into` returns."""
 
-    def __init__(self, mirror: MirrorRun, checkpoint: str | Path) -> None:
+    def __init__(self, mirror: MirroredLake, checkpoint: str | Path) -> None:
         self._mirror = mirror
         self._checkpoint = str(checkpoint).rstrip("/")
         self._tables: list[TableName] | None = None
