@@ -162,9 +162,9 @@ class SinkConnection:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._plan = work.plan
-        self._client = Client(work.endpoints.sink, first=os.getpid())
+        self._client = Client(work.endpoints.sink, first=os.getpid(), accepted=True)
         state = work.endpoints.state
-        self.state = self._client if state is None else Client(state, first=os.getpid())
+        self.state = self._client if state is None else Client(state, first=os.getpid(), accepted=True)
         self._writers: list[DocumentWriter] = []
         self._throttled: Delivery | None = None
         self._refresh = EagerRefresh(self._client)

@@ -193,7 +193,7 @@ class OpenSearchWriter(DocumentWriter):
                 self._size.overloaded(len(data))
                 delivery.parts.popleft()
                 delivery.parts.extendleft(reversed(list(self._chunks(part))))
-            verdict = _verdict(answer, part)
+            verdict = _verdict(self._client, answer, part)
             self._refuse_strays(answer, part)
             delivery.parts.popleft()
             delivery.settled += verdict.settled
@@ -281,7 +281,7 @@ def _too_large(sent: int) -> str:
     return f"its request has {sent >> 20} MiB, more than the cluster takes (http.max_content_length)"
 
 
-def _verdict(answer: Answer, part: list[Item]) -> ItemVerdict:
+def _verdict(client: Client, answer: Answer, part: list[Item]) -> ItemVerdict:
     if answer.status in _UNANSWERED:
         raise HeadraceError(
             Kind.SINK_UNREACHABLE,
@@ -289,7 +289,7 @@ def _verdict(answer: Answer, part: list[Item]) -> ItemVerdict:
             "Check the cluster's health and the proxy's time limit.",
         )
     if not answer.ok:
-        raise failures.from_status(answer.status, answer.data, answer.place)
+        raise client.failure(answer)
     try:
         verdict = bulk.judge(answer.data, part)
     except (ValueError, KeyError) as error:
