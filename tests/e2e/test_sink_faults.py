@@ -73,5 +73,31 @@ def test_a_busy_and_a_full_cluster_are_waited_for(
     front.heal()
 
 
+def test_credentials_that_a_starting_cluster_does_not_know_yet_are_waited_for(
+    pipeline: Headrace, front: HttpProxy
+) -> None:
+    """Elasticsearch 8 refuses every key and every user of its own until their index is recovered."""
+    refused: list[str] = []
+    body = (
+        b'{"error":{"type":"security_exception","reason":"unable to authenticate with provided credentials"}}'
+    )
+
+    def refuse(request: Request) -> Answer:
+        refused.append(request.target)
+        return Answer(401, body)
+
+    def asked_for(part: str) -> bool:
+        return sum(part in target for target in refused) > 1
+
+    front.spoil = refuse
+    pipeline.shop.run(_RENAMED)
+    pipeline.wait_until(lambda: is_degraded(pipeline, "unable to authenticate"), "was not degraded", 60)
+    pipeline.wait_until(lambda: asked_for("/_bulk"), "no bulk was tried again", 60)
+    pipeline.wait_until(lambda: asked_for("headrace_meta/_mget"), "the lease was not renewed", 60)
+    front.heal()
+    pipeline.converges()
+    pipeline.wait_until(lambda: pipeline.status()["phase"] == "live", "was not live again", 60)
+
+
 def _is_bulk(request: Request) -> bool:
     return request.target.startswith("/_bulk")

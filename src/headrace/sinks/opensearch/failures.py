@@ -10,6 +10,7 @@ from typing import Any
 from urllib3 import exceptions
 
 from headrace.errors import HeadraceError, Kind
+from headrace.model.suggestion import counted
 
 _REASON_LIMIT = 1000
 _REQUEST = re.compile(r"request: \[|BulkShardRequest|containing \[|source\[")
@@ -43,7 +44,8 @@ def reason(data: bytes) -> str:
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
     if isinstance(error, dict) and "unassigned_shards" in error:
         return (
-            f"the cluster's health is {error.get('status')}, {error['unassigned_shards']} shards unassigned"
+            f"the cluster's health is {error.get('status')}, "
+            f"{counted(error['unassigned_shards'], 'shard')} unassigned"
         )
     return describe(error)
 
