@@ -73,7 +73,7 @@ def test_what_is_stored_is_never_said_to_be_absent_while_the_cluster_recovers(
 ) -> None:
     with contextlib.closing(Client(Endpoint((node.url,), timeout=5), read_attempts=1)) as client:
         client.wait_until_ready()
-        key = StateKey("p_", "slot")
+        key = StateKey("slot", "p_")
         generation = Generations(client, "p_").create(
             "users", "ab", {"settings": {"index": {}}, "mappings": {"properties": {}}}
         )
