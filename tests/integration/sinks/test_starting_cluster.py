@@ -130,6 +130,20 @@ def front(opensearch: EmbeddedOpenSearch) -> Iterator[HttpProxy]:
         yield front
 
 
+def test_entries_of_a_shard_that_is_not_refreshed_are_not_said_to_be_absent(front: HttpProxy) -> None:
+    key = StateKey("slot", f"t{uuid.uuid4().hex[:8]}_")
+    with contextlib.closing(Client(Endpoint((front.url,)), read_attempts=1)) as client:
+        deferred = DeferredKeys(client, key)
+        deferred.add("users_1", [[("1",)]], 7)
+        failed = Answer(200, b'{"_shards":{"total":2,"successful":0,"failed":1}}')
+        front.spoil = lambda request: failed if request.target.endswith("/_refresh") else None
+        with pytest.raises(HeadraceError, match=r"1 shard of the index .* failed to refresh") as caught:
+            deferred.count()
+        assert caught.value.kind is Kind.SINK_BUSY
+        front.heal()
+        assert deferred.count() == 1
+
+
 def ask(client: Client) -> object:
     return client.call("GET", f"/{uuid.uuid4().hex}/_doc/1", allow=(404,)).status
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
-from headrace.sinks.opensearch.documents import count
+from headrace.sinks.opensearch.documents import count, refresh_if_exists
 from headrace.sinks.opensearch.settings import (
     IndexOptions,
     backfill_settings,
@@ -346,7 +346,7 @@ def orphans(client: Client, prefix: str) -> list[Orphan]:
 def _known_indexes(client: Client, prefix: str) -> Iterable[str]:
     """Iterate over the concrete indexes that the states under `prefix` list."""
     meta = meta_index(prefix)
-    if not client.call("POST", path(meta, "_refresh"), allow=(404,)).ok:
+    if not refresh_if_exists(client, meta):
         return
     search = {"size": _MAX_HITS, "_source": ["generations.generation"], "query": {"match_all": {}}}
     for hit in client.read(path(meta, "_search"), search).json()["hits"]["hits"]:

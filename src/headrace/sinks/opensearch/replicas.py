@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.documents import refresh_if_exists
 
 _SETTING = "index.replication.type"
 _POLL_SECONDS = 0.02
@@ -55,7 +56,7 @@ def await_replicas(client: Client, index: str, seconds: float) -> None:
                 "Look at _cat/segment_replication, or ask with a longer timeout.",
             )
         if now - refreshed > _REFRESH_SECONDS:
-            client.call("POST", path(index, "_refresh"), allow=(404,))
+            refresh_if_exists(client, index)
             refreshed = now
         time.sleep(_POLL_SECONDS)
 

@@ -18,6 +18,7 @@ from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Answer, Client, path
 from headrace.sinks.opensearch.documents import count as counted
+from headrace.sinks.opensearch.documents import refresh_if_exists
 from headrace.sinks.opensearch.shard_history import Identity, identities
 from headrace.sinks.opensearch.state_key import StateKey
 
@@ -145,7 +146,7 @@ class SystemIndex:
 
     def refresh(self) -> bool:
         """Refresh the index; return whether it exists."""
-        return self._client.call("POST", path(self.name, "_refresh"), allow=(404,)).ok
+        return refresh_if_exists(self._client, self.name)
 
     def count(self, query: dict[str, Any]) -> int:
         """Count the entries that match a query; 0 without an index."""
