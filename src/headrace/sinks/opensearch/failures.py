@@ -13,7 +13,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.suggestion import counted
 
 _REASON_LIMIT = 1000
-_REQUEST = re.compile(r"request: \[|BulkShardRequest|containing \[|source\[")
+_REQUEST = re.compile(r"for REST request \[|request: \[|BulkShardRequest|containing \[|source\[")
 _LINE_AND_COLUMN = re.compile(r"\[\d+:\d+\] ")
 """Elasticsearch 8 and 9 put the place in the request's body before a reason."""
 _UNAUTHORIZED, _FORBIDDEN, _TIMED_OUT = 401, 403, 408

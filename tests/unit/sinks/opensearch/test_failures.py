@@ -41,11 +41,17 @@ def test_the_field_that_a_document_is_refused_for_is_named_and_no_value(place: s
         (404, None, Kind.SINK_REJECTED, "OpenSearch at n refused a request (status 404)"),
         (
             401,
-            {"error": {"type": "security_exception", "reason": "unable to authenticate"}, "status": 401},
+            {
+                "error": {
+                    "type": "security_exception",
+                    "reason": "unable to authenticate user [u] for REST request [/users/_doc/secret]",
+                },
+                "status": 401,
+            },
             Kind.AUTHENTICATION,
             (
                 "OpenSearch at n refused the user, the password or the API key: "
-                "security_exception: unable to authenticate"
+                "security_exception: unable to authenticate user [u]"
             ),
         ),
         (403, None, Kind.AUTHENTICATION, "OpenSearch at n does not allow this user to do that"),
