@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 
@@ -27,6 +26,7 @@ from headrace.sinks.opensearch.generations import orphans
 from headrace.sinks.opensearch.run_requests import RunRequests
 from headrace.sinks.opensearch.system_index import StateDocument
 from support.http_proxy import Answer, HttpProxy, Request
+from support.recovering import recovering
 
 REFUSED = (
     b'{"error":{"type":"security_exception","reason":"unable to authenticate with provided credentials"},'
@@ -54,18 +54,6 @@ def node(request: pytest.FixtureRequest) -> Iterator[EmbeddedOpenSearch]:
     release: Release = request.param
     with EmbeddedOpenSearch(heap="512m", short_lived=True, release=release) as node:
         yield node
-
-
-@contextlib.contextmanager
-def recovering(node: EmbeddedOpenSearch) -> Iterator[threading.Thread]:
-    """Start a stopped node, which waits some seconds for a second one before it recovers its state."""
-    node._settings |= {"gateway.expected_data_nodes": 2, "gateway.recover_after_time": "15s"}
-    thread = threading.Thread(target=node.start)
-    thread.start()
-    try:
-        yield thread
-    finally:
-        thread.join()
 
 
 def test_what_is_stored_is_never_said_to_be_absent_while_the_cluster_recovers(
