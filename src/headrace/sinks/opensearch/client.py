@@ -357,6 +357,7 @@ class Client:
                     method, urls[node] + target, body=body, headers={**self._pool.headers, **headers}
                 )
             except HTTPError as error:
+                self._recovered_at = -_RESTART_SECONDS  # it may start again, and another node answer now
                 if failures.not_sent(error) and step + 1 < len(urls):
                     continue
                 self._first = (node + 1) % len(urls)
