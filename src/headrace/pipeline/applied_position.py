@@ -22,7 +22,7 @@ from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.postgres.wal_position import end_of_commits, end_of_log
 from headrace.sinks.opensearch import Client, DeferredKeys, MetaIndex, PipelineState, PositionRequest
-from headrace.sinks.opensearch.client import path
+from headrace.sinks.opensearch.documents import refresh_if_exists
 from headrace.sinks.opensearch.replicas import await_replicas
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from headrace.sinks.opensearch.state_key import StateKey
@@ -220,8 +220,7 @@ class AppliedPosition:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY; AUTHENTICATION where the user lacks the privilege.
         """
         for generation in state.generations:
-            target = path(generation.generation, "_refresh")
-            if self.documents.call("POST", target, allow=(404,)).ok:  # else it was replaced since
+            if refresh_if_exists(self.documents, generation.generation):  # else it was replaced since
                 await_replicas(self.documents, generation.generation, _REPLICA_SECONDS)
 
     def _query_server(self, ask: Callable[[Connection], _Result]) -> _Result:

@@ -164,8 +164,8 @@ class Backfill:
         plan = self._work.plan
         endpoints = self._work.endpoints
         with (
-            contextlib.closing(Client(endpoints.sink)) as client,
-            contextlib.closing(Client(endpoints.keeps_state)) as state,
+            contextlib.closing(Client(endpoints.sink, accepted=True)) as client,
+            contextlib.closing(Client(endpoints.keeps_state, accepted=True)) as state,
         ):
             meta = MetaIndex(state, plan.key)
             try:

@@ -40,7 +40,7 @@ _ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
 def short_timeout_client(endpoints: Endpoints) -> Client:
     """Return a client with a short timeout, for a cluster that may hang while a caller waits."""
-    return Client(endpoints.sink.with_timeout(_TIMEOUT_SECONDS), read_attempts=1)
+    return Client(endpoints.sink.with_timeout(_TIMEOUT_SECONDS), read_attempts=1, accepted=True)
 
 
 class HealthMonitor:

@@ -76,7 +76,7 @@ class SecondarySink:
         self._indexes = SecondaryIndexBoard(board, self.name)
         self._max_deferred = project.deployment.max_deferred
         self._state_client = state
-        self._client = Client(endpoints.sink.with_timeout(_REQUEST_SECONDS), read_attempts=2)
+        self._client = Client(endpoints.sink.with_timeout(_REQUEST_SECONDS), read_attempts=2, accepted=True)
         self._quick_client = Client(endpoints.sink.with_timeout(_PROBE_SECONDS), read_attempts=1)
         self._probe = SinkProbe(self._quick_client)
         self._meta = MetaIndex(state, target.key)

@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.state_key import StateKey
 from headrace.sinks.opensearch.system_index import StateDocument
@@ -125,7 +124,7 @@ class Lease:
         self._me = me or LeaseHolder.here(key.slot)
         self._owner = uuid.uuid4().hex
         self._patience, self._beat_seconds = patience, beat
-        self._quick = Client(client.endpoint.with_timeout(_REQUEST_SECONDS), read_attempts=1)
+        self._quick = Client(client.endpoint.with_timeout(_REQUEST_SECONDS), read_attempts=1, accepted=True)
         self._found: dict[str, Mapping[str, Any]] = {}
         self._seen: dict[str, tuple[_Mark, float]] = {}
         self._renewing = threading.Lock()
@@ -304,7 +303,7 @@ class Lease:
         body = "".join(f"{line}\n" for line in lines).encode()
         answer = self._quick.exchange("POST", path(self._index, "_bulk"), body, "application/x-ndjson")
         if not answer.ok:
-            raise failures.from_status(answer.status, answer.data, answer.place)
+            raise self._quick.failure(answer)
         return [next(iter(item.values())) for item in answer.json()["items"]]
 
     def _conflict(self, found: Mapping[str, Any] | None, what: str, error: HeadraceError) -> HeadraceError:
