@@ -21,7 +21,7 @@ from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.table_checks import check_columns, check_excluded, find_namesakes, find_problem
+from headrace.mirror.table_checks import check_excluded, find_absent_columns, find_namesakes, find_problem
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
@@ -285,6 +285,7 @@ class MirroredLake:
             for name, position in known.tables.items()
             if name in tables
             and position.waits_for is None
+            and name not in self._waiting
             and position.relation == tables[name].relation
             and sent(name)
         }
@@ -347,13 +348,13 @@ class MirroredLake:
         refused = [problem for name, problem in unfit.items() if name not in known]
         if refused:
             raise refused[0] if len(refused) == 1 else ErrorGroup(refused)
-        check_columns(found.values())
         for name in [name for name in self._waiting.tables if name not in found]:
             self._waiting.forget(name)
         self._leave_out(dict.fromkeys(foreign), "of an extension")
         self._leave_out(dict.fromkeys([*absent, *unfit]), "there is no such table")
         found = {name: table for name, table in found.items() if not self._is_left_out(table)}
         problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
+        problems |= find_absent_columns(found, known)
         problems |= self._find_namesakes([name for name in found if name not in problems], known)
         self._let_wait(problems, found, known)
         tables = {name: table for name, table in found.items() if name not in problems}

@@ -49,16 +49,28 @@ def find_namesakes(names: Iterable[TableName], known: Collection[TableName]) -> 
     return found
 
 
-def check_columns(tables: Iterable[MirroredTable]) -> None:
-    """Make sure that each of the `columns` of a part is a column of some table of it.
+def find_absent_columns(
+    tables: Mapping[TableName, MirroredTable], known: Collection[TableName]
+) -> dict[TableName, HeadraceError]:
+    """Return the error of each table whose part names a column in `columns` that no table of it has.
 
     Args:
         tables: all tables that exist.
+        known: those that the lake has: a column of theirs was renamed or dropped.
 
     Raises:
-        HeadraceError: BINDING.
+        HeadraceError: BINDING, for a part of which the lake has no table: the name is misspelt.
     """
-    _refuse_absent("columns", [(table.chosen, table.numbers) for table in tables])
+    found: dict[TableName, HeadraceError] = {}
+    for chosen in {table.chosen for table in tables.values()}:
+        part = {name: table for name, table in tables.items() if table.chosen == chosen}
+        try:
+            _refuse_absent("columns", [(chosen, table.numbers) for table in part.values()])
+        except HeadraceError as error:
+            if not any(name in known for name in part):
+                raise
+            found |= dict.fromkeys(part, error)
+    return found
 
 
 def check_excluded(tables: Mapping[TableName, MirroredTable], known: Collection[TableName]) -> None:

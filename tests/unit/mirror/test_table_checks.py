@@ -11,7 +11,7 @@ from headrace.catalog.types import RowType
 from headrace.config.secret import Secret
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.masks import Masks
-from headrace.mirror.table_checks import check_renamed, find_namesakes, find_problem
+from headrace.mirror.table_checks import check_renamed, find_absent_columns, find_namesakes, find_problem
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lake_partition import parse_partition
 from headrace.model.names import TableName
@@ -146,3 +146,13 @@ def test_tables_whose_folders_differ_in_case_alone_are_told() -> None:
     assert find_namesakes(names, []) == {upper: schema, lower: schema}
     assert find_namesakes(names, [lower]) == {schema: lower, upper: lower}
     assert find_namesakes(names[3:], []) == {}
+
+
+def test_a_chosen_column_that_is_gone_concerns_the_tables_of_its_part() -> None:
+    users = table({}, chosen=("id", "email"))
+    other = table({})
+    tables = {TableName("public", "users"): users, TableName("public", "other"): other}
+    with pytest.raises(HeadraceError, match="has a column email"):
+        find_absent_columns(tables, [TableName("public", "other")])
+    assert [*find_absent_columns(tables, [*tables])] == [TableName("public", "users")]
+    assert find_absent_columns(tables | {TableName("public", "users"): other}, []) == {}
