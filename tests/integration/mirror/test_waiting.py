@@ -164,6 +164,22 @@ def test_a_table_that_waits_goes_on_as_soon_as_it_is_altered(url: str, tmp_path:
     assert all(rows_are_right(mirror).values())
 
 
+def test_the_only_table_of_a_mirror_waits_and_goes_on(url: str, tmp_path: Path) -> None:
+    mirror, tables, _ = prepared(url, config_of(tmp_path, MirroredTables(tables=("public.b",))))
+    assert tables == [B]
+    run(url, "ALTER TABLE b DROP CONSTRAINT b_pkey")
+    assert mirror.is_altered()
+    mirror.set_up()
+    assert mirror.prepare() == []
+    assert "the table b has no key" in str(mirror.waiting_error())
+    assert not mirror.is_altered()
+    run(url, "ALTER TABLE b ADD PRIMARY KEY (id)", "INSERT INTO b VALUES (5, 5, NULL)")
+    assert mirror.is_altered()
+    mirror.set_up()
+    assert mirror.prepare() == [B]
+    assert rows_are_right(mirror) == {"b": True}
+
+
 def test_a_table_that_the_role_does_not_own_waits(url: str, tmp_path: Path) -> None:
     owner = f"mirror_waiting_{url.rpartition('_')[2].partition('?')[0]}"
     other = url.replace("//postgres:", f"//{owner}:", 1)
