@@ -186,8 +186,7 @@ def mirror(
     if action is MirrorAction.CHECK:
         from headrace.cli.mirror_check import check_mirror
 
-        check_mirror(context)
-        return True
+        return check_mirror(context)
     if action is MirrorAction.VERIFY:
         from headrace.cli.mirror_verify import verify_mirror
 

@@ -54,6 +54,12 @@ def _print(one: TableComparison, *, repair: bool) -> None:
     if not one.compared:
         terminal.say(f"{one.table}: a table of changes is not compared")
         return
+    if one.waits_for is not None:
+        terminal.warn(f"{one.table} waits, and is not compared: {one.waits_for}")
+        terminal.say(
+            "Start `headrace mirror`: it says what to do, and reads the table anew when it can go on"
+        )
+        return
     if not one.wrong and not one.undecided:
         changing = f"; {one.changing:,} were written again at each look" if one.changing else ""
         terminal.done(f"{one.table}: all {one.rows:,} rows are what the database has{changing}")
