@@ -30,6 +30,7 @@ from headrace.pipeline.design.database import DesignDatabase
 from headrace.pipeline.design.edits import Edit, apply, parse
 from headrace.pipeline.design.files import ChangedMeanwhileError, DeploymentFolder, SchemaFile
 from headrace.pipeline.design.view import describe_schema, describe_tables
+from headrace.pipeline.next_steps import NEXT, next_commands
 from headrace.pipeline.project import error_list
 from headrace.schema.json_schema import EDITOR_LINE
 from headrace.status.console.render import StaticFile, static_files
@@ -38,8 +39,6 @@ from headrace.status.serving import HttpServer
 
 _NO_STORE = {"Cache-Control": "no-store"}
 _MOST_BYTES = 2 << 20
-NEXT = ("headrace check", "headrace preview {index}", "headrace setup", "headrace run")
-"""What comes after a design, in this order."""
 
 
 class TableBody(NoOptions):
@@ -263,14 +262,13 @@ class DesignServer:
         }
 
     def _save(self, body: TextBody) -> dict[str, Any]:
-        parse(body.text, body.file, body.index)
-        facts = self._database.facts
+        facts, (first, *others) = self._database.facts, NEXT
         schema = SchemaFile(body.index, body.file, body.text, body.fingerprint)
         written, found = self._folder.save(schema, "" if facts is None else facts.name, force=body.force)
         return {
             "written": [file.name for file in written],
             "fingerprint": found,
-            "next": [line.format(index=body.index) for line in NEXT],
+            "next": next_commands(self._folder.config, [first, f"headrace preview {body.index}", *others]),
         }
 
 
