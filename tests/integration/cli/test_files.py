@@ -75,6 +75,7 @@ def test_a_variable_that_is_not_set_is_named(files: Deployment) -> None:
         (["run", "--slot", "Not A Slot"], "CONFIG"),
         (["check", "--publication", "x" * 64], "USAGE"),
         (["run", "--public-address", "nonsense"], "USAGE"),
+        (["run", "--public-hosts", "a.example, http://b.example"], "USAGE"),
         (["init", "mysql://me@127.0.0.1/shop", "--table", "people"], "CONFIG"),
         (
             ["init", "postgresql://me@127.0.0.1:9/shop", "--table", "people", "--sink", "localhost:9200"],
