@@ -32,8 +32,10 @@ from headrace.postgres.session import ReadSession
 from headrace.schema.json_schema import EDITOR_FILE
 from headrace.schema.json_schema import schema_text as editor_schema
 from headrace.schema.writing import write_comment
+from headrace.sinks.opensearch.settings import mappings_of, settings_of
 
 _LONGEST_FILE_NAME = 100
+_OTHERS = "Take that out, and convert again; or write the others into a {}s_file."
 
 PREFIX = "hr_"
 """Keeps the names of both tools apart, until `headrace adopt`."""
@@ -201,10 +203,17 @@ def _index_files(source: str, index: PgsyncIndex, converted: ConvertedIndex, not
     comment = f"Documents of the index {index.name}, converted from {source}."
     found = {f"{name}.schema.yml": schema_text(converted.head, comment)}
     setting = {**index.setting, **({"default_pipeline": index.pipeline} if index.pipeline else {})}
-    if setting:
-        found[f"{name}.settings.json"] = _json({"index": setting})
-    if converted.mappings:
-        found[f"{name}.mappings.json"] = _json(converted.mappings)
+    for word, content, check in (
+        ("setting", {"index": setting} if setting else {}, settings_of),
+        ("mapping", converted.mappings, mappings_of),
+    ):
+        try:
+            if content and check(content):
+                found[f"{name}.{word}s.json"] = _json(content)
+        except ValueError as error:
+            notes.left(
+                index.lines[word], f"{word!r} of {index.name} is left out: {error}", _OTHERS.format(word)
+            )
     if index.plugins:
         notes.left(
             index.lines["plugins"],

@@ -330,6 +330,15 @@ def test_names_that_are_alike_stay_apart(tmp_path: Path, monkeypatch: pytest.Mon
         assert len(own) == len(set(plugins))
 
 
+def test_settings_that_a_run_refuses_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    """Else a file would be written that no command loads."""
+    setting = {"translog.durability": "async", "refresh_interval": "5s"}
+    conversion = converted(tmp_path, entry(TITLE + "}", f'\n"setting": {json.dumps(setting)},'))
+    assert "books.settings.json" not in conversion.files
+    [note] = [str(note) for note in conversion.notes if note.is_open and "'setting'" in str(note)]
+    assert "schema.json:2: 'setting' of books is left out: translog.durability must be request" in note
+
+
 @pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", r'"\ud800"', r'["\udfff"]'])
 def test_what_no_file_can_hold_is_told_with_its_place(tmp_path: Path, value: str) -> None:
     with pytest.raises(HeadraceError, match=r"schema\.json:3:\d+: not JSON: ") as raised:
