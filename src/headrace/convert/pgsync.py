@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -145,7 +146,7 @@ def _index_name(index: PgsyncIndex, taken: Collection[str], notes: Notes) -> str
         notes.differs(
             index.lines["index"],
             f"the index {index.name} is called {name} here",
-            f"`headrace adopt {name} --name {index.name}` gives it the name that readers use.",
+            f"`headrace adopt {name} --name {shlex.quote(index.name)}` gives it the name that readers use.",
         )
     return name
 

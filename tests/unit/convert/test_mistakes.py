@@ -330,6 +330,13 @@ def test_names_that_are_alike_stay_apart(tmp_path: Path, monkeypatch: pytest.Mon
         assert len(own) == len(set(plugins))
 
 
+def test_a_foreign_key_by_table_without_lists_is_told(tmp_path: Path) -> None:
+    sides = '"foreign_key": {"parent": {"books": 7}, "child": {"pages": ["book_id"]}}'
+    text = entry(TITLE + f',\n"children": [{{"table": "pages", {CHILD[:-1]}, {sides}}}}}]}}')
+    said = "\n".join(str(note) for note in converted(tmp_path, text).notes)
+    assert "'books' of 'parent' of a foreign_key is a number, not a list" in said
+
+
 def test_settings_that_a_run_refuses_are_left_out_with_the_reason(tmp_path: Path) -> None:
     """Else a file would be written that no command loads."""
     setting = {"translog.durability": "async", "refresh_interval": "5s"}
