@@ -140,10 +140,9 @@ class GenerationLog:
             HeadraceError: SINK_REJECTED, or another error of the cluster.
         """
         for index in self._indexes:
-            why = why_built(state.of(index), "")
             state = state.changed(self.manager.make(index, self.as_of, joined))
             self.state = state
-            self._messages.report_building(state.of(index)[-1], why)
+            self._messages.report_building(state.of(index)[-1], "none is complete yet")
         self._save(state)
         for index in self._indexes:
             self._messages.show(index, self.state)
