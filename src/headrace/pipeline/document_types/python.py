@@ -91,14 +91,19 @@ def _class(name: str, members: Sequence[_Member], description: str) -> str:
 
 def _dictionary(name: str, members: Iterable[_Member], description: str, *, total: bool = True) -> str:
     """Render a TypedDict of any keys; what is said of them stands in comments."""
-    lines = [*_comment(description, ""), f"{name} = TypedDict(", f'    "{name}",', "    {"]
+    lines = [
+        *(_comment(description, "") if description else []),
+        f"{name} = TypedDict(",
+        f'    "{name}",',
+        "    {",
+    ]
     for key, type_, said in members:
         entry = f"        {quote(key)}: {_type(type_)},"
-        is_short = "\n" not in said and len(entry) + len(said) + 4 <= _WIDTH
-        if said and is_short:
-            lines.append(f"{entry}  # {said}")
+        comment = _comment(said, "        ") if said else []
+        if len(comment) == 1 and len(entry) + len(comment[0]) <= _WIDTH + 6:
+            lines.append(f"{entry}  {comment[0].strip()}")
         else:
-            lines += [*_comment(said, "        "), entry]
+            lines += [*comment, entry]
     return "\n".join([*lines, "    },", *([] if total else ["    total=False,"]), ")"])
 
 

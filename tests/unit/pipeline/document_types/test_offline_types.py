@@ -221,3 +221,19 @@ def test_keys_are_what_they_are_in_the_database_letter_by_letter() -> None:
     module: dict[str, Any] = {}
     exec(python.render_module(f"Head with {KEYS}", rows), module)
     assert [list(module[row.name].__annotations__) for row in rows] == [[key] for key in KEYS]
+
+
+@pytest.mark.parametrize("end", ["\\r", "\\n", "\\x0c", "\\u2028", "\\x85", '\\"\\"\\"'])
+def test_a_description_never_becomes_code(generate: Generate, end: str) -> None:
+    """Python ends a line at a carriage return, also in a comment."""
+    code = f"x{end}        **__import__('sys').exit('run'),"
+    for key in ("class", "plain"):
+        schema = f'{HEAD}fields:\n  - {{text: {key}, description: "{code}"}}\n'
+        exec(generate(schema, "python"), {})
+        assert "\r" not in generate(schema, "typescript")
+
+
+@pytest.mark.parametrize("language", ["python", "typescript"])
+def test_a_description_of_spaces_says_nothing(generate: Generate, language: Language) -> None:
+    found = generate(f'{HEAD}description: " "\nfields:\n  - {{text: a, description: "  "}}\n', language)
+    assert "ThingsDocument" in found
