@@ -231,9 +231,3 @@ def test_a_description_never_becomes_code(generate: Generate, end: str) -> None:
         schema = f'{HEAD}fields:\n  - {{text: {key}, description: "{code}"}}\n'
         exec(generate(schema, "python"), {})
         assert "\r" not in generate(schema, "typescript")
-
-
-@pytest.mark.parametrize("language", ["python", "typescript"])
-def test_a_description_of_spaces_says_nothing(generate: Generate, language: Language) -> None:
-    found = generate(f'{HEAD}description: " "\nfields:\n  - {{text: a, description: "  "}}\n', language)
-    assert "ThingsDocument" in found
