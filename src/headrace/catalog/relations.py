@@ -89,16 +89,16 @@ def find_obstacles(catalog: Catalog, table: Table) -> Iterator[str]:
 
 
 def _named_apart(relations: Sequence[TableRelation]) -> list[TableRelation]:
-    """Return relations of which those with a common name have the column that leads there in it."""
-    by_name: dict[str, list[TableRelation]] = {}
+    """Return relations of which those that lead the same way under one name have their column in it."""
+    groups: dict[tuple[bool, str], list[TableRelation]] = {}
     for relation in relations:
-        by_name.setdefault(relation.name, []).append(relation)
-    return [
-        relation
-        if len(by_name[relation.name]) == 1
-        else replace(relation, name=f"{relation.name}_by_{_lead(relation, by_name[relation.name])}")
-        for relation in relations
-    ]
+        groups.setdefault((relation.kind == "belongs_to", relation.name), []).append(relation)
+    found = []
+    for relation in relations:
+        alike = groups[relation.kind == "belongs_to", relation.name]
+        name = relation.name if len(alike) == 1 else f"{relation.name}_by_{_lead(relation, alike)}"
+        found.append(replace(relation, name=name))
+    return found
 
 
 def _lead(relation: TableRelation, alike: Sequence[TableRelation]) -> str:

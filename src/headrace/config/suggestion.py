@@ -67,7 +67,11 @@ def suggest_index(name: str, schema: str) -> str:
 def suggest_index_name(text: str, taken: Collection[str] = ()) -> str:
     """Return a name of an index like `text` that a deployment file takes and that is not taken."""
     name = re.sub(r"[^a-z0-9_]+", "_", text.lower()).lstrip("_") or "documents"
-    name = f"documents_{name}" if name[0].isdigit() else name
+    return unused_name(f"documents_{name}" if name[0].isdigit() else name, taken)
+
+
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """Return a name of an index, shortened to what it may have, with a number where it is taken."""
     base = name = name[:_MAX_INDEX_LENGTH]
     number = 1
     while name in taken:

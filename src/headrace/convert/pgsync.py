@@ -16,8 +16,8 @@ from headrace.config.load import deployment_of
 from headrace.config.resolve import resolve_database
 from headrace.config.suggestion import (
     holds_password,
-    suggest_index_name,
     suggest_slot,
+    unused_name,
     write_toml_text,
 )
 from headrace.convert.notes import Note, Notes
@@ -141,7 +141,8 @@ def _named_once(indexes: Iterable[PgsyncIndex], notes: Notes) -> list[PgsyncInde
 
 
 def _index_name(index: PgsyncIndex, taken: Collection[str], notes: Notes) -> str:
-    name = suggest_index_name(index.name, taken)
+    name = re.sub(r"\W", "_", index.name.lower(), flags=re.ASCII)
+    name = unused_name(f"_{name}" if name[:1].isdigit() else name, taken)  # the prefix stands before _
     if name != index.name:
         notes.differs(
             index.lines["index"],
