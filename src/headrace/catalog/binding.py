@@ -150,7 +150,12 @@ class _Binder:
             return
         if field.tag == "custom":
             if not type_check.reads_custom(field.postgres, column):
-                self._misfit(table, column, field.place, f"accepts only {', '.join(field.postgres)}", [])
+                self._error(
+                    field.place,
+                    f"{table.name}.{column.name} is {column.type} and "
+                    f"accepts only {', '.join(field.postgres)}",
+                    type_check.custom_remedy(field, column),
+                )
         elif not type_check.reads(field.tag, column):
             problem = f"{table.name}.{column.name} is {column.type} and is declared as {field.tag}"
             tags = type_check.fitting_tags(column)

@@ -104,6 +104,14 @@ def run(
             envvar="HEADRACE_PUBLIC_ADDRESS", help="HOST:PORT for health, status and metrics (default: none)"
         ),
     ] = None,
+    public_hosts: Annotated[
+        str,
+        typer.Option(
+            envvar="HEADRACE_PUBLIC_HOSTS",
+            help="names that the public address is asked by, besides IP addresses, localhost and the "
+            "file's; separated by commas",
+        ),
+    ] = "",
     private_address: Annotated[
         str | None,
         typer.Option(
@@ -142,7 +150,13 @@ def run(
     options = run_options(
         context, master, conf or [], on_gap=None if on_gap is None else on_gap.value, standby=standby
     )
-    run_deployment(context, public_address=public_address, private_address=private_address, options=options)
+    run_deployment(
+        context,
+        public_address=public_address,
+        public_hosts=public_hosts,
+        private_address=private_address,
+        options=options,
+    )
 
 
 @command("Keep tables of a lake as the database's are.", "config", "log_format", json_output=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import urllib3
@@ -47,7 +48,14 @@ def _ask(address: str) -> dict[str, Any]:
     host, _, port = address.rpartition(":")
     url = f"http://{_EVERYWHERE.get(host, host)}:{port}/status"
     try:
-        found = urllib3.request("GET", url, retries=False, timeout=_ANSWER_SECONDS, redirect=False).json()
+        answer = urllib3.request("GET", url, retries=False, timeout=_ANSWER_SECONDS, redirect=False)
+        if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
+            raise HeadraceError(
+                Kind.CONNECTION,
+                f"what answers at {address} does not know the name {host}",
+                "Ask by an IP address, or give the run this name by --public-hosts.",
+            )
+        found = answer.json()
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise HeadraceError(Kind.CONNECTION, f"no run answers at {address}", _REMEDY) from error
     if not isinstance(found, dict) or not {"phase", "ready", "indexes"} <= found.keys():

@@ -326,12 +326,15 @@ class _Reader:
 
     def _side(self, reader: ObjectReader, key: str) -> tuple[str, ...]:
         """Read the columns of one side: a list, one text, or lists by table."""
-        node = reader.member(key) if reader.has(key) else None
-        match node.value if node is not None else None:
+        if not reader.has(key):
+            return ()
+        node = reader.member(key)
+        match node.value:
             case str() as name:
                 return (name,)
             case dict() as by_table:
-                return tuple(str(name) for part in by_table.values() for name in part.plain)
+                lists = ObjectReader(node, (*by_table,), f"{key!r} of a foreign_key", self._notes)
+                return tuple(name for table in by_table for name in lists.texts(table))
             case _:
                 return reader.texts(key)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -226,7 +227,9 @@ def answer(trace: DocumentTrace) -> Explanation:
         return Explanation(verdict, facts, remedy, "bad")
     if row.unreadable:
         verdict = f"{name}/{id_} cannot be read from its rows"
-        return Explanation(verdict, facts, f"headrace preview {name} --id {id_} shows why", "bad")
+        return Explanation(
+            verdict, facts, f"headrace preview {name} --id {shlex.quote(id_)} shows why", "bad"
+        )
     if row.body is None and stored is None:
         return Explanation(f"{name}/{id_} is not in the index: {_why_none(trace)}", facts)
     if stored is not None and stored.source == row.body:

@@ -119,6 +119,8 @@ def why_built(generations: Sequence[GenerationState], request: str) -> str:
     served = _served(generations)
     if request:
         return "a reindex was asked for"
+    if not generations:
+        return "this deployment did not follow it until now"
     if served is None:
         return "none is complete yet"
     if served.frozen:

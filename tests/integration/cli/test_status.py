@@ -46,3 +46,14 @@ def test_where_no_run_answers_it_says_so(capsys: pytest.CaptureFixture[str]) -> 
         assert f"[HEADRACE_CONNECTION] no run answers at {nothing}" in " ".join(
             capsys.readouterr().err.split()
         )
+
+
+def test_a_run_that_is_asked_by_a_name_it_does_not_know_is_no_missing_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with StatusServer(board_in("live"), "127.0.0.1:0") as server:
+        port = server.address.rpartition(":")[2]
+        assert status(f"127.1:{port}") == 1  # a name of the same address, to resolvers
+    told = " ".join(capsys.readouterr().err.split())
+    assert "does not know the name 127.1" in told
+    assert "--public-hosts" in told
