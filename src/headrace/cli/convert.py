@@ -9,6 +9,7 @@ from headrace.cli import terminal
 from headrace.config.text_files import write_files
 from headrace.convert import convert_pgsync
 from headrace.errors import HeadraceError, Kind
+from headrace.model.units import are
 
 
 def convert(
@@ -36,7 +37,7 @@ def convert(
             terminal.warn(str(note))
     left = sum(note.is_open for note in conversion.notes)
     if left:
-        terminal.say(f"{left} of these are left to do by hand")
+        terminal.say(f"{left} of these {are(left)} left to do by hand")
     for config in conversion.deployments:
         option = "" if config == "headrace.toml" else f" --config {config}"
         terminal.say(f"next: headrace check{option}, headrace setup{option}, headrace run{option}")

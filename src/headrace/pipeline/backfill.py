@@ -23,6 +23,7 @@ from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.model.changes import key_of_id
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
+from headrace.model.units import quantity
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_documents_job
@@ -314,7 +315,8 @@ class Backfill:
         backfill.left = deque(part for part in backfill.left if part not in parts)
         backfill.documents += documents
         backfill.rate.add(documents, seconds, len(parts))
-        _LOG.debug("%s: %d ranges gave %d documents in %.1f s", backfill.name, len(parts), documents, seconds)
+        ranges = quantity(len(parts), "range")
+        _LOG.debug("%s: %s, %s in %.1f s", backfill.name, ranges, quantity(documents, "document"), seconds)
         for attempt in retrying(ending=self._ending):
             with attempt:
                 backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})
@@ -361,7 +363,8 @@ class Backfill:
                 Identities(session, spec, plan.catalog), lambda: ids(client, backfill.name), assemble
             )
         if assembled:
-            self._board.report.info(f"{backfill.state.index}: {assembled:,} ids looked at again")
+            again = quantity(assembled, "document")
+            self._board.report.info(f"{backfill.state.index}: ids differed, assembled {again} again")
             refresh(client, backfill.name)
 
     def _show(self, backfill: _GenerationBackfill) -> None:

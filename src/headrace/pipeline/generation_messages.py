@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from headrace.errors import HeadraceError
+from headrace.model.units import quantity
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.sinks.opensearch import ControlRequest, GenerationState, PipelineState
 from headrace.status.board import IndexPhase
@@ -66,7 +67,7 @@ class GenerationMessages:
             before: what readers saw until now.
         """
         index, target = generation.index, self._target
-        self._board.report.done(f"{target.label}{target.prefix}{index}: {documents:,} documents")
+        self._board.report.done(f"{target.label}{target.prefix}{index}: {quantity(documents, 'document')}")
         if before is not None and before.generation != generation.generation:
             rest = "which is followed again" if before.frozen else f"no longer {before.generation}"
             text = f"readers see {generation.generation}, {rest}"

@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.assembly.digests import Sample
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
+from headrace.model.units import quantity
 from headrace.pipeline.verification.recheck import Finding, Verdict, first_difference
 
 SHOWN = 10
@@ -102,7 +103,7 @@ class Report:
     @property
     def summary(self) -> str:
         """The result in a few words."""
-        compared = f"{self.documents:,} documents"
+        compared = quantity(self.documents, "document")
         if self.sample is not None:
             compared += f" ({self.sample.percent:g} %)"
         if self.right:

@@ -29,13 +29,24 @@ def figure(figures: tuple[Figure, ...], name: str) -> Figure:
 
 def test_after_an_outage_the_page_tells_when_it_will_be_caught_up() -> None:
     shown = page(board_in("live"), log_rate=MB, confirmed_rate=11 * MB, lag=600 * MB)
-    assert figure(shown.lag, "caught up in").value == "1 min 0 s"
+    assert figure(shown.lag, "backlog").value == "1 min 0 s"
     assert figure(shown.lag, "advancing").value == "yes"
 
 
 def test_a_lag_that_grows_is_never_caught_up() -> None:
     shown = page(board_in("live"), log_rate=3 * MB, confirmed_rate=MB, lag=600 * MB)
-    assert figure(shown.lag, "caught up in").value == "never"
+    assert figure(shown.lag, "backlog").value == "grows"
+
+
+@pytest.mark.parametrize("state", ["stalled", "cluster-away", "paused"])
+def test_a_backlog_that_waits_is_not_called_none_nor_good(state: str) -> None:
+    backlog = figure(page(board_in(state), log_rate=0, confirmed_rate=0).lag, "backlog")
+    assert (backlog.value, backlog.tone == "good") == ("waits", False)
+
+
+def test_a_stream_that_keeps_up_has_no_backlog() -> None:
+    backlog = figure(page(board_in("live")).lag, "backlog")
+    assert (backlog.value, backlog.tone) == ("no backlog", "good")
 
 
 def test_a_position_that_does_not_move_while_the_log_grows_is_not_advancing() -> None:
@@ -81,7 +92,7 @@ def test_a_slot_about_to_be_lost_is_the_first_notice() -> None:
         ("cluster-away", "degraded", "does not answer", "Start the cluster"),
         ("slot-lost", "stopped", "is lost", "headrace teardown"),
         ("paused", "paused", "anna@ops has paused", "headrace resume"),
-        ("waiting", "live", "not for 1 of 3 indexes: users", "the others go on"),
+        ("waiting", "live", "except for 1 of 3 indexes: users", "the others go on"),
         ("standby", "standby", "search-1, pid 4711", "takes over"),
     ],
 )
