@@ -169,6 +169,7 @@ class Place:
     """A place in a file: a line, or a column of it; both count from 1.
 
     Attributes:
+        line: 0 where only the whole is known.
         text: the line itself, for messages; empty where it may hold a secret.
     """
 
@@ -178,6 +179,8 @@ class Place:
     text: str = ""
 
     def __str__(self) -> str:
+        if not self.line:
+            return str(self.file)
         return f"{self.file}:{self.line}" + (f":{self.column}" if self.column is not None else "")
 
 

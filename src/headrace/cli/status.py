@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -10,11 +11,14 @@ import urllib3
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.config.load import load_deployment
-from headrace.errors import HeadraceError, Kind
-from headrace.model.units import duration, size
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.model.units import duration, quantity, size
+from headrace.sinks.opensearch import Client
+from headrace.sinks.opensearch.lease import read_slot_lease
 
 _ANSWER_SECONDS = 5.0
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
+_LEASE_SECONDS = 4.0
 _REMEDY = "Name the address that `headrace run --public-address` was given."
 
 
@@ -22,15 +26,13 @@ def show_status(context: CommandContext, address: str | None) -> bool:
     """Print the status of the run at a public address; return whether it is ready.
 
     Args:
-        context: the deployment file, which may name the address.
-        address: `HOST:PORT`; None: the file's.
+        context: the deployment, whose run is asked for where no address is given.
+        address: `HOST:PORT`; None: the one that the run has noted in the cluster, else the file's.
 
     Raises:
-        HeadraceError: CONFIG; CONNECTION: no run answers there.
+        HeadraceError: CONFIG; CONNECTION: no run answers there, or none runs; AUTHENTICATION.
     """
-    if address is None:
-        address = load_deployment(context.config, context.environ).server.public_address
-    status = _ask(address)
+    status = _ask(_find_address(context) if address is None else address)
     if context.as_json:
         terminal.data(status)
     else:
@@ -41,6 +43,38 @@ def show_status(context: CommandContext, address: str | None) -> bool:
         for warning in status["warnings"]:
             terminal.warn(warning)
     return bool(status["ready"])
+
+
+def _find_address(context: CommandContext) -> str:
+    """Return the address that the run has noted in its lease.
+
+    The file's is the next best: where the cluster does not answer, or no run has noted one.
+    """
+    server = load_deployment(context.config, context.environ).server
+    endpoints, key = context.open_endpoints()
+    quick = Client(endpoints.keeps_state.with_timeout(_LEASE_SECONDS), read_attempts=1)
+    try:
+        with contextlib.closing(quick):
+            lease = read_slot_lease(quick, key)
+    except HeadraceError as error:
+        if error.retry is not Retry.BACK_OFF:
+            raise
+        return server.public_address
+    if lease.address:
+        return lease.address
+    if "public_address" in server.model_fields_set:
+        return server.public_address
+    if lease.holder is not None:
+        raise HeadraceError(
+            Kind.CONNECTION,
+            f"the run ({lease.holder}) serves no status",
+            "Start it with --public-address; `headrace lag` and `headrace indexes` work without.",
+        )
+    raise HeadraceError(
+        Kind.CONNECTION,
+        f"nothing runs with {key}",
+        "Start `headrace run`; `headrace lag` and `headrace indexes` say how things stand.",
+    )
 
 
 def _ask(address: str) -> dict[str, Any]:
@@ -69,7 +103,7 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
 def _row(index: Mapping[str, Any]) -> tuple[str, str, str, str]:
     held = index["documents"] if index["held"] is None else index["held"]
     if index["building"] is not None:
-        state = f"backfilling, {index['ranges_done']} of {index['ranges_total']} ranges"
+        state = f"backfilling, {index['ranges_done']:,} of {quantity(index['ranges_total'], 'range')}"
     elif index["error"] is not None:
         state = f"waits: {index['error']}"
     else:

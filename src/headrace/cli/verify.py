@@ -51,15 +51,13 @@ def _print_report(report: Report) -> None:
         if drift.count:
             _print_drift(verdict, drift)
     if report.in_flight:
-        _line(
-            f"in flight    {report.in_flight:,}: they differed at first, and were right once it was applied"
-        )
+        _line(f"in flight    {report.in_flight:,}: they differed at first, and were right a moment later")
     if report.changing:
         _line(f"changing     {report.changing:,}: written again at each look, so not compared")
     if report.undecided:
         _line(
-            f"undecided    {report.undecided:,}: they differ, and may be in flight: {report.why_undecided}; "
-            "nothing behind the applied position is in the index"
+            f"undecided    {report.undecided:,}: they differ, and changes behind the applied position are "
+            f"not written: {report.why_undecided}"
         )
     if report.repairing and report.wrong:
         _print_repair(report)
@@ -113,7 +111,7 @@ def _print_conclusion(report: Report) -> None:
     if report.unreadable.count:
         terminal.say("What cannot be read is nowhere right: correct the rows or the schema, and verify again")
     if report.undecided:
-        terminal.say("Start `headrace run`, and verify again")
+        terminal.say(f"{report.remedy} If the run ends with an error, mend that first. Then verify again")
 
 
 def _line(text: str) -> None:

@@ -187,8 +187,7 @@ def request_generation(
     if what == "rollback":
         _check_way_back(state, index)
     number = ControlRequests(applied.client, applied.key).submit(index, what)
-    slot = applied.slot()
-    return GenerationRequest(index, what, number, slot is not None and slot.reader is not None)
+    return GenerationRequest(index, what, number, applied.find_running() is not None)
 
 
 def wait_until_served(applied: AppliedPosition, request: GenerationRequest, seconds: float) -> str:

@@ -54,4 +54,3 @@ def test_what_is_filled_has_a_line_every_ten_seconds() -> None:
     board.index("users", building=None, documents=12002)
     assert said(narration, board, 630) == []
     assert list(Narration(progress=False).lines(board.view(), 100)) == []
-

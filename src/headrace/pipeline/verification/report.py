@@ -55,6 +55,7 @@ class Report:
         changing: documents that were written again at each check.
         undecided: documents that differ, with changes that the pipeline does not reach.
         why_undecided: why the pipeline does not reach them.
+        remedy: what to do about that.
         unreadable: documents whose rows cannot be read.
         drift: the wrong documents, by verdict.
         repairing: whether wrong documents are repaired.
@@ -78,6 +79,7 @@ class Report:
     changing: int = 0
     undecided: int = 0
     why_undecided: str | None = None
+    remedy: str = ""
     unreadable: Drift = field(default_factory=Drift)
     drift: dict[Verdict, Drift] = field(
         default_factory=lambda: {verdict: Drift() for verdict in Verdict if verdict.is_drift}
@@ -184,7 +186,7 @@ def as_data(report: Report) -> dict[str, Any]:
         "unreadable": {"count": report.unreadable.count, "first": report.unreadable.first},
         "in_flight": report.in_flight,
         "changing": report.changing,
-        "undecided": {"count": report.undecided, "why": report.why_undecided},
+        "undecided": {"count": report.undecided, "why": report.why_undecided, "remedy": report.remedy},
         "repair": repair if report.repairing else None,
         "seconds": round(report.seconds, 3),
         "documents_per_second": round(report.rate, 1),
@@ -209,6 +211,7 @@ def report_of(data: Mapping[str, Any]) -> Report:
         changing=data["changing"],
         undecided=data["undecided"]["count"],
         why_undecided=data["undecided"]["why"],
+        remedy=data["undecided"]["remedy"],
         unreadable=Drift(**data["unreadable"]),
         drift={verdict: Drift(**data[str(verdict)]) for verdict in Verdict if verdict.is_drift},
         repairing=repair is not None,
