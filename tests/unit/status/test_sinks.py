@@ -119,7 +119,7 @@ def test_only_a_process_with_a_task_of_the_stream_makes_progress_for_it() -> Non
 
 
 def test_what_the_tasks_of_a_backfill_write_is_known_while_they_run() -> None:
-    """A repeated range counts once, a task that is tried again begins anew, a job that has ended is nothing."""
+    """A repeated range counts once; a task that is tried again begins anew; an ended job is unknown."""
     sinks = StatusBoard().sinks
     sent: list[BackfillReport] = []
 
