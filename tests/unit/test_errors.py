@@ -44,6 +44,7 @@ def test_at_the_end_no_pause_is_waited_out_and_the_next_failure_is_the_last() ->
     [
         (Place(Path("a.yml"), 2, 5, "  txt: b"), "a.yml:2:5: unknown type, in `txt: b`. Correct it."),
         (Place(Path("a.toml"), 2), "a.toml:2: unknown type. Correct it."),
+        (Place(Path("the stored schema"), 0), "the stored schema: unknown type. Correct it."),
     ],
 )
 def test_a_place_has_a_column_and_quotes_its_line_where_both_are_known(place: Place, text: str) -> None:

@@ -38,7 +38,7 @@ class GenerationMessages:
         )
         if served is not None:
             phase = IndexPhase.LIVE if served.followed else IndexPhase.BACKFILLING
-            error = f"what readers see is frozen: {served.frozen}" if served.frozen else None
+            error = _stopped(served) if served.frozen else None
             self._board.index(
                 index, phase=phase, generation=served.generation, building=building, error=error
             )
@@ -106,7 +106,7 @@ class GenerationMessages:
 
     def warn_of_frozen(self, generation: GenerationState, reason: str) -> None:
         """Warn that a generation is followed no more."""
-        what = "is not built" if generation.building else "is frozen, not kept"
+        what = "is not built" if generation.building else "is stopped"
         self._board.report.warning(
             f"{self._name(generation.index)}: {generation.generation} {what}: {reason}"
         )
@@ -129,3 +129,7 @@ class GenerationMessages:
 
     def _name(self, index: str) -> str:
         return f"{self._target.label}{index}"
+
+
+def _stopped(served: GenerationState) -> str:
+    return f"{served.generation} is stopped, and searches still use it: {served.frozen}"

@@ -1,7 +1,7 @@
 """Ask a run to take up changed files, and answer who asked (decision 0088).
 
 A request comes from another thread of the process, from a signal handler, or through the cluster. All that
-wait get the same answer: what is another now, or every mistake in the files.
+wait get the same answer: what changed, or every mistake in the files.
 """
 
 from __future__ import annotations
@@ -176,11 +176,11 @@ class Reloads:
 
 
 def check_fixed(running: Project, now: Project) -> list[HeadraceError]:
-    """Return an error for each setting that is another now and that a running pipeline does not take up."""
+    """Return an error for each setting that changed and that a running pipeline does not take up."""
     return [
         HeadraceError(
             Kind.CONFIG,
-            f"{now.deployment.file}: {key} is another now, which a running pipeline does not take up",
+            f"{now.deployment.file}: {key} changed, and a running pipeline does not take that up",
             "Restart `headrace run`, or set it back.",
         )
         for key in differing_keys(running.deployment, now.deployment)
@@ -189,11 +189,11 @@ def check_fixed(running: Project, now: Project) -> list[HeadraceError]:
 
 
 def check_code(project: Project) -> list[HeadraceError]:
-    """Return an error for each transform whose file is another than this process has loaded."""
+    """Return an error for each transform whose file changed since this process loaded it."""
     return [
         HeadraceError(
             Kind.TRANSFORM,
-            f"the code of the transform {name} is another now, and a process loads it only once",
+            f"the code of the transform {name} changed, and a process loads it only once",
             "Restart `headrace run`.",
         )
         for name in dict.fromkeys(spec.transform for spec in project.specs.values() if spec.transform)
