@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -216,6 +216,11 @@ class ErrorGroup(HeadraceError):  # noqa: N818 -- it holds several
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.errors,)
+
+
+def in_one_line(errors: Iterable[HeadraceError]) -> str:
+    """Join the texts of errors to sentences of one line."""
+    return " ".join(text if text.endswith(".") else f"{text}." for text in map(str, errors))
 
 
 def without_values(text: str) -> str:

@@ -12,9 +12,11 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.config.load import load_deployment
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model.units import duration, quantity, size
+from headrace.model.units import duration, size
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.lease import read_slot_lease
+from headrace.status.backfill_text import describe_backfill
+from headrace.status.board import IndexStatus
 
 _ANSWER_SECONDS = 5.0
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
@@ -100,10 +102,19 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"{size(lag['bytes'])} of log behind{late}"
 
 
+def _describe(index: Mapping[str, Any]) -> str:
+    """Describe a backfill; a run of an older version may say less of it."""
+    known = {name: index[name] for name in _PROGRESS if name in index}
+    return describe_backfill(IndexStatus(index["name"], **known))
+
+
+_PROGRESS = ("documents", "ranges_done", "ranges_total", "documents_per_second", "seconds_left")
+
+
 def _row(index: Mapping[str, Any]) -> tuple[str, str, str, str]:
     held = index["documents"] if index["held"] is None else index["held"]
     if index["building"] is not None:
-        state = f"backfilling, {index['ranges_done']:,} of {quantity(index['ranges_total'], 'range')}"
+        state = f"backfilling: {_describe(index)}"
     elif index["error"] is not None:
         state = f"waits: {index['error']}"
     else:

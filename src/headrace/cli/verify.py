@@ -111,7 +111,7 @@ def _print_conclusion(report: Report) -> None:
     if report.unreadable.count:
         terminal.say("What cannot be read is nowhere right: correct the rows or the schema, and verify again")
     if report.undecided:
-        terminal.say(f"{report.remedy} If the run ends with an error, mend that first. Then verify again")
+        terminal.say(f"{report.remedy} Then verify again")
 
 
 def _line(text: str) -> None:

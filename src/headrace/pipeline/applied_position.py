@@ -34,6 +34,7 @@ _REPLICA_SECONDS = 30.0
 _REQUEST_SECONDS = 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
 _Result = TypeVar("_Result")
+_START = "Start `headrace run`; where it ends with an error, mend that first."
 
 
 class AppliedPosition:
@@ -257,7 +258,7 @@ def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> 
         return "the indexes are being backfilled", f"Wait until /status of the run {where}."
     if state.reached >= awaited:
         runs = slot is not None and (slot.reader is not None or applied.find_running() is not None)
-        return applied.why_incomplete(), "Wait longer." if runs else "Start `headrace run`."
+        return applied.why_incomplete(), "Wait longer." if runs else _START
     if slot is None:
         return "the slot is gone", "Look at `headrace check`."
     if slot.reader is None:
@@ -266,14 +267,14 @@ def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> 
         return f"the server itself stands at {format_lsn(slot.current)}", "Correct --lsn."
     return (
         "the pipeline is behind",
-        "Wait longer with --timeout; /status of the run and `headrace lag` say more.",
+        "`headrace status` and `headrace lag` say more; it may take longer.",
     )
 
 
 def _why_unread(applied: AppliedPosition, slot: str) -> tuple[str, str]:
     running = applied.find_running()
     if running is None:
-        return f"nobody reads the slot {slot!r}", "Start `headrace run`."
+        return f"nobody reads the slot {slot!r}", _START
     return (
         f"the run ({running}) does not read the slot {slot!r} now",
         "`headrace status` says what it waits for.",

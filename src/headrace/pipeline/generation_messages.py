@@ -69,8 +69,7 @@ class GenerationMessages:
         index, target = generation.index, self._target
         self._board.report.done(f"{target.label}{target.prefix}{index}: {quantity(documents, 'document')}")
         if before is not None and before.generation != generation.generation:
-            rest = "which is followed again" if before.frozen else f"no longer {before.generation}"
-            text = f"readers see {generation.generation}, {rest}"
+            text = f"readers see {generation.generation}, no longer {before.generation}"
             self._board.report.done(f"{self._name(index)}: {text}")
 
     def clear_backfill(self, index: str, documents: int) -> None:

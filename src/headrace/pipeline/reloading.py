@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 
 from headrace.assembly.transform import is_file_changed
 from headrace.config.comparison import differing_keys
-from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
+from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry, in_one_line
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.project import Project, error_list
 from headrace.pipeline.schema_drift import CatalogBaseline
@@ -148,7 +148,7 @@ class Reloads:
 
     def refuse(self, error: HeadraceError) -> None:
         """Tell everybody that nothing was changed, and why."""
-        text = "; ".join(str(each) for each in error_list(error))
+        text = in_one_line(error_list(error))
         self._board.record_refused_reload(text)
         self._board.report.warning(f"the files are not taken up, nothing has changed: {text}")
         for future in self._waiting:

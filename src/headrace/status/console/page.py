@@ -229,7 +229,7 @@ def _advancing(view: View, history: History, rates: Rates, now: float) -> Figure
     if still > _STILL_SECONDS:
         return Figure("advancing", "no", f"{position}, not moved for {age_text(still)}", "bad")
     speed = "" if rates.confirmed is None else f", {size(int(rates.confirmed))}/s"
-    return Figure("advancing", "yes", f"{position}{speed}", "good")
+    return Figure("advancing", "yes", f"{position}{speed}", "good" if _keeps_up(view) else "plain")
 
 
 def _drain(view: View, rates: Rates) -> Figure:
