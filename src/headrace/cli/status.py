@@ -34,7 +34,7 @@ def show_status(context: CommandContext, address: str | None) -> bool:
     Raises:
         HeadraceError: CONFIG; CONNECTION: no run answers there, or none runs; AUTHENTICATION.
     """
-    status = _ask(_find_address(context) if address is None else address)
+    status = _ask_run(context) if address is None else _ask(address)
     if context.as_json:
         terminal.data(status)
     else:
@@ -47,8 +47,8 @@ def show_status(context: CommandContext, address: str | None) -> bool:
     return bool(status["ready"])
 
 
-def _find_address(context: CommandContext) -> str:
-    """Return the address that the run has noted in its lease.
+def _ask_run(context: CommandContext) -> dict[str, Any]:
+    """Return what the run says at the address that it has noted in its lease.
 
     The file's is the next best: where the cluster does not answer, or no run has noted one.
     """
@@ -61,11 +61,12 @@ def _find_address(context: CommandContext) -> str:
     except HeadraceError as error:
         if error.retry is not Retry.BACK_OFF:
             raise
-        return server.public_address
+        remedy = f"The cluster, which knows where the run is, does not answer either. {_REMEDY}"
+        return _ask(server.public_address, remedy)
     if lease.address:
-        return lease.address
+        return _ask(lease.address)
     if "public_address" in server.model_fields_set:
-        return server.public_address
+        return _ask(server.public_address)
     if lease.holder is not None:
         raise HeadraceError(
             Kind.CONNECTION,
@@ -79,13 +80,13 @@ def _find_address(context: CommandContext) -> str:
     )
 
 
-def _ask(address: str) -> dict[str, Any]:
+def _ask(address: str, remedy: str = _REMEDY) -> dict[str, Any]:
     host, _, port = address.rpartition(":")
     url = f"http://{_EVERYWHERE.get(host, host)}:{port}/status"
     try:
         found = urllib3.request("GET", url, retries=False, timeout=_ANSWER_SECONDS, redirect=False).json()
     except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise HeadraceError(Kind.CONNECTION, f"no run answers at {address}", _REMEDY) from error
+        raise HeadraceError(Kind.CONNECTION, f"no run answers at {address}", remedy) from error
     if not isinstance(found, dict) or not {"phase", "ready", "indexes"} <= found.keys():
         raise HeadraceError(Kind.CONNECTION, f"what answers at {address} is no run of Headrace", _REMEDY)
     return found

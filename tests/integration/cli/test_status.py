@@ -80,3 +80,7 @@ def test_where_the_cluster_is_away_the_address_of_the_file_is_asked(
         people.write()
         assert status("--config", str(people.folder / "headrace.toml")) == 1
         assert "degraded: " in capsys.readouterr().out
+    assert status("--config", str(people.folder / "headrace.toml")) == 1
+    assert "The cluster, which knows where the run is, does not answer either" in " ".join(
+        capsys.readouterr().err.split()
+    )
