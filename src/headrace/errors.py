@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -169,6 +169,7 @@ class Place:
     """A place in a file: a line, or a column of it; both count from 1.
 
     Attributes:
+        line: 0 where only the whole is known.
         text: the line itself, for messages; empty where it may hold a secret.
     """
 
@@ -178,6 +179,8 @@ class Place:
     text: str = ""
 
     def __str__(self) -> str:
+        if not self.line:
+            return str(self.file)
         return f"{self.file}:{self.line}" + (f":{self.column}" if self.column is not None else "")
 
 
@@ -213,6 +216,11 @@ class ErrorGroup(HeadraceError):  # noqa: N818 -- it holds several
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.errors,)
+
+
+def in_one_line(errors: Iterable[HeadraceError]) -> str:
+    """Join the texts of errors to sentences of one line."""
+    return " ".join(text if text.endswith(".") else f"{text}." for text in map(str, errors))
 
 
 def without_values(text: str) -> str:

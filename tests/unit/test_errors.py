@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError, Place, retrying
+from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError, Place, in_one_line, retrying
 
 
 def test_what_passes_by_itself_is_tried_again_and_what_does_not_is_not() -> None:
@@ -44,6 +44,7 @@ def test_at_the_end_no_pause_is_waited_out_and_the_next_failure_is_the_last() ->
     [
         (Place(Path("a.yml"), 2, 5, "  txt: b"), "a.yml:2:5: unknown type, in `txt: b`. Correct it."),
         (Place(Path("a.toml"), 2), "a.toml:2: unknown type. Correct it."),
+        (Place(Path("the stored schema"), 0), "the stored schema: unknown type. Correct it."),
     ],
 )
 def test_a_place_has_a_column_and_quotes_its_line_where_both_are_known(place: Place, text: str) -> None:
@@ -63,3 +64,9 @@ def test_a_group_tells_each_error_in_its_line_and_says_how_many_follow_the_first
         2,
     )
     assert str(pickle.loads(pickle.dumps(group))) == str(group)
+
+
+def test_errors_in_one_line_are_sentences() -> None:
+    errors = [HeadraceError(Kind.CONFIG, "a is wrong", "Mend it."), HeadraceError(Kind.SCHEMA, "b is wrong")]
+    assert in_one_line(errors) == "[HEADRACE_CONFIG] a is wrong. Mend it. [HEADRACE_SCHEMA] b is wrong."
+    assert in_one_line([]) == ""

@@ -21,6 +21,7 @@ from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind, LocatedError, Place
 from headrace.model.names import TableName
 from headrace.model.suggestion import nearest
+from headrace.model.units import quantity
 from headrace.postgres import quoting
 from headrace.schema.raw import is_moment
 from headrace.schema.tree import (
@@ -366,7 +367,8 @@ class _Binder:
             if key:
                 self._error(
                     place,
-                    f"{len(columns)} column(s) of {left.name} for a key of {len(key)} in {right.name}",
+                    f"{quantity(len(columns), 'column')} of {left.name} for a key of {len(key)} "
+                    f"in {right.name}",
                     f"Name one for each of: {', '.join(key)}.",
                 )
             return

@@ -15,7 +15,7 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -180,6 +180,27 @@ def type_definitions(found: Fingerprint, usage: Usage) -> list[object]:
         for name, column in sorted(found.tables[table].columns.items())
         if name in usage[table]
     ]
+
+
+def describe_changed_types(before: Iterable[Sequence[Any]], now: Iterable[Sequence[Any]]) -> str:
+    """Say what differs between two results of `type_definitions`."""
+    types_before, types_now = (_types_by_column(types) for types in (before, now))
+    for column in sorted(types_before.keys() | types_now.keys()):
+        schema, table, name = column
+        what = f"column `{name}` of {TableName(schema, table)}"
+        if column not in types_now:
+            return f"it no longer reads {what}"
+        if column not in types_before:
+            return f"it now reads {what}"
+        if types_before[column] != types_now[column]:
+            old, new = types_before[column][0], types_now[column][0]
+            kinds = f" from {old} to {new}" if old != new else f" {old}"
+            return f"{what} changed its type{kinds}"
+    return "the types of its columns changed"
+
+
+def _types_by_column(types: Iterable[Sequence[Any]]) -> dict[tuple[str, str, str], tuple[str, Any]]:
+    return {(schema, table, name): (type_, inside) for schema, table, name, type_, inside in types}
 
 
 def table_print(content: Mapping[str, Any]) -> TablePrint:

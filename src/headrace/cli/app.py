@@ -256,12 +256,14 @@ def teardown(
 def status(
     context: CommandContext,
     address: Annotated[
-        str | None, typer.Argument(envvar="HEADRACE_STATUS_ADDRESS", help="HOST:PORT (default: the file's)")
+        str | None,
+        typer.Argument(envvar="HEADRACE_STATUS_ADDRESS", help="HOST:PORT (default: where the run is)"),
     ] = None,
 ) -> bool:
     """Show the state, the lag and the indexes of a running pipeline; fail where it is not ready.
 
-    It asks the run's public address. With --format json it prints /status as it is.
+    It asks the run's public address, which the run notes in the cluster. With --format json it prints /status
+    as it is.
     """
     from headrace.cli.status import show_status
 
@@ -365,11 +367,14 @@ def explain(
     context: CommandContext,
     index: Index,
     document: Annotated[str, typer.Argument(envvar="HEADRACE_DOCUMENT", help="the document's id")],
-) -> None:
-    """Say why a document is, or is not, in its index: row, filters, position, what is deferred or refused."""
+) -> bool:
+    """Say why a document is, or is not, in its index: row, filters, position, what is deferred or refused.
+
+    It fails where the index does not show what the database says.
+    """
     from headrace.cli.explain import explain_document
 
-    explain_document(context, index, document)
+    return explain_document(context, index, document)
 
 
 @command("Compare an index with the database.", "config", "slot", *CONTROL, json_output=True)

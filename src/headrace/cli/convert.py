@@ -8,6 +8,7 @@ from pathlib import Path
 from headrace.cli import terminal
 from headrace.convert import convert_pgsync
 from headrace.errors import HeadraceError, Kind
+from headrace.model.units import are
 from headrace.pipeline.next_steps import NEXT, next_commands
 from headrace.pipeline.saved_files import save_files
 
@@ -38,7 +39,7 @@ def convert(
             terminal.warn(str(note))
     left = sum(note.is_open for note in conversion.notes)
     if left:
-        terminal.say(f"{left} of these are left to do by hand")
+        terminal.say(f"{left} of these {are(left)} left to do by hand")
     for config in conversion.deployments:
         own_code = folder if any(file.endswith(".py") for file in conversion.files) else None
         lines = next_commands(folder / config, NEXT, imports_from=own_code)

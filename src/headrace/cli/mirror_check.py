@@ -11,7 +11,7 @@ from headrace.config.load import load_deployment
 from headrace.mirror.plan import MirrorPlan, TablePlan, total
 from headrace.mirror.run import open_mirror
 from headrace.model.lsn import format_lsn
-from headrace.model.units import size
+from headrace.model.units import quantity, size
 from headrace.reporter import SilentReporter
 
 
@@ -62,6 +62,6 @@ def _todo(table: TablePlan) -> str:
 
 def _summary(plan: MirrorPlan) -> str:
     if not plan.to_load:
-        return f"{len(plan.tables)} tables, all loaded: ready to run"
+        return f"{quantity(len(plan.tables), 'table')}, all loaded: ready to run"
     loads = total(table.size for table in plan.to_load)
-    return f"{len(plan.to_load)} of {len(plan.tables)} tables to load: {loads}; ready to run"
+    return f"{len(plan.to_load)} of {quantity(len(plan.tables), 'table')} to load: {loads}; ready to run"

@@ -18,6 +18,7 @@ from headrace.convert.object_reader import ObjectReader
 from headrace.errors import Kind, LocatedError, Place
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
+from headrace.model.units import quantity
 
 _INDEX = (
     *("database", "index", "nodes", "node", "plugins", "pipeline", "setting", "mapping", "mappings"),
@@ -318,7 +319,8 @@ class _Reader:
         if not parent or len(parent) != len(child):
             self._notes.left(
                 node.line,
-                f"the foreign_key names {len(parent)} column(s) of the parent and {len(child)} of the child",
+                f"the foreign_key names {quantity(len(parent), 'column')} of the parent "
+                f"and {len(child)} of the child",
                 "Name as many of both; until then the database's foreign keys count.",
             )
             return (), ()

@@ -24,7 +24,7 @@ from headrace.catalog.checks import (
     nested_findings,
     value_findings,
 )
-from headrace.catalog.fingerprint import Fingerprint, type_definitions
+from headrace.catalog.fingerprint import Fingerprint, describe_changed_types, type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import Usage, used_columns
 from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError
@@ -49,9 +49,8 @@ from headrace.sinks.opensearch import Generations, GenerationState, PipelineStat
 _LOCK_SECONDS = 10.0
 """Somebody waits for the answer; a run that reloads its files does nothing else meanwhile."""
 _DETERMINING = {
-    "types": "a column that it reads is another one now",
-    "pipeline": "the sink's ingest pipeline is another one now",
-    "transform_code": "its transform's code is another now",
+    "pipeline": "the sink's ingest pipeline changed",
+    "transform_code": "the code of its transform changed",
 }
 """What must be unchanged beside the schema. Other determinants are about the mapping, which is fixed."""
 
@@ -441,9 +440,10 @@ def _unfit_retained(
             continue
         now = target.determinants(generation.spec, inspection.types(name))
         now = json.loads(json.dumps(now))
-        different = [
-            why for key, why in _DETERMINING.items() if now.get(key) != generation.determinants.get(key)
-        ]
-        if different:
+        before = generation.determinants
+        different = [why for key, why in _DETERMINING.items() if now.get(key) != before.get(key)]
+        if now.get("types") != before.get("types"):
+            wrong[name] = describe_changed_types(before.get("types") or [], now.get("types") or [])
+        elif different:
             wrong[name] = different[0]
     return wrong

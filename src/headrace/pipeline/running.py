@@ -162,6 +162,7 @@ class RunningPipeline:
             on_live=self._live.set,
             on_reload=self._adopt,
             traces=self._traces,
+            address=self.address or "",
         )
         try:
             run.execute()

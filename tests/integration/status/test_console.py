@@ -70,7 +70,7 @@ def test_the_page_answers_from_top_to_bottom(server: StatusServer, pool: urllib3
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.data.decode()))
     order = ["live", "since", "Why", "To do", "captured", "resolved", "assembled", "written", "opensearch"]
-    order += ["Lag", "advancing", "caught up in", "Slot", "retained", "safe_wal_size", "wal_status", "room"]
+    order += ["Lag", "advancing", "backlog", "Slot", "retained", "safe_wal_size", "wal_status", "room"]
     order += ["read by", "Indexes", "1,204,331", "Tables", "replica identity", "published", "The last day"]
     places = [text.find(word) for word in order]
     assert -1 not in places, dict(zip(order, places, strict=True))

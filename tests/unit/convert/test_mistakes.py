@@ -106,7 +106,7 @@ MISTAKES = [
     (
         entry(TITLE + f',\n"children": [{{"table": "p", {CHILD[:-1]}, {ONE_SIDED}}}}}]}}'),
         4,
-        "names 1 column(s) of the parent and 0 of the child",
+        "names 1 column of the parent and 0 of the child",
         "Name as many of both",
     ),
     (entry(TITLE[:-1] + ",\n7]}"), 4, "an item of 'columns' of a node is a number, not text", "Write text"),

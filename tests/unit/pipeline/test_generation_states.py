@@ -93,7 +93,10 @@ def test_a_rollback_swaps_and_pins_until_the_file_changes() -> None:
 
 @pytest.mark.parametrize(
     ("found", "said"),
-    [((SERVED, BUILDING), "no generation of users is kept"), ((SERVED, replace(KEPT, frozen="x")), "frozen")],
+    [
+        ((SERVED, BUILDING), "no generation of users is kept"),
+        ((SERVED, replace(KEPT, frozen="x")), "is stopped: x"),
+    ],
 )
 def test_there_may_be_no_way_back(found: tuple[GenerationState, ...], said: str) -> None:
     with pytest.raises(HeadraceError, match=said) as refused:
