@@ -102,7 +102,9 @@ BACKFILL_AGAIN = (
 """The remedy where a deployment cannot continue from its slot."""
 
 _QUOTED = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c]")
-_LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
+_LINE = re.compile(
+    r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<cause>[^\n]*?)(?:\. (?P<remedy>[A-Z`][^\n]*))?\s*(?:\n|$)"
+)
 
 
 class HeadraceError(Exception):
@@ -156,11 +158,14 @@ class HeadraceError(Exception):
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """Read the last error whose line is in `text` (a Spark stack trace); None where there is none."""
+        """Read the last error whose line is in `text` (a Spark stack trace); None where there is none.
+
+        The cause is its first sentence, and the remedy what follows.
+        """
         error = None
         for match in _LINE.finditer(text):
             if match["kind"] in Kind.__members__:
-                error = cls(Kind[match["kind"]], match["text"].rstrip())
+                error = cls(Kind[match["kind"]], match["cause"], match["remedy"] or "")
         return error
 
 

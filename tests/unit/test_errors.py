@@ -70,3 +70,21 @@ def test_errors_in_one_line_are_sentences() -> None:
     errors = [HeadraceError(Kind.CONFIG, "a is wrong", "Mend it."), HeadraceError(Kind.SCHEMA, "b is wrong")]
     assert in_one_line(errors) == "[HEADRACE_CONFIG] a is wrong. Mend it. [HEADRACE_SCHEMA] b is wrong."
     assert in_one_line([]) == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        HeadraceError(
+            Kind.OTHER_LOG, "the log of 18.1 ends at 0/16B3748: it is another one", "Start anew. Or not."
+        ),
+        HeadraceError(Kind.SLOT_LOST, "the slot 's' is gone", "`headrace teardown` drops it."),
+        HeadraceError(Kind.VALUE, "no number"),
+    ],
+)
+def test_an_error_that_is_found_in_a_text_has_its_cause_and_its_remedy(error: HeadraceError) -> None:
+    """A caller with another remedy leaves out the one that was found."""
+    for text in (str(error), f"SparkException: Job aborted\nHeadraceError: {error}\n\tat org.apache"):
+        found = HeadraceError.find(text)
+        assert found is not None
+        assert (found.kind, found.cause, found.remedy) == (error.kind, error.cause, error.remedy)

@@ -90,6 +90,7 @@ class TablePrint:
         named: the transaction that set its name, schema or owner.
         owner: its owner's oid.
         inherited: whether an ordinary table has, or had before its last VACUUM, children by INHERITS.
+        highest: the highest number that a column has or had; not compared. 0: not known.
     """
 
     oid: int
@@ -100,6 +101,7 @@ class TablePrint:
     named: int = 0
     owner: int = 0
     inherited: bool = False
+    highest: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +219,7 @@ def table_print(content: Mapping[str, Any]) -> TablePrint:
         content["named"],
         content["owner"],
         content["inherited"],
+        content.get("highest", 0),
     )
 
 
@@ -274,6 +277,7 @@ def _table_json(table: TablePrint) -> dict[str, Any]:
         "named": table.named,
         "owner": table.owner,
         "inherited": table.inherited,
+        "highest": table.highest,
     }
 
 
@@ -300,6 +304,11 @@ def has_only_more_labels(before: str, now: str) -> bool:
 def without_labels(inside: str) -> str:
     """Return the text without the labels of its enums."""
     return "; ".join(name if labels else entry for entry, name, labels in _entries(inside))
+
+
+def without_collation(inside: str) -> str:
+    """Return the text without a collation of its own."""
+    return "; ".join(entry for entry, *_ in _entries(inside) if not entry.startswith("collation: "))
 
 
 def _is_covered(old: tuple[str, str, tuple[str, ...]], new: tuple[str, str, tuple[str, ...]]) -> bool:

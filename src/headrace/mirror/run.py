@@ -211,6 +211,7 @@ class MirrorRun(MirroredLake):
                 envelope="changes",
                 startingOffsets="earliest",
                 unchangedToast="mark",
+                onUnloggedChange="ignore",  # it reads tables anew itself
                 maxBytesPerTrigger=str(_BATCH_BYTES),
                 **self._conditions(),
             )
