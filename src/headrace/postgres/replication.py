@@ -166,7 +166,7 @@ class ReplicationConnection(Closeable):
 
         Raises:
             HeadraceError: CONNECTION where the stream has ended; SLOT_LOST, PUBLICATION and others where the
-                server says why. The data before it is appended already.
+                server says why. Earlier data is appended already, and returned first.
         """
         connection, data, ends = self._pgconn, into.data, into.ends
         next_message, end = connection.get_copy_data, ends.append
@@ -182,13 +182,15 @@ class ReplicationConnection(Closeable):
                     end(len(data))
                 elif length < 0:
                     self._end = self._end_error()
-                    raise self._end
+                    break
                 elif self._wait(0):
                     connection.consume_input()
                 else:
                     break
         except psycopg.OperationalError as error:
             raise self._connection_lost(error) from error
+        if len(data) == before:
+            self._raise_end()
         return len(data) - before
 
     def wait(self, timeout: float) -> bool:
