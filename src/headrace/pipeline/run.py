@@ -32,6 +32,7 @@ from headrace.pipeline.reloading import ReloadRequests
 from headrace.pipeline.run_phases import TRANSITIONS, PhaseOutcome, RunPhase
 from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
+from headrace.pipeline.slot_watch import SlotWatch
 from headrace.pipeline.standby import Standby
 from headrace.pipeline.start import SavedState, Start, check_cluster
 from headrace.pipeline.stopping import Stopped, Stopping
@@ -267,6 +268,7 @@ class PipelineRun:
             self._connection = held.enter_context(
                 connect(self._endpoints.database, application_name="headrace run")
             )
+            held.enter_context(SlotWatch(self._endpoints.database, self._project.slot, self._board))
             self._inspection = self._files.inspect_first(self._connection)
             self._client.wait_until_ready(_SINK_SECONDS)
             held.enter_context(self._lease)

@@ -65,7 +65,7 @@ _TABLE = (
     _Row(
         ErrorClass.PASSES,
         ("XX000",),
-        "cache lookup failed|could not open relation with OID|tuple concurrently|unrecognized SI message"
+        "cache lookup failed for relation|could not open relation with OID|tuple concurrently|unrecognized SI message"
         "|pfree called with invalid pointer|could not find block containing chunk|stale file handle"
         "|disk quota exceeded|page ?server",
     ),
