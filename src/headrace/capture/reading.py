@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from headrace.capture.backlog import BacklogFeed, backlog_end, open_readers
+from headrace.capture.backlog import PASSING, BacklogFeed, backlog_end, open_readers
 from headrace.capture.buffer import ChangeBuffer
 from headrace.capture.continuity import (
     LogOrigin,
@@ -162,8 +162,10 @@ class LogReader:
                     self._patience.forget()
                     self._removed.clear()
                 final = self._judge(error)
-                if final.retry is Retry.NEVER:
+                if final is not error:
                     raise final from error
+                if error.retry is Retry.NEVER:
+                    raise
                 _LOG.warning("%s; connecting again", error)
                 self._signal(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
@@ -458,7 +460,7 @@ class LogReader:
             self._read_backlog_upto(connection, end)
         except HeadraceError as error:
             # A second failure at the same place would repeat; streaming needs fewer sessions and privileges.
-            if error.kind is Kind.CONNECTION and self._backlog_failed_at != begin:
+            if error.kind in PASSING and self._backlog_failed_at != begin:
                 self._backlog_failed_at = begin
                 raise
             _LOG.warning("%s The log is streamed from now on", error)

@@ -87,6 +87,34 @@ def test_an_error_that_comes_once_before_the_stream_costs_nothing(
     assert refusal.refused == 1
 
 
+@pytest.mark.parametrize(
+    "statement",
+    ["pg_copy_logical_replication_slot", "pg_logical_slot_get_binary_changes", "pg_replication_slot_advance"],
+)
+def test_an_error_that_comes_once_while_a_backlog_is_read_costs_nothing(
+    source: Source, start: Offset, refusing: RefusingServer, statement: str
+) -> None:
+    """The backlog is read through SQL once more: streaming it would be several times as slow."""
+    refusal = refusing.refuse(statement, "XX000", "could not stat file: Stale file handle")
+    for number in range(20):
+        source.sql(f"INSERT INTO t SELECT g, 'n' FROM generate_series({number * 9}, {number * 9 + 8}) g")
+    stream = source.stream(start, refusing.url, backlog_bytes=1, backlog_window=4000)
+    take(stream, start, 180)
+    assert refusal.refused == 1
+    assert not stream._reader._streams_only
+
+
+def test_log_that_stays_removed_is_found_behind_a_backlog_too(
+    source: Source, start: Offset, refusing: RefusingServer
+) -> None:
+    refusing.refuse("START_REPLICATION|pg_logical_slot_get", "58P01", _REMOVED, times=None)
+    source.sql("INSERT INTO t VALUES (1, 'a')")
+    stream = source.stream(start, refusing.url, backlog_bytes=1, removed_seconds=1.0)
+    with pytest.raises(HeadraceError) as raised:
+        read_on(stream, start)
+    assert raised.value.kind is Kind.SLOT_LOST
+
+
 def test_an_error_behind_data_is_shown_as_the_server_says_it(
     source: Source, start: Offset, refusing: RefusingServer, tmp_path: Path
 ) -> None:
