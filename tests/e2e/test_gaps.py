@@ -19,6 +19,13 @@ from support.refusing_server import RefusingServer
 from support.servers import short_lived_server
 
 _INDEX = "users"
+_LIMITS = (
+    "idle_session_timeout",
+    "idle_in_transaction_session_timeout",
+    "transaction_timeout",
+    "lock_timeout",
+)
+"""What a database may set for people; Spark alone takes longer to start."""
 
 
 @pytest.fixture
@@ -76,9 +83,15 @@ def test_a_teardown_leaves_readers_what_they_have_until_the_next_run_has_rebuilt
 
 @pytest.fixture
 def on_own_server(deploy: Deploy) -> Iterator[tuple[Headrace, RefusingServer]]:
-    """A deployment that was backfilled and is stopped, on a server whose files may be removed."""
+    """A deployment that was backfilled and is stopped, on a server whose files may be removed.
+
+    The database ends sessions that are idle, and transactions that take long.
+    """
     with short_lived_server() as server:
         shop = Shop(server.create_database("shop"), 30)
+        with connect(shop.url) as connection:
+            for limit in _LIMITS:
+                execute(connection, f"ALTER DATABASE shop SET {limit} = '3s'")
         with RefusingServer(shop.url) as refusing:
             shop.url = refusing.url
             with deploy(shop=shop) as pipeline:

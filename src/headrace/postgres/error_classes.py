@@ -65,9 +65,9 @@ _TABLE = (
     _Row(
         ErrorClass.PASSES,
         ("XX000",),
-        "cache lookup failed for relation|could not open relation with OID|tuple concurrently|unrecognized SI message"
-        "|pfree called with invalid pointer|could not find block containing chunk|stale file handle"
-        "|disk quota exceeded|page ?server",
+        "cache lookup failed for relation|could not open relation with OID|tuple concurrently"
+        "|unrecognized SI message|pfree called with invalid pointer|could not find block containing chunk"
+        "|stale file handle|disk quota exceeded|page ?server",
     ),
     _Row(ErrorClass.PASSES, ("58P01", "58P02", "58000", "XX000"), log=True),
 )
