@@ -283,7 +283,6 @@ class LogReader:
     def _read_some(self, connection: ReplicationConnection) -> None:
         """Collect what arrives; hand it over when it is enough, or when a thread waits for it."""
         frames, settings = self._frames, self._settings
-        self._note_reading()
         try:
             if frames.collect(connection, settings.chunk_bytes):
                 self._arrived = time.monotonic()
@@ -431,6 +430,7 @@ class LogReader:
             connection.put_copy_data(status)
             self._reported = (confirmed, now)
             self._reach_confirmed()
+        self._note_reading()
 
     def _reach_confirmed(self) -> None:
         """Reach the failpoint once for each batch that was confirmed."""
