@@ -17,6 +17,7 @@ from headrace.capture.signals import SignalFiles
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.quoting import identifier
 from integration.capture.following import Source, eventually, next_batch, take
 from support.refusing_server import RefusingServer
 
@@ -113,6 +114,21 @@ def test_log_that_stays_removed_is_found_behind_a_backlog_too(
     with pytest.raises(HeadraceError) as raised:
         read_on(stream, start)
     assert raised.value.kind is Kind.SLOT_LOST
+
+
+@pytest.mark.parametrize("backlog_bytes", [1, None])
+def test_a_role_that_is_read_only_by_default_reads_the_log(
+    source: Source, start: Offset, backlog_bytes: int | None
+) -> None:
+    """Reading moves the slot and copies it, which is no write."""
+    source.sql("INSERT INTO t VALUES (1, 'a')", "INSERT INTO t VALUES (2, 'b')")
+    with connect(source.url) as connection:
+        name = connection.info.dbname
+    source.sql(f"ALTER DATABASE {identifier(name)} SET default_transaction_read_only = on")
+    stream = source.stream(start, backlog_bytes=backlog_bytes)
+    _, end = take(stream, start, 2)
+    stream.confirm(end)
+    eventually(lambda: source.confirmed() >= end.lsn)
 
 
 def test_an_error_behind_data_is_shown_as_the_server_says_it(
