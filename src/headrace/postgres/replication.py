@@ -276,7 +276,7 @@ class ReplicationConnection(Closeable):
     def _cancel(self) -> None:
         deadline = time.monotonic() + _CANCEL_SECONDS
         try:
-            self._pgconn.get_cancel().cancel()
+            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
             while self._next_result(deadline) is not None:
                 pass
         except (psycopg.OperationalError, HeadraceError):
