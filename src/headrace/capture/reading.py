@@ -295,12 +295,12 @@ class LogReader:
             self._report(connection)
             self._check_silence()
 
-    def _note_reading(self) -> None:
-        """Report that the log is read, once the stream has not ended for a moment.
+    def _note_reading(self, *, advances: bool = False) -> None:
+        """Report that the log is read, once the stream gets on or has not ended for a moment.
 
-        A server takes START_REPLICATION, sends what it has, and only then finds that it cannot go on.
+        A server takes START_REPLICATION, sends again what it has, and only then finds that it cannot go on.
         """
-        if not self._is_settled and time.monotonic() - self._began >= _SETTLED_SECONDS:
+        if not self._is_settled and (advances or time.monotonic() - self._began >= _SETTLED_SECONDS):
             self._is_settled = True
             self._signal(None)
 
@@ -371,6 +371,7 @@ class LogReader:
         for before, keepalive in keepalives:
             self._received = max(self._received, keepalive.wal_end)
             last = keepalive if before == len(batch) else None
+        self._note_reading(advances=self._received > received)
         if len(batch) or self._received > received:
             self.heard = time.monotonic()  # also without changes for this reader: the server makes progress
         if len(batch) and not self._translate_ended(batch, connection):
