@@ -88,7 +88,7 @@ class LogReader:
         self._patience = Patience()
         self._removed: list[float] = []
         self._began = time.monotonic()
-        self._is_settled = False
+        self._is_settled = self._is_faulty = False
         self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self.origin = settings.origin
@@ -167,6 +167,7 @@ class LogReader:
                 if error.retry is Retry.NEVER:
                     raise
                 _LOG.warning("%s; connecting again", error)
+                self._is_faulty = error.kind is Kind.SERVER_FAULT
                 self._signal(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             self._closing.wait(pause)
@@ -272,6 +273,7 @@ class LogReader:
             raise with_reader(connection, settings.slot, error) from error
         self._frames, self._arrived = _PendingFrames(), time.monotonic()
         self._began, self._is_settled = self._arrived, False
+        self._note_reading(advances=not self._is_faulty)
         self._streaming = connection
         try:
             while not self._closing.is_set():
@@ -296,9 +298,9 @@ class LogReader:
             self._check_silence()
 
     def _note_reading(self, *, advances: bool = False) -> None:
-        """Report that the log is read, once the stream gets on or has not ended for a moment.
+        """Report that the log is read; after a fault of the server, once it gets on or lasts for a moment.
 
-        A server takes START_REPLICATION, sends again what it has, and only then finds that it cannot go on.
+        Such a server takes START_REPLICATION, sends what it has, and only then finds that it cannot go on.
         """
         if not self._is_settled and (advances or time.monotonic() - self._began >= _SETTLED_SECONDS):
             self._is_settled = True
