@@ -134,9 +134,7 @@ class MirrorRun(MirroredLake):
                     self._follow(spark, tables, Path(checkpoint), once=once)
                 elif not once:
                     self._watch(lambda: False)
-                waiting = self.waiting_error() if once else None
-                if waiting is not None:
-                    raise waiting
+                self._raise_waiting(once=once)
             except LoadStoppedError:
                 return
             except HeadraceError as failure:
@@ -152,6 +150,11 @@ class MirrorRun(MirroredLake):
                 self._stopping.wait(seconds)
             if once or self._stopping.is_set():
                 return
+
+    def _raise_waiting(self, *, once: bool) -> None:
+        waiting = self.waiting_error() if once else None
+        if waiting is not None:
+            raise waiting
 
     def _hold(self, lock: SlotLock) -> None:
         """Keep other mirrors of the slot away, which nobody reads while tables are loaded.
