@@ -7,14 +7,16 @@ of an error is one line: the code, the cause, the remedy.
 from __future__ import annotations
 
 import enum
+import math
 import re
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any, Self
 
-from tenacity import Retrying, retry_if_exception, sleep_using_event, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception, sleep_using_event, wait_exponential_jitter
 
 
 class Retry(enum.Enum):
@@ -26,10 +28,16 @@ class Retry(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a kind of error is handled: `retry` by the pipeline, `exit_code` by the command line."""
+    """How a kind of error is handled: `retry` by the pipeline, `exit_code` by the command line.
+
+    Attributes:
+        most_tries, most_seconds: whichever is reached first, without a success between, ends the tries.
+    """
 
     retry: Retry
     exit_code: int
+    most_tries: float = math.inf
+    most_seconds: float = math.inf
 
 
 class Kind(enum.Enum):
@@ -40,6 +48,7 @@ class Kind(enum.Enum):
     SCHEMA = "SCHEMA"
     BINDING = "BINDING"
     CONNECTION = "CONNECTION"
+    SERVER_FAULT = "SERVER_FAULT"
     AUTHENTICATION = "AUTHENTICATION"
     PASSWORD_COMMAND = "PASSWORD_COMMAND"  # noqa: S105 - a code
     POOLER = "POOLER"
@@ -85,6 +94,7 @@ POLICIES: dict[Kind, Policy] = {
     Kind.SCHEMA: _WRONG,
     Kind.BINDING: _WRONG,
     Kind.CONNECTION: _AGAIN,
+    Kind.SERVER_FAULT: Policy(Retry.BACK_OFF, 1, most_tries=100, most_seconds=3600),
     Kind.PASSWORD_COMMAND: _AGAIN,
     Kind.SINK_UNREACHABLE: _AGAIN,
     Kind.SINK_BUSY: _AGAIN,
@@ -250,21 +260,77 @@ def unexpected(
     return HeadraceError(kind, cause, remedy, f"{what}: {error!r}")
 
 
+class Patience:
+    """Counts the tries of an action, and ends those that a policy limits.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tries = 0
+        self._since = 0.0
+
+    def forget(self) -> None:
+        """Begin to count again: the action has succeeded, or made progress."""
+        self._tries = 0
+
+    def judge(self, error: HeadraceError) -> HeadraceError:
+        """Return the error of a try, or where such errors have lasted too long, one that ends the tries.
+
+        Errors without a limit, as a lost connection, count neither way.
+        """
+        policy = POLICIES[error.kind]
+        if math.inf in (policy.most_tries, policy.most_seconds):
+            return error
+        now = self._clock()
+        self._since = self._since if self._tries else now
+        self._tries += 1
+        lasted = now - self._since
+        if self._tries < policy.most_tries and lasted < policy.most_seconds:
+            return error
+        return HeadraceError(
+            Kind.DATABASE,
+            f"{error.cause}; it came {self._tries} times in a row, for {lasted / 60:.0f} min",
+            "This does not pass by itself: see what the server's own log says of it, and mend the server.",
+        )
+
+
 def retrying(first: float = 0.05, longest: float = 10.0, *, ending: Event | None = None) -> Retrying:
-    """Return the attempts of an action that is tried again after each retryable error.
+    """Return the attempts of an action that is tried again after each retryable error, see `Patience`.
 
     Args:
         first, longest: the first and the longest pause (seconds).
         ending: once it is set there are no more pauses, and the next failure is raised.
     """
-    ended = ending or Event()
+    ended, patience = ending or Event(), Patience()
+    last: HeadraceError | None = None
 
     def is_retryable(error: BaseException) -> bool:
         return isinstance(error, HeadraceError) and error.retry is Retry.BACK_OFF and not ended.is_set()
 
+    def has_lasted(state: RetryCallState) -> bool:
+        nonlocal last
+        last = patience.judge(_failure(state))
+        return last.retry is Retry.NEVER
+
+    def give_up(state: RetryCallState) -> None:
+        assert last is not None
+        raise last from _failure(state)
+
     return Retrying(
         retry=retry_if_exception(is_retryable),
+        stop=has_lasted,
+        retry_error_callback=give_up,
         wait=wait_exponential_jitter(multiplier=first, max=longest, jitter=first),
         sleep=sleep_using_event(ended),
-        reraise=True,
     )
+
+
+def _failure(state: RetryCallState) -> HeadraceError:
+    """Return the retryable error that a try ended with."""
+    assert state.outcome is not None
+    error = state.outcome.exception()
+    assert isinstance(error, HeadraceError)
+    return error

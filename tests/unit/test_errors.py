@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError, Place, in_one_line, retrying
+from headrace.errors import (
+    ErrorGroup,
+    HeadraceError,
+    Kind,
+    LocatedError,
+    Patience,
+    Place,
+    Retry,
+    in_one_line,
+    retrying,
+)
 
 
 def test_what_passes_by_itself_is_tried_again_and_what_does_not_is_not() -> None:
@@ -21,6 +31,54 @@ def test_what_passes_by_itself_is_tried_again_and_what_does_not_is_not() -> None
     with pytest.raises(HeadraceError, match="wrong"):
         retrying(first=0.001)(fail)
     assert left == []
+
+
+FAULT = HeadraceError(Kind.SERVER_FAULT, "could not rename state.tmp")
+AWAY = HeadraceError(Kind.CONNECTION, "away")
+
+
+def judged(patience: Patience, error: HeadraceError, times: int) -> list[Retry]:
+    return [patience.judge(error).retry for _ in range(times)]
+
+
+def test_a_fault_of_the_server_is_final_when_it_came_a_hundred_times_in_a_row() -> None:
+    patience = Patience()
+    assert set(judged(patience, FAULT, 99)) == {Retry.BACK_OFF}
+    last = patience.judge(FAULT)
+    assert (last.kind, last.retry) == (Kind.DATABASE, Retry.NEVER)
+    assert "could not rename state.tmp" in last.cause
+    assert "100 times" in last.cause
+
+
+def test_a_fault_of_the_server_is_final_when_it_has_lasted_an_hour() -> None:
+    now = 0.0
+    patience = Patience(lambda: now)
+    assert patience.judge(FAULT).retry is Retry.BACK_OFF
+    now = 3599.0
+    assert patience.judge(FAULT).retry is Retry.BACK_OFF
+    now = 3600.0
+    assert patience.judge(FAULT).retry is Retry.NEVER
+
+
+def test_progress_ends_a_row_of_faults_and_a_server_that_is_away_does_not_count() -> None:
+    patience = Patience()
+    judged(patience, FAULT, 99)
+    assert set(judged(patience, AWAY, 1000)) == {Retry.BACK_OFF}
+    patience.forget()
+    assert set(judged(patience, FAULT, 99)) == {Retry.BACK_OFF}
+
+
+def test_an_action_that_meets_a_fault_of_the_server_for_ever_fails_in_the_end() -> None:
+    tries = 0
+
+    def fail() -> None:
+        nonlocal tries
+        tries += 1
+        raise FAULT
+
+    with pytest.raises(HeadraceError) as caught:
+        retrying(first=0.0, longest=0.0)(fail)
+    assert (caught.value.kind, tries) == (Kind.DATABASE, 100)
 
 
 def test_at_the_end_no_pause_is_waited_out_and_the_next_failure_is_the_last() -> None:

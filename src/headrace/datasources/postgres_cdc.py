@@ -50,7 +50,7 @@ from headrace.datasources.starting_offsets import (
     later_offset,
     resume_offset,
 )
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.names import TableName
@@ -122,6 +122,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         self._exported: ExportedSlot | None = None
         self._rows: InitialRows | None = None
+        self._is_read_in_vain = False
         self._resumed = False
         self._moved: Offset | None = None
         self._used = False
@@ -219,11 +220,15 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except HeadraceError as error:
             if self._options.fail_on_data_loss or error.kind not in LOSSES:
                 raise
+            self._is_read_in_vain = error.kind is Kind.SLOT_LOST
         self._close_stream()
         self._forget_rows()
         self._close_slot()
         self._resumed, self._moved = False, None
-        return work()
+        try:
+            return work()
+        finally:
+            self._is_read_in_vain = False
 
     def _resume(self, start: Mapping[str, Any], known: Lsn) -> Offset:
         """Return the offset to read on from; checked once in each process, for a log known up to `known`."""
@@ -235,7 +240,14 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if allows_loss or SnapshotProgress.from_json(start) is not None:  # else the stream checks it
                 origin = LogOrigin.from_json(start)
                 make = lambda: self._prepare().confirmed  # noqa: E731
-                self._moved = resume_offset(self._options, begin, origin, known=known, make=make)
+                self._moved = resume_offset(
+                    self._options,
+                    begin,
+                    origin,
+                    known=known,
+                    make=make,
+                    is_read_in_vain=self._is_read_in_vain,
+                )
             self._resumed = self._used = True
         return later_offset(begin, self._moved)
 

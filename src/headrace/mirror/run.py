@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.config.deployment import Deployment
 from headrace.config.mirror import MirrorConfig
 from headrace.config.resolve import resolve_mirror
-from headrace.errors import BACKFILL_AGAIN, POLICIES, HeadraceError, Kind, Retry
+from headrace.errors import BACKFILL_AGAIN, POLICIES, HeadraceError, Kind, Patience, Retry
 from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.load_units import UnitLoader
 from headrace.mirror.loading import LoadStoppedError
@@ -118,9 +118,9 @@ class MirrorRun(MirroredLake):
             self._run(spark, lock, once=once, reload=reload)
 
     def _run(self, spark: LocalSpark, lock: SlotLock, *, once: bool, reload: bool) -> None:
-        failures = 0
+        failures, patience = 0, Patience()
         while True:
-            began = time.monotonic()
+            began, is_following = time.monotonic(), False
             try:
                 self._hold(lock)
                 if reload:
@@ -128,26 +128,33 @@ class MirrorRun(MirroredLake):
                 self.set_up()
                 with reaching(self.lake):
                     tables = self.prepare(reload=reload)
-                reload = False
+                reload, is_following = False, True
                 if tables:
                     checkpoint = tempfile.mkdtemp(prefix="mirror-", dir=spark.scratch)
                     self._follow(spark, tables, Path(checkpoint), once=once)
                 elif not once:
                     self._watch(lambda: False)
-                waiting = self.waiting_error() if once else None
-                if waiting is not None:
-                    raise waiting
+                self._raise_waiting(once=once)
             except LoadStoppedError:
                 return
-            except HeadraceError as error:
+            except HeadraceError as failure:
+                is_calm = time.monotonic() > began + _QUIET_SECONDS
+                if is_calm:
+                    patience.forget()
+                error = patience.judge(failure)
                 if once or not self._can_go_on(error, failures):
-                    raise self._with_own_advice(error) from error.__cause__
-                failures = 1 if time.monotonic() > began + _QUIET_SECONDS else failures + 1
+                    raise self._with_own_advice(error, is_following=is_following) from failure.__cause__
+                failures = 1 if is_calm else failures + 1
                 seconds = min(_LONGEST_WAIT, 2.0**failures)
                 self._report.warning(f"{error.cause}; trying again in {seconds:.0f} s")
                 self._stopping.wait(seconds)
             if once or self._stopping.is_set():
                 return
+
+    def _raise_waiting(self, *, once: bool) -> None:
+        waiting = self.waiting_error() if once else None
+        if waiting is not None:
+            raise waiting
 
     def _hold(self, lock: SlotLock) -> None:
         """Keep other mirrors of the slot away, which nobody reads while tables are loaded.
@@ -166,12 +173,18 @@ class MirrorRun(MirroredLake):
         is_passing = POLICIES[error.kind].retry is Retry.BACK_OFF or isinstance(error, LockTimeoutError)
         return is_passing or (error.kind is Kind.PUBLICATION and failures < _MOST_FAILURES)
 
-    def _with_own_advice(self, error: HeadraceError) -> HeadraceError:
-        """Return an error that says what to do with a mirror, where it says so of documents."""
+    def _with_own_advice(self, error: HeadraceError, *, is_following: bool) -> HeadraceError:
+        """Return an error that says what to do with a mirror, where it says so of documents.
+
+        Args:
+            error: what ended the mirror.
+            is_following: whether reading the log has shown it, so that a start finds the slot sound.
+        """
         if BACKFILL_AGAIN not in str(error):
             return error
         remedy = RELOAD
-        if error.kind is Kind.PUBLICATION:  # the slot is older than any publication that is made now
+        # The slot is older than any publication that is made now, or a start would go on from it.
+        if error.kind is Kind.PUBLICATION or (is_following and error.kind is Kind.SLOT_LOST):
             remedy = f"Run `headrace slots drop {self.slot}`, then `headrace mirror --reload`."
         parts = (text.replace(BACKFILL_AGAIN, remedy) for text in (error.cause, error.remedy))
         return HeadraceError(error.kind, *parts)

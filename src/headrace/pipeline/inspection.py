@@ -27,7 +27,7 @@ from headrace.catalog.checks import (
 from headrace.catalog.fingerprint import Fingerprint, describe_changed_types, type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import Usage, used_columns
-from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError
+from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError, Retry
 from headrace.model.names import TableName
 from headrace.pipeline.project import Project, with_specs
 from headrace.pipeline.sink_target import SinkTarget
@@ -341,7 +341,7 @@ def _explain(session: ReadSession, sql: str, parameters: Sequence[object] = ()) 
     try:
         session.query(_EXPLAIN + sql, parameters)
     except HeadraceError as error:
-        if error.kind is Kind.CONNECTION:
+        if error.retry is Retry.BACK_OFF:
             raise
         return error
     return None

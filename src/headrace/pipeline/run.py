@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from headrace.capture.signals import SignalFiles
 from headrace.config.deployment import OnGap
-from headrace.errors import HeadraceError, Kind, Retry, retrying
+from headrace.errors import HeadraceError, Kind, Patience, Retry, retrying
 from headrace.logs import LogFormat, LogLevel, WorkerLogs
 from headrace.model.failpoints import reach
 from headrace.pipeline.concerned import Concerned, find_concerned
@@ -32,6 +32,7 @@ from headrace.pipeline.reloading import ReloadRequests
 from headrace.pipeline.run_phases import TRANSITIONS, PhaseOutcome, RunPhase
 from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
+from headrace.pipeline.slot_watch import SlotWatch
 from headrace.pipeline.standby import Standby
 from headrace.pipeline.start import SavedState, Start, check_cluster
 from headrace.pipeline.stopping import Stopped, Stopping
@@ -79,6 +80,8 @@ _FROM_ONE_GENERATION = ALTERED | {
 """Errors that may come from one generation alone."""
 _LOG_ERRORS = frozenset({Kind.CONTINUITY, Kind.OTHER_LOG, Kind.SLOT_LOST, Kind.SLOT_UNKNOWN})
 """Errors that say that the log cannot be followed from here on."""
+_GAPS = frozenset({Kind.OTHER_LOG, Kind.SLOT_LOST})
+"""Those of them that only reading the log shows, so that server and slot seem to be sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +194,7 @@ class PipelineRun:
         self._restarted_for = ""
         self._query_began = 0.0
         self._failures = 0
+        self._patience = Patience()
         self._actions: Mapping[RunPhase, Callable[[], PhaseOutcome]] = {
             RunPhase.STANDING_BY: self._stand_by,
             RunPhase.STARTING: self._start,
@@ -264,6 +268,7 @@ class PipelineRun:
             self._connection = held.enter_context(
                 connect(self._endpoints.database, application_name="headrace run")
             )
+            held.enter_context(SlotWatch(self._endpoints.database, self._project.slot, self._board))
             self._inspection = self._files.inspect_first(self._connection)
             self._client.wait_until_ready(_SINK_SECONDS)
             held.enter_context(self._lease)
@@ -319,6 +324,7 @@ class PipelineRun:
         self._catalog, self._generation_log = self._starter.resume(connection, saved, self._held)
         self._set_up_at = time.monotonic()
         self._failures = 0
+        self._patience.forget()
 
     def _follow(self) -> PhaseOutcome:
         """Run one query until it must end."""
@@ -408,14 +414,17 @@ class PipelineRun:
         self._board.record_error(failure)
         is_calm = time.monotonic() - self._query_began > _CALM_SECONDS
         self._failures = 1 if is_calm else self._failures + 1
+        if is_calm:
+            self._patience.forget()
         if failure is self._ending.failure and failure.kind in ALTERED:
             # The next query would read the same change of the table from the log again.
             for generation_log, generation in self._concerned():
                 generation_log.freeze([generation], failure.cause)
         if failure.kind in _LOG_ERRORS:
             self._check_still_continuous()  # it may raise a more exact error
-        if failure.kind is Kind.OTHER_LOG:
+        if failure.kind in _GAPS:
             raise GapError(failure.kind, failure.cause) from failure
+        failure = self._patience.judge(failure)
         if not _may_pass(failure, self._failures):
             raise failure
         self._board.report.warning(f"starting the stream again after {failure}")
@@ -489,6 +498,7 @@ class PipelineRun:
                     self._files.adopt()
                     is_reload = True
                 continue
+            error = self._patience.judge(error)
             if error.retry is Retry.NEVER:
                 if not is_reload or not self._files.refuse(error):
                     raise error

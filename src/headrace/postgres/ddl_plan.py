@@ -10,10 +10,9 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
-from headrace.postgres.connection import Connection, execute
+from headrace.postgres.connection import Connection, execute, refused_statement
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.server_errors import database_error
 
 _SLOT_RELEASE_SECONDS = 5.0
 _READ_ONLY = "25006"
@@ -143,14 +142,12 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
     if not step.alone:
         with connection.transaction():
             execute(connection, f"SET LOCAL lock_timeout = {limit}")
-            execute(connection, "SET LOCAL statement_timeout = 0")
             # Later steps rely on this one, also after a crash of the server.
             execute(connection, "SET LOCAL synchronous_commit = on")
             for statement in step.statements:
                 execute(connection, statement)
         return
     execute(connection, f"SET lock_timeout = {limit}")
-    execute(connection, "SET statement_timeout = 0")
     try:
         for statement in step.statements:
             execute(connection, statement)
@@ -159,8 +156,7 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
         raise
     finally:
         if not connection.broken:
-            execute(connection, "RESET lock_timeout")
-            execute(connection, "RESET statement_timeout")
+            execute(connection, "SET lock_timeout = 0")
 
 
 def _clean_up(step: Step, connection: Connection, error: psycopg.Error) -> None:
@@ -177,7 +173,7 @@ def _clean_up(step: Step, connection: Connection, error: psycopg.Error) -> None:
 def _step_failed(
     step: Step, error: psycopg.Error, connection: Connection, lock_timeout: float
 ) -> HeadraceError:
-    cause = database_error(error, connection.info.dsn)
+    cause = refused_statement(connection, error)
     statement = step.gist[0]
     leftovers = "".join(f" An unfinished index stays: {note}." for note in getattr(error, "__notes__", ()))
     if error.sqlstate == "55P03":
@@ -196,7 +192,7 @@ def _step_failed(
             "another role run the command, or take the setting back (ALTER ROLE … RESET, ALTER DATABASE … "
             "RESET). A standby takes no changes: name the primary.",
         )
-    if cause.kind is Kind.PRIVILEGE:
+    if error.sqlstate == "42501":
         return HeadraceError(
             Kind.PRIVILEGE,
             f"{cause.cause}; needed for: {statement}",

@@ -398,6 +398,33 @@ def test_a_lost_slot_is_made_again_by_a_reload(
     assert [one.is_right for one in mirror.comparer().compare()] == [True]
 
 
+def test_log_that_was_removed_behind_the_servers_back_is_told_with_what_to_run(
+    make_server: Callable[..., EmbeddedPostgres], tmp_path: Path
+) -> None:
+    """The server shows the slot as sound, so `--reload` alone would go on from it."""
+    url = make_server().create_database("shop")
+    followed_mirror.run(url, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    mirror_of(url, tmp_path).prepare()
+    followed_mirror.run(url, "SELECT pg_switch_wal()")
+    followed_mirror.run(url, "INSERT INTO t VALUES (2)")
+    with connect(url) as connection:
+        [(name, folder)] = execute(
+            connection, "SELECT pg_walfile_name(pg_current_wal_lsn()), current_setting('data_directory')"
+        )
+        execute(connection, "SELECT pg_switch_wal()")
+        execute(connection, "CHECKPOINT")
+        (Path(folder) / "pg_wal" / name).unlink()
+        remedy = f"Run `headrace slots drop {SLOT}`, then `headrace mirror --reload`"
+        with local_spark() as spark:
+            with pytest.raises(HeadraceError, match=remedy) as refused:
+                mirror_of(url, tmp_path, sets_up=False).run(spark, once=True)
+            assert refused.value.kind is Kind.SLOT_LOST
+            drop_slot(connection, SLOT)
+            mirror = mirror_of(url, tmp_path, sets_up=False)
+            mirror.run(spark, once=True, reload=True)
+    assert [one.is_right for one in mirror.comparer().compare()] == [True]
+
+
 def test_a_slot_without_its_publication_is_told_with_what_to_run(url: str, tmp_path: Path) -> None:
     mirror_of(url, tmp_path).prepare()
     followed_mirror.run(url, f"DROP PUBLICATION {SLOT}")

@@ -240,12 +240,13 @@ def test_a_timeout_of_the_role_does_not_end_a_step(url: str, connection: Connect
     """An index on a large table takes longer than most statements may."""
     orders(connection, '"Id" int PRIMARY KEY, "User id" int NOT NULL, note text')
     plan = planned(connection, {ORDERS: ["User id"]})
-    execute(connection, "SET statement_timeout = '100ms'")
-    with connect(url, autocommit=False) as writer:
+    database = identifier(connection.info.dbname)
+    execute(connection, f"ALTER DATABASE {database} SET statement_timeout = '100ms'")
+    with connect(url) as limited, connect(url, autocommit=False) as writer:
         execute(writer, f"LOCK TABLE {T} IN ROW EXCLUSIVE MODE")
         ending = threading.Timer(0.5, writer.rollback)
         ending.start()
-        execute_plan(plan, connection)
+        execute_plan(plan, limited)
         ending.join()
     assert identity(connection, ORDERS)[0] == "index"
 
