@@ -61,7 +61,7 @@ def test_the_files_decide(found: tuple[GenerationState, ...], wanted: str, then:
         ((BUILDING,), "", "none is complete yet"),
         ((SERVED,), "n1", "a reindex was asked for"),
         ((FROZEN,), "", "a column was dropped"),
-        ((SERVED,), "", "its schema file, its settings or the types of its columns have changed"),
+        ((SERVED,), "", "its schema file, its settings or the types of its columns changed since users_aa_1"),
     ],
 )
 def test_why_another_generation_is_built(found: tuple[GenerationState, ...], request_: str, why: str) -> None:
