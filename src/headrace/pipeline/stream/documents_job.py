@@ -15,6 +15,7 @@ from typing import Protocol
 
 from pyspark import SparkContext
 
+from headrace.errors import failures_of
 from headrace.logs import configure_worker_logging
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
@@ -64,14 +65,15 @@ class BackfillRanges:
     def write(self, worker: Worker) -> Iterator[tuple[str, int]]:
         """Write the documents of each range."""
         for part in self.ranges:
-            result = worker.backfill(
-                part.generation,
-                part.rows,
-                part.version,
-                part.snapshot,
-                part.rows_per_second,
-                throttled=part.throttled,
-            )
+            with failures_of(part.generation):
+                result = worker.backfill(
+                    part.generation,
+                    part.rows,
+                    part.version,
+                    part.snapshot,
+                    part.rows_per_second,
+                    throttled=part.throttled,
+                )
             yield part.generation, result.upserted
 
 

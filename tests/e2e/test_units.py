@@ -1,0 +1,321 @@
+"""What fails, or is altered, for one index leaves the others of the run as they are.
+
+One deployment goes through it all; each test leaves every index right.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import urllib3
+
+from headrace.demo.oracle import actual_documents, differences
+from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
+from headrace.schema.load import load_schema
+from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, StateKey
+from support.driven_run import DrivenRun
+from support.oracle import naive_documents
+
+TABLES = """
+CREATE TABLE good (id int PRIMARY KEY, name text);
+CREATE TABLE bad (id int PRIMARY KEY, name text, host text);
+CREATE TABLE shop (id int PRIMARY KEY, name text);
+CREATE TABLE event (id int, day int, shop_id int, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
+CREATE TABLE event_1 PARTITION OF event FOR VALUES FROM (0) TO (10);
+CREATE TABLE account (id int PRIMARY KEY, name text, extra text, n int);
+CREATE TABLE entry (id int PRIMARY KEY, account_id int, v bigint);
+INSERT INTO good SELECT i, 'good ' || i FROM generate_series(1, 20) i;
+INSERT INTO bad SELECT i, 'bad ' || i, '10.0.0.' || i FROM generate_series(1, 20) i;
+INSERT INTO shop SELECT i, 'shop ' || i FROM generate_series(1, 9) i;
+INSERT INTO event SELECT i, i % 10, 1 + i % 9 FROM generate_series(1, 40) i;
+INSERT INTO account SELECT i, 'account ' || i, 'extra ' || i, i FROM generate_series(1, 9) i;
+INSERT INTO entry SELECT i, 1 + i % 9, i FROM generate_series(1, 40) i
+"""
+GOODS = """\
+version: 1
+table: good
+fields:
+  - keyword: name
+"""
+BADS = """\
+version: 1
+table: bad
+fields:
+  - keyword: name
+"""
+SHOPS = """\
+version: 1
+table: shop
+primary_key: id
+fields:
+  - keyword: name
+  - has_many: events
+    table: event
+    primary_key: [id, day]
+    foreign_key: shop_id
+    fields: [{ integer: id }]
+"""
+ACCOUNTS = """\
+version: 1
+table: account
+fields:
+  - keyword: name
+  - sum: total
+    table: entry
+    foreign_key: account_id
+    column: v
+    value_type: long
+"""
+MISFIT = "  - custom: host\n    postgres: [text]\n    opensearch: ip\n"
+LABEL = "  - keyword: label\n    column: name\n"
+
+
+class Units(DrivenRun):
+    def __init__(self, folder: Path, url: str, sink: str, name: str) -> None:
+        self.url, self.sink, self.name, self.prefix, self.folder = url, sink, name, f"{name}_", folder
+        self.files = {"goods": GOODS, "bads": BADS, "shops": SHOPS, "accounts": ACCOUNTS}
+        text = (
+            f'prefix = "{self.prefix}"\n[source]\ntype = "postgres"\nreplica_identity = "auto"\n'
+            f"connection_url = {json.dumps(url)}\n"
+            f'[sinks.primary]\ntype = "opensearch"\nurl = "{sink}"\nnumber_of_replicas = 0\n'
+        )
+        for index in self.files:
+            text += f'[[index]]\nname = "{index}"\nschema = "{index}.yml"\n'
+        (folder / "headrace.toml").write_text(text)
+        self.write()
+        self.sql(TABLES)
+        super().__init__(folder / "headrace.toml", name, folder, ready_within=400)
+
+    def write(self, **more: str) -> None:
+        """Write the schema files, with more lines of those that are named."""
+        for index, text in self.files.items():
+            (self.folder / f"{index}.yml").write_text(text + more.get(index, ""))
+
+    def sql(self, text: str) -> None:
+        """Run each statement in a transaction of its own."""
+        with connect(self.url) as connection:
+            for statement in text.split(";"):
+                execute(connection, statement)
+
+    def transaction(self, *statements: str) -> None:
+        """Run statements in one transaction."""
+        with connect(self.url, autocommit=False) as connection:
+            for statement in statements:
+                execute(connection, statement)
+
+    def wrong(self, indexes: Sequence[str]) -> list[str]:
+        """What readers see that the database does not say; a few lines for each index."""
+        specs = [load_schema(self.folder / f"{index}.yml", index) for index in indexes]
+        lines = []
+        for index, documents in naive_documents(self.url, specs).items():
+            found = differences(documents, actual_documents(self.sink, self.prefix + index))  # type: ignore[arg-type]
+            lines += [f"{index}: {line}" for line in found]
+        return lines
+
+    def converges(self, *indexes: str, seconds: float = 180) -> None:
+        """Return once these indexes, else all, are what the database says; no one may write meanwhile."""
+        end = time.monotonic() + seconds
+        while wrong := self.wrong(indexes or tuple(self.files)):
+            assert time.monotonic() < end, "\n".join([*wrong, self.last_output()])
+            self.assert_running()
+            time.sleep(0.2)
+
+    def is_followed(self, index: str) -> bool:
+        """Insert a row into the table of `goods` or `bads`, and wait until readers see it."""
+        table, id_ = index[:-1], int(time.monotonic() * 1000) % 1_000_000_000
+        self.sql(f"INSERT INTO {table} (id, name) VALUES ({id_}, 'new')")
+        seen = f"{self.sink}/{self.prefix}{index}/_doc/{id_}"
+        self.wait_until(lambda: urllib3.request("GET", seen).status == 200, f"did not follow {table}", 120)
+        return True
+
+    def generations(self, index: str) -> list[GenerationState]:
+        """All generations of an index in the saved state, oldest first."""
+        with closing(Client(Endpoint((self.sink,)))) as client:
+            state = MetaIndex(client, StateKey(self.name, self.prefix)).load()
+        assert state is not None
+        return list(state.of(index))
+
+    def served(self) -> dict[str, str]:
+        """The generation that readers see of each index."""
+        return {
+            index: entry.generation
+            for index in self.files
+            for entry in self.generations(index)
+            if entry.published
+        }
+
+    def of_board(self, index: str) -> dict[str, Any]:
+        """What `/status` says about an index."""
+        return next((shown for shown in self.status().get("indexes", ()) if shown["name"] == index), {})
+
+    def error(self, index: str) -> str:
+        """What `/status` says is wrong with an index."""
+        return self.of_board(index).get("error") or ""
+
+    def reload(self) -> None:
+        """Let the run take up the files."""
+        answer = self.run_command("reload", seconds=200)
+        assert answer.returncode == 0, answer.stderr + self.last_output()
+
+    @contextmanager
+    def cluster_setting(self, name: str, value: object) -> Iterator[None]:
+        """Give the cluster a setting while this is entered."""
+        self._set(name, value)
+        try:
+            yield
+        finally:
+            self._set(name, None)
+
+    def _set(self, name: str, value: object) -> None:
+        body = {"transient": {name: value}}
+        answer = urllib3.request("PUT", f"{self.sink}/_cluster/settings", json=body)
+        assert answer.status == 200, answer.data
+
+
+@pytest.fixture(scope="module")
+def run(
+    postgres: EmbeddedPostgres, opensearch: EmbeddedOpenSearch, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Units]:
+    url = postgres.create_database("units")
+    run = Units(tmp_path_factory.mktemp("units"), url, opensearch.url, "units")
+    try:
+        run.start()
+        run.wait_ready()
+        yield run
+    finally:
+        run.close()
+        with connect(url) as connection:
+            drop_slot(connection, run.name)
+        postgres.drop_database("units")
+
+
+def test_a_new_partition_that_is_written_at_once_builds_nothing_again(run: Units) -> None:
+    """Its replica identity is set within seconds; rows that were only inserted before need no old values."""
+    before = run.served()
+    run.transaction(
+        "CREATE TABLE event_2 PARTITION OF event FOR VALUES FROM (10) TO (20)",
+        "INSERT INTO event SELECT 100 + i, 10 + i % 10, 1 + i % 9 FROM generate_series(1, 20) i",
+    )
+    run.wait_until(lambda: _identity(run, "event_2") not in "dn", "did not set its identity", 120)
+    run.sql("UPDATE event SET shop_id = 1 + shop_id % 9 WHERE day >= 10; DELETE FROM event WHERE id = 105")
+    run.wait_ready()
+    run.converges()
+    assert run.served() == before
+
+
+def test_rows_that_changed_before_the_partition_had_its_identity_rebuild_only_their_readers(
+    run: Units,
+) -> None:
+    """The log names the partition; the error says the table that documents name."""
+    before = run.served()
+    run.transaction(
+        "CREATE TABLE event_3 PARTITION OF event FOR VALUES FROM (20) TO (30)",
+        "INSERT INTO event SELECT 200 + i, 20 + i % 10, 1 + i % 9 FROM generate_series(1, 20) i",
+        "UPDATE event SET shop_id = 1 + shop_id % 9 WHERE day >= 20",
+    )
+    run.wait_until(lambda: run.served()["shops"] != before["shops"], "did not build it again", 180)
+    run.wait_ready()
+    run.converges()
+    assert run.served() | {"shops": ""} == before | {"shops": ""}
+
+
+def test_a_backfill_whose_row_is_refused_leaves_the_other_index_followed(run: Units) -> None:
+    before = run.served()
+    run.sql("UPDATE bad SET host = 'no address' WHERE id = 7")
+    run.write(goods=LABEL, bads=MISFIT)
+    run.reload()
+    run.wait_until(lambda: any(entry.frozen for entry in run.generations("bads")), "did not fail", 180)
+    run.wait_until(lambda: run.served()["goods"] != before["goods"], "did not build the other", 180)
+    assert [entry.frozen for entry in run.generations("goods") if entry.published] == [""]
+    [failed] = [entry for entry in run.generations("bads") if entry.frozen]
+    assert failed.building
+    assert "'7' of index" in failed.frozen
+    assert "no address" not in failed.frozen
+    assert failed.generation in failed.frozen
+    assert run.served()["bads"] == before["bads"]
+    assert not run.error("goods")
+    assert "'7'" in run.error("bads")
+    assert run.is_followed("goods")
+    run.write()
+    assert run.is_followed("bads"), "what readers see is followed all the same"
+    run.sql("UPDATE bad SET host = NULL WHERE id = 7")
+    run.write(bads=LABEL)
+    run.reload()
+    run.wait_ready()
+    run.converges()
+    run.write()
+    run.reload()
+    run.wait_ready()
+    run.converges()
+
+
+def test_an_aggregate_whose_key_the_file_leaves_out_is_followed_while_another_field_is_added(
+    run: Units,
+) -> None:
+    before = run.served()["accounts"]
+    run.write(accounts="  - keyword: extra\n")
+    run.reload()
+    run.wait_until(lambda: run.served()["accounts"] != before, "did not build it", 180)
+    run.sql("UPDATE entry SET v = v + 1000 WHERE id % 3 = 0; UPDATE account SET name = 'x' WHERE id = 2")
+    run.converges()
+    former = {entry.generation: entry for entry in run.generations("accounts")}[before]
+    assert former.followed, former.frozen
+    run.write()
+    done = run.run_command("rollback", "accounts", seconds=200)
+    assert done.returncode == 0, done.stderr
+    assert run.served()["accounts"] == before
+    run.converges()
+    run.reload()
+    run.wait_ready()
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "said"),
+    [
+        ("cluster.max_shards_per_node", 1, "shards open"),
+        ("cluster.blocks.create_index", True, "create-index"),
+    ],
+)
+def test_an_altered_table_whose_next_generation_is_refused_waits_alone(
+    run: Units, setting: str, value: object, said: str
+) -> None:
+    before = run.served()
+    wider, narrower = "numeric(30)", "bigint"
+    kind = narrower if _type(run, "entry", "v").startswith("numeric") else wider
+    with run.cluster_setting(setting, value):
+        run.sql(f"ALTER TABLE entry ALTER v TYPE {kind}")
+        run.wait_until(lambda: said in run.error("accounts"), "did not say why it waits", 180)
+        assert "tried again" in run.error("accounts")
+        assert run.is_followed("goods")
+        assert run.served() == before
+        assert run.ask("/readyz").status == 503
+    run.wait_until(lambda: run.served()["accounts"] != before["accounts"], "did not try again", 180)
+    run.wait_ready()
+    run.converges()
+    assert not run.error("accounts")
+    assert run.served() | {"accounts": ""} == before | {"accounts": ""}
+
+
+def _identity(run: Units, table: str) -> str:
+    with connect(run.url) as connection:
+        [(identity,)] = execute(connection, f"SELECT relreplident FROM pg_class WHERE relname = '{table}'")
+    return identity if isinstance(identity, str) else identity.decode()
+
+
+def _type(run: Units, table: str, column: str) -> str:
+    with connect(run.url) as connection:
+        [(name,)] = execute(
+            connection,
+            "SELECT format_type(atttypid, atttypmod) FROM pg_attribute "
+            f"WHERE attrelid = '{table}'::regclass AND attname = '{column}'",
+        )
+    return str(name)
