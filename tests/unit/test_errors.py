@@ -116,7 +116,9 @@ def test_a_stack_trace_of_a_worker_has_what_the_error_concerns_and_the_message_h
     trace = "".join(traceback.format_exception(caught.value))
     found = HeadraceError.find(f"org.apache.spark.SparkException: {trace}\tat org.apache.spark.Some.method")
     assert found is not None
-    assert (found.kind, found.units, found.tables) == (Kind.TRANSFORM, {"goods_1"}, caught.value.tables)
+    assert found.kind is Kind.TRANSFORM
+    assert found.units == {"goods_1"}
+    assert found.tables == caught.value.tables
 
 
 def test_a_foreign_exception_names_the_unit_that_it_was_raised_for() -> None:

@@ -382,14 +382,19 @@ def filter_probes(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName
 
 
 def filter_trials(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName, Filter, str]]:
-    """Yield each raw filter whose table exists, with a query that applies it to some rows.
+    """Yield each raw filter whose table exists with queries that apply it to some rows, and to one of nulls.
 
-    The query is to be run: the server reads the body of most functions only when it executes them.
+    The queries are to be run: the server reads the body of most functions only when it executes them.
     """
     for name, filter_, condition in _lone_conditions(spec, catalog):
         if filter_.raw is not None:
-            tried = f"SELECT ({condition}) AS tried FROM {table_sql(name)} AS {_ROOT} LIMIT {_TRIED_ROWS}"
-            yield name, filter_, f"SELECT count(r.tried) FROM ({tried}) AS r"
+            nulls = f"(SELECT (NULL::{table_sql(name)}).*)"  # the table may be empty
+            for rows in (f"{table_sql(name)} AS {_ROOT} LIMIT {_TRIED_ROWS}", f"{nulls} AS {_ROOT}"):
+                yield (
+                    name,
+                    filter_,
+                    f"SELECT count(r.tried) FROM (SELECT ({condition}) AS tried FROM {rows}) AS r",
+                )
 
 
 def _lone_conditions(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName, Filter, str]]:

@@ -341,12 +341,12 @@ def _execute_filters(
 
     What else makes one fail is the content of a row, which `on_error` is about.
     """
-    found = []
+    found: dict[Filter, BindingFinding] = {}
     for table, condition, sql in filter_trials(spec, catalog):
         refusal = None if table in without else _refusal(session, sql)
         if refusal is not None and refusal.kind in (Kind.BINDING, Kind.PRIVILEGE):
-            found.append(_filter_finding(condition, refusal))
-    return found
+            found[condition] = _filter_finding(condition, refusal)
+    return list(found.values())
 
 
 def _filter_finding(condition: Filter, refusal: HeadraceError) -> BindingFinding:
