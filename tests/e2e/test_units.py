@@ -103,6 +103,8 @@ class Units(DrivenRun):
         )
         for index in self.files:
             text += f'[[index]]\nname = "{index}"\nschema = "{index}.yml"\n'
+            text += 'settings_file = "copied.json"\n' if index == "accounts" else ""
+        (folder / "copied.json").write_text('{"number_of_replicas": 1}')
         (folder / "headrace.toml").write_text(text)
         self.write()
         self.sql(TABLES)
@@ -321,6 +323,23 @@ def test_an_altered_table_whose_next_generation_is_refused_waits_alone(
     run.converges()
     assert not run.error("accounts")
     assert run.served() | {"accounts": ""} == before | {"accounts": ""}
+
+
+def test_a_generation_that_may_have_no_replica_is_published_once_it_may(run: Units) -> None:
+    """The limit lets the next generation be made, and refuses its replica once it is backfilled."""
+    before = run.served()
+    health = urllib3.request("GET", f"{run.sink}/_cluster/health").json()
+    limit = health["active_shards"] + health["unassigned_shards"] + 1
+    run.write(accounts="  - keyword: extra\n")
+    with run.cluster_setting("cluster.max_shards_per_node", limit):
+        run.reload()
+        run.wait_until(lambda: "shards open" in run.error("accounts"), "did not say why it waits", 180)
+        assert run.is_followed("goods")
+        assert run.served() == before
+    run.wait_until(lambda: run.served()["accounts"] != before["accounts"], "did not try again", 180)
+    run.wait_ready()
+    run.converges()
+    assert not run.error("accounts")
 
 
 def test_a_function_that_finds_its_names_no_more_keeps_only_its_index_waiting(run: Units) -> None:

@@ -406,6 +406,10 @@ class GenerationLog:
         self._save(self.state)
         self.drop_unneeded()
 
+    def note_refused(self, index: str, why: str) -> None:
+        """Show that the sink refuses the next generation of an index, which the caller tries again."""
+        self._messages.warn_of_refused(index, self.state, why)
+
     def drop_unneeded(self) -> None:
         """Drop the generations that wait for it; no running query may have them in its plan.
 
@@ -506,7 +510,7 @@ class GenerationLog:
     def _show(self, index: str) -> None:
         self._messages.show(index, self.state)
         if index in self._refused:
-            self._messages.warn_of_refused(index, self.state, self._refused[index])
+            self.note_refused(index, self._refused[index])
 
     def _carry_out(self, index: str, step: Next) -> None:
         self._mark_to_drop(step.drop)

@@ -57,6 +57,8 @@ _QUIET_SECONDS = 15.0
 _OF_DOCUMENTS = frozenset({Kind.SINK_REJECTED, Kind.DATABASE})
 """Errors for a document that is refused or cannot be read."""
 _REQUESTS_SECONDS = 1.0
+_PUBLISH_SECONDS = 30.0
+"""After the cluster has refused to publish a generation."""
 _NOTED_SECONDS, _NOTED_POLL = 10.0, 0.05
 _IDLE_SECONDS = 10.0
 """The slot follows an idle server this often, and several times within the time that counts as a stall."""
@@ -171,7 +173,7 @@ class Supervisor:
         self._traces = traces
         self._needs = needs_of(catalog, generation_log, secondary_sinks)
         self._complete: list[tuple[GenerationState, int]] = []
-        self._next_read = 0.0
+        self._next_read = self._publish_from = 0.0
 
     def run(self, spark: LocalSpark) -> QueryEnd:
         """Run the query with the work beside it, until something must be done without it.
@@ -420,18 +422,20 @@ class Supervisor:
         return True
 
     def _publish(self, backfills: Backfills) -> None:
-        """Serve complete generations to readers; where the cluster does not answer, try again later."""
+        """Serve complete generations to readers; what the cluster refuses is tried again later."""
         self._complete += backfills.completed()
-        if self._complete:
+        if self._complete and time.monotonic() >= self._publish_from:
             self._generation_log.prepare([generation for generation, _ in self._complete])
-        while self._complete:
-            try:
-                self._generation_log.complete(*self._complete[0])
-            except HeadraceError as error:
-                if error.retry is Retry.NEVER:
-                    raise
-                return
-            del self._complete[0]
+            for generation, written in tuple(self._complete):
+                try:
+                    self._generation_log.complete(generation, written)
+                except HeadraceError as error:
+                    if error.retry is Retry.BACK_OFF:
+                        return
+                    self._publish_from = time.monotonic() + _PUBLISH_SECONDS
+                    self._generation_log.note_refused(generation.index, error.cause)
+                else:
+                    self._complete.remove((generation, written))
         if not self._generation_log.building:
             self._exported.close()
         elif self._exported.close_if_due():
