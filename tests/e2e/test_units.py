@@ -292,7 +292,7 @@ def test_an_aggregate_whose_key_the_file_leaves_out_is_followed_while_another_fi
     run.write()
     done = run.run_command("rollback", "accounts", seconds=200)
     assert done.returncode == 0, done.stderr
-    assert run.served()["accounts"] == before
+    run.wait_until(lambda: run.served()["accounts"] == before, "did not go back", 120)
     run.converges()
     run.reload()
     run.wait_ready()
