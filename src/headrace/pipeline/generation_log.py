@@ -299,7 +299,7 @@ class GenerationLog:
         removed = [entry.generation for entry in self.state.generations if entry.index not in known]
         self.state = self.state.changed(*self._freeze_waiting()).without(*removed)
         for index in self._indexes:
-            self._follow_files(index)
+            self._follow_files(index, must_make=index not in self._refused)
         for attempt in retrying():
             with attempt:
                 self._meta.save_generations(self.state.generations)
@@ -308,7 +308,7 @@ class GenerationLog:
             served = self.state.served(index)
             if served is not None:
                 self.manager.serve(served)  # with the settings that a living index can change
-            self._messages.show(index, self.state)
+            self._show(index)
         self._show_waiting()
 
     def forget(self, done: Sequence[ControlRequest]) -> None:

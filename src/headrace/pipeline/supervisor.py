@@ -423,7 +423,12 @@ class Supervisor:
 
     def _publish(self, backfills: Backfills) -> None:
         """Serve complete generations to readers; what the cluster refuses is tried again later."""
-        self._complete += backfills.completed()
+        building = self._building()  # without what a request has dropped meanwhile
+        self._complete = [
+            (generation, written)
+            for generation, written in (*self._complete, *backfills.completed())
+            if generation.generation in building
+        ]
         if self._complete and time.monotonic() >= self._publish_from:
             self._generation_log.prepare([generation for generation, _ in self._complete])
             for generation, written in tuple(self._complete):
