@@ -6,6 +6,7 @@ One deployment goes through it all; each test leaves every index right.
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import urllib3
 
+import headrace
 from headrace.demo.oracle import actual_documents, differences
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
@@ -88,6 +90,10 @@ filters: [{ raw: "public.is_shown(name)" }]
 fields:
   - keyword: name
 """
+MARKS = """
+def mark(batch):
+    return batch
+"""
 MISFIT = "  - custom: host\n    postgres: [text]\n    opensearch: ip\n"
 LABEL = "  - keyword: label\n    column: name\n"
 
@@ -104,11 +110,15 @@ class Units(DrivenRun):
         for index in self.files:
             text += f'[[index]]\nname = "{index}"\nschema = "{index}.yml"\n'
             text += 'settings_file = "copied.json"\n' if index == "accounts" else ""
+            text += 'transform = "units_marks:mark"\n' if index == "shops" else ""
+        (folder / "units_marks.py").write_text(MARKS)
         (folder / "copied.json").write_text('{"number_of_replicas": 1}')
         (folder / "headrace.toml").write_text(text)
         self.write()
         self.sql(TABLES)
         super().__init__(folder / "headrace.toml", name, folder, ready_within=400)
+        source = Path(headrace.__file__).parents[1]
+        self.variables = {"PYTHONPATH": os.pathsep.join([str(source), str(folder)])}
 
     def write(self, **more: str) -> None:
         """Write the schema files, with more lines of those that are named."""
@@ -201,21 +211,27 @@ class Units(DrivenRun):
         assert answer.status == 200, answer.data
 
 
+@contextmanager
+def units_on(postgres: EmbeddedPostgres, sink: str, folder: Path, name: str) -> Iterator[Units]:
+    """The deployment with a database of its own; at the end its run, slot and database are gone."""
+    run = Units(folder, postgres.create_database(name), sink, name)
+    try:
+        yield run
+    finally:
+        run.close()
+        with connect(run.url) as connection:
+            drop_slot(connection, name)
+        postgres.drop_database(name)
+
+
 @pytest.fixture(scope="module")
 def run(
     postgres: EmbeddedPostgres, opensearch: EmbeddedOpenSearch, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Units]:
-    url = postgres.create_database("units")
-    run = Units(tmp_path_factory.mktemp("units"), url, opensearch.url, "units")
-    try:
+    with units_on(postgres, opensearch.url, tmp_path_factory.mktemp("units"), "units") as run:
         run.start()
         run.wait_ready()
         yield run
-    finally:
-        run.close()
-        with connect(url) as connection:
-            drop_slot(connection, run.name)
-        postgres.drop_database("units")
 
 
 def test_a_new_partition_that_is_written_at_once_builds_nothing_again(run: Units) -> None:
@@ -354,6 +370,36 @@ def test_a_function_that_finds_its_names_no_more_keeps_only_its_index_waiting(ru
     run.wait_ready()
     run.converges()
     assert run.served() | {"words": ""} == before | {"words": ""}
+
+
+def test_a_first_backfill_that_fails_is_charged_to_its_own_index(
+    postgres: EmbeddedPostgres, opensearch: EmbeddedOpenSearch, tmp_path: Path
+) -> None:
+    """A transform's failure is nobody else's; a refused document ends the run, as `on_error` says."""
+    with units_on(postgres, opensearch.url, tmp_path, "units_first") as run:
+        (tmp_path / "units_marks.py").write_text(
+            f"{MARKS}    raise LookupError('none')\n".replace("return", "_ =")
+        )
+        run.start()
+        run.wait_until(lambda: "goods" in run.served(), "did not serve the others", 180)
+        run.wait_until(lambda: bool(run.error("shops")), "did not say what failed", 180)
+        run.wait_until(lambda: run.served().keys() == run.files.keys() - {"shops"}, "did not build all", 180)
+        assert run.is_followed("goods")
+        assert run.is_followed("bads")
+        assert "shops" in run.ask("/readyz").data.decode()
+        run.terminate()
+        (tmp_path / "units_marks.py").write_text(MARKS)
+        before = run.served()
+        run.write(bads=MISFIT)
+        run.sql("UPDATE bad SET host = 'no address' WHERE id = 7")
+        run.start()
+        run.wait_until(lambda: "'7'" in run.error("bads"), "did not say what failed", 180)
+        run.terminate()
+        assert run.served() == before | {"shops": run.served().get("shops", "")}
+        run.sql("UPDATE bad SET host = NULL WHERE id = 7")
+        run.start()
+        run.wait_ready()
+        run.converges()
 
 
 def _identity(run: Units, table: str) -> str:
