@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -27,6 +28,7 @@ from headrace.schema.load import load_schema
 from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, StateKey
 from support.driven_run import DrivenRun
 from support.oracle import naive_documents
+from support.pauses import in_thread
 
 TABLES = """
 CREATE TABLE good (id int PRIMARY KEY, name text);
@@ -183,6 +185,11 @@ class Units(DrivenRun):
             if entry.published
         }
 
+    def indexes(self, index: str) -> set[str]:
+        """The generations of an index that the cluster has."""
+        found = urllib3.request("GET", f"{self.sink}/_cat/indices/{self.prefix}{index}_*?h=index")
+        return set(found.data.decode().split())
+
     def of_board(self, index: str) -> dict[str, Any]:
         """What `/status` says about an index."""
         return next((shown for shown in self.status().get("indexes", ()) if shown["name"] == index), {})
@@ -199,13 +206,14 @@ class Units(DrivenRun):
     @contextmanager
     def cluster_setting(self, name: str, value: object) -> Iterator[None]:
         """Give the cluster a setting while this is entered."""
-        self._set(name, value)
+        self.set_cluster(name, value)
         try:
             yield
         finally:
-            self._set(name, None)
+            self.set_cluster(name, None)
 
-    def _set(self, name: str, value: object) -> None:
+    def set_cluster(self, name: str, value: object) -> None:
+        """Give the cluster a setting; None: its default."""
         body = {"transient": {name: value}}
         answer = urllib3.request("PUT", f"{self.sink}/_cluster/settings", json=body)
         assert answer.status == 200, answer.data
@@ -342,12 +350,16 @@ def test_an_altered_table_whose_next_generation_is_refused_waits_alone(
 
 
 def test_a_generation_that_may_have_no_replica_is_published_once_it_may(run: Units) -> None:
-    """The limit lets the next generation be made, and refuses its replica once it is backfilled."""
-    before = run.served()
-    health = urllib3.request("GET", f"{run.sink}/_cluster/health").json()
-    limit = health["active_shards"] + health["unassigned_shards"] + 1
-    run.write(accounts="  - keyword: extra\n")
-    with run.cluster_setting("cluster.max_shards_per_node", limit):
+    """The cluster takes the next generation, and refuses its replica once it is backfilled."""
+    before, known = run.served(), run.indexes("accounts")
+    run.write(accounts="  - keyword: extra\n  - integer: n\n")
+
+    def limit(stop: threading.Event) -> None:
+        while run.indexes("accounts") <= known and not stop.wait(0.02):
+            pass
+        run.set_cluster("cluster.max_shards_per_node", 1)
+
+    with run.cluster_setting("cluster.max_shards_per_node", None), in_thread(limit):
         run.reload()
         run.wait_until(lambda: "shards open" in run.error("accounts"), "did not say why it waits", 180)
         assert run.is_followed("goods")
