@@ -173,8 +173,7 @@ class Units(DrivenRun):
         """All generations of an index in the saved state, oldest first."""
         with closing(Client(Endpoint((self.sink,)))) as client:
             state = MetaIndex(client, StateKey(self.name, self.prefix)).load()
-        assert state is not None
-        return list(state.of(index))
+        return [] if state is None else list(state.of(index))
 
     def served(self) -> dict[str, str]:
         """The generation that readers see of each index."""
