@@ -116,7 +116,7 @@ class GenerationMessages:
         served = state.served(index)
         shown = "" if served is None else f"; searches use {served.generation} until then"
         stopped = "" if served is None or served.followed else f", which is stopped: {served.frozen}"
-        error = f"the next generation is refused, and tried again: {why}{shown}{stopped}"
+        error = f"the next generation is refused, and tried again: {why.rstrip('.; ')}{shown}{stopped}"
         self._board.report.warning(f"{self._name(index)}: {error}")
         self._board.index(index, error=error)
 
