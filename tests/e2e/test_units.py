@@ -22,6 +22,7 @@ import headrace
 from headrace.demo.oracle import actual_documents, differences
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.errors import retrying
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.schema.load import load_schema
@@ -172,7 +173,9 @@ class Units(DrivenRun):
     def generations(self, index: str) -> list[GenerationState]:
         """All generations of an index in the saved state, oldest first."""
         with closing(Client(Endpoint((self.sink,)))) as client:
-            state = MetaIndex(client, StateKey(self.name, self.prefix)).load()
+            for attempt in retrying():  # its index may be just being made
+                with attempt:
+                    state = MetaIndex(client, StateKey(self.name, self.prefix)).load()
         return [] if state is None else list(state.of(index))
 
     def served(self) -> dict[str, str]:
