@@ -104,7 +104,9 @@ BACKFILL_AGAIN = (
 """The remedy where a deployment cannot continue from its slot."""
 
 _QUOTED = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c]")
-_LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
+_LINE = re.compile(
+    r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<cause>[^\n]*?)(?:\. (?P<remedy>[A-Z`][^\n]*))?\s*(?:\n|$)"
+)
 _CONCERNS = re.compile(r"\bheadrace concerns: (?P<fields>\{[^\n]*\})")
 
 
@@ -184,11 +186,14 @@ class HeadraceError(Exception):
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """Read the last error whose line is in `text` (a Spark stack trace); None where there is none."""
+        """Read the last error whose line is in `text` (a Spark stack trace); None where there is none.
+
+        The cause is its first sentence, and the remedy what follows.
+        """
         error = None
         for match in _LINE.finditer(text):
             if match["kind"] in Kind.__members__:
-                error = cls(Kind[match["kind"]], match["text"].rstrip())
+                error = cls(Kind[match["kind"]], match["cause"], match["remedy"] or "")
         return None if error is None else error.concerning(**find_concerns(text))
 
 
@@ -220,6 +225,7 @@ class Place:
     """A place in a file: a line, or a column of it; both count from 1.
 
     Attributes:
+        line: 0 where only the whole is known.
         text: the line itself, for messages; empty where it may hold a secret.
     """
 
@@ -229,6 +235,8 @@ class Place:
     text: str = ""
 
     def __str__(self) -> str:
+        if not self.line:
+            return str(self.file)
         return f"{self.file}:{self.line}" + (f":{self.column}" if self.column is not None else "")
 
 
@@ -264,6 +272,11 @@ class ErrorGroup(HeadraceError):  # noqa: N818 -- it holds several
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.errors,)
+
+
+def in_one_line(errors: Iterable[HeadraceError]) -> str:
+    """Join the texts of errors to sentences of one line."""
+    return " ".join(text if text.endswith(".") else f"{text}." for text in map(str, errors))
 
 
 def without_values(text: str) -> str:

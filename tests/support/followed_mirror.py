@@ -56,6 +56,9 @@ class Told(SilentReporter):
     def info(self, text: str) -> None:
         self.texts.append(text)
 
+    def warning(self, text: str) -> None:
+        self.texts.append(text)
+
 
 class FollowedMirror:
     """A mirror whose slot is never confirmed, so that each `follow` begins where the first one did.
@@ -108,6 +111,11 @@ class FollowedMirror:
         finally:
             stream.close()
         return told.texts
+
+    def waiting(self) -> str:
+        """Why tables wait behind a start; empty: none does."""
+        mirror, *_ = self.prepare()
+        return str(mirror.waiting_error() or "")
 
     def wrong(self) -> list[str]:
         """The tables that `headrace mirror verify` finds wrong."""

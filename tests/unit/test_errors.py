@@ -19,6 +19,7 @@ from headrace.errors import (
     Place,
     failures_of,
     find_concerns,
+    in_one_line,
     retrying,
     unexpected,
 )
@@ -60,6 +61,7 @@ def test_at_the_end_no_pause_is_waited_out_and_the_next_failure_is_the_last() ->
     [
         (Place(Path("a.yml"), 2, 5, "  txt: b"), "a.yml:2:5: unknown type, in `txt: b`. Correct it."),
         (Place(Path("a.toml"), 2), "a.toml:2: unknown type. Correct it."),
+        (Place(Path("the stored schema"), 0), "the stored schema: unknown type. Correct it."),
     ],
 )
 def test_a_place_has_a_column_and_quotes_its_line_where_both_are_known(place: Place, text: str) -> None:
@@ -79,6 +81,30 @@ def test_a_group_tells_each_error_in_its_line_and_says_how_many_follow_the_first
         2,
     )
     assert str(pickle.loads(pickle.dumps(group))) == str(group)
+
+
+def test_errors_in_one_line_are_sentences() -> None:
+    errors = [HeadraceError(Kind.CONFIG, "a is wrong", "Mend it."), HeadraceError(Kind.SCHEMA, "b is wrong")]
+    assert in_one_line(errors) == "[HEADRACE_CONFIG] a is wrong. Mend it. [HEADRACE_SCHEMA] b is wrong."
+    assert in_one_line([]) == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        HeadraceError(
+            Kind.OTHER_LOG, "the log of 18.1 ends at 0/16B3748: it is another one", "Start anew. Or not."
+        ),
+        HeadraceError(Kind.SLOT_LOST, "the slot 's' is gone", "`headrace teardown` drops it."),
+        HeadraceError(Kind.VALUE, "no number"),
+    ],
+)
+def test_an_error_that_is_found_in_a_text_has_its_cause_and_its_remedy(error: HeadraceError) -> None:
+    """A caller with another remedy leaves out the one that was found."""
+    for text in (str(error), f"SparkException: Job aborted\nHeadraceError: {error}\n\tat org.apache"):
+        found = HeadraceError.find(text)
+        assert found is not None
+        assert (found.kind, found.cause, found.remedy) == (error.kind, error.cause, error.remedy)
 
 
 TABLES = [TableName("public", "event"), TableName("Ünï", 'a.b "c"')]

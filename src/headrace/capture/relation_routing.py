@@ -10,9 +10,11 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
+from headrace.capture.named_in_log import NamedInLog
 from headrace.capture.rows import Absence
 from headrace.capture.visibility import await_visible
 from headrace.catalog.known import uncarried_key
@@ -92,6 +94,8 @@ class RootRouting(RelationRouting):
         planned: the tables of documents by their oids, in place of `wanted`. A partition is reported under
             the topmost of them, where the plan begins. Rows of a detached partition still count, because
             they only lead to rows that are read again.
+        columns: is told of every description; None where names of columns are not looked at.
+        since: positions (bytes) before which a table's changes are not used.
         on_invisible: called about twice a second while a transaction that describes a table is not visible.
     """
 
@@ -101,8 +105,12 @@ class RootRouting(RelationRouting):
         wanted: Iterable[TableName] = (),
         planned: Mapping[int, TableName] | None = None,
         *,
+        columns: NamedInLog | None = None,
+        since: Mapping[TableName, Lsn] = MappingProxyType({}),
         on_invisible: OnInvisible = lambda _: None,
     ) -> None:
+        self._columns = columns
+        self._since = since
         self._url = url
         self._on_invisible = on_invisible
         self._wanted = frozenset(wanted)
@@ -113,7 +121,7 @@ class RootRouting(RelationRouting):
         self._truncated: Mapping[TableName, TableName] = {}
         self._session: ReadSession | None = None
 
-    def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
+    def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Return the relation under its root's name, which is read from the catalog.
 
         A description comes again only when its table was altered or attached. That may have happened in the
@@ -126,7 +134,12 @@ class RootRouting(RelationRouting):
         if not self._topmost:  # documents are rebuilt when their tables are renamed
             self._check_name(self._own.get(relation.oid), relation.table, root)
         self._own[relation.oid] = relation.table
+        if self._columns is not None and self._is_used(root, commit_lsn):
+            self._columns.take(self.session(), relation, root, xid)
         return relation if root == relation.table else replace(relation, table=root)
+
+    def _is_used(self, table: TableName, commit_lsn: Lsn) -> bool:
+        return commit_lsn >= self._since.get(table, 0)
 
     def _check_name(self, before: TableName | None, now: TableName, root: TableName) -> None:
         """Raise an error if a followed table was renamed: its changes would be left out silently."""
@@ -318,9 +331,11 @@ class GuardedRouting(RootRouting):
         url: str,
         expected: Mapping[TableName, PlannedTable],
         *,
+        columns: NamedInLog | None = None,
+        since: Mapping[TableName, Lsn] = MappingProxyType({}),
         on_invisible: OnInvisible = lambda _: None,
     ) -> None:
-        super().__init__(url, expected, on_invisible=on_invisible)
+        super().__init__(url, expected, columns=columns, since=since, on_invisible=on_invisible)
         self._expected = expected
         self._absences: tuple[Absence, ...] = ()
 
@@ -333,6 +348,8 @@ class GuardedRouting(RootRouting):
         """Return the relation under its root's name; its columns are checked before any row is used."""
         named = super().route(relation, commit_lsn, xid)
         expected = self._expected.get(named.table)
+        if not self._is_used(named.table, commit_lsn):
+            return named
         difference = None
         if expected is not None:
             difference = _difference(relation, expected) or (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headrace.capture.columns import Projection
 from headrace.capture.continuity import LogOrigin
+from headrace.capture.named_in_log import NamedInLog
 from headrace.capture.offset import Offset
 from headrace.capture.relation_routing import PlannedTable
 from headrace.capture.signals import SignalFiles
@@ -27,6 +28,8 @@ class StreamSettings:
         publication: the publication.
         tables: the tables whose changes are kept; empty: all of the publication.
         expected: tables that must still have the columns that they had when the query began.
+        since: positions (bytes) before which a table's changes are not used: their columns are not checked.
+        columns: is told which columns the log names; None where nobody asks.
         documents: what the documents need of each table; None where the changes are not for documents.
         projection: the columns whose values are kept; None: all.
         warm_up: return the first position without changes at once, so that the query's processes have
@@ -66,6 +69,8 @@ class StreamSettings:
     publication: str
     tables: frozenset[TableName] = frozenset()
     expected: Mapping[TableName, PlannedTable] = field(default_factory=dict)
+    since: Mapping[TableName, Lsn] = field(default_factory=dict)
+    columns: NamedInLog | None = None
     buffer_bytes: int = 256 << 20
     warm_up: bool = False
     documents: Needs | None = None

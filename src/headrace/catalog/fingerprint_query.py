@@ -190,7 +190,8 @@ SELECT r.nspname::text, r.relname::text, json_build_object(
         ) AS found (member, listed, filtered)),
     'named', r.named::text::bigint,
     'owner', r.relowner::bigint,
-    'inherited', r.relkind = 'r' AND r.relhassubclass
+    'inherited', r.relkind = 'r' AND r.relhassubclass,
+    'highest', (SELECT coalesce(max(b.attnum), 0) FROM pg_attribute b WHERE b.attrelid = r.oid)
 )
 FROM named r
 """

@@ -179,20 +179,38 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         progress = snapshot_progress(SnapshotProgress.from_json(start), start, new, self._options)
         if new:
             self._tables.publish(new)
-        named = (origin.to_json() if origin is not None else {}) | self._tables.fields()
+        origin_fields = origin.to_json() if origin is not None else {}
         if progress is not None:
-            return self._next_rows_offset(begin, progress, since_of(start)) | named
+            rows = self._next_rows_offset(begin, progress, since_of(start))
+            return rows | origin_fields | self._tables.fields()
         self._forget_rows()
-        planner = self._open_planner(begin, origin, begin)
-        if new or begin != stored:
-            return begin.to_json() | since_fields(since_of(start), begin.lsn) | named
+        here = begin.to_json() | since_fields(since_of(start), begin.lsn) | origin_fields
+        if not new and (altered := self._tables.unlogged()):
+            return self._read_again(here, altered)
+        planner = self._open_planner(begin, origin, begin, since_of(start))
+        if new or begin != stored or self._tables.is_outdated(start):
+            return here | self._tables.fields()
         planner.confirm(begin)
         self._tables.watch()
-        end = planner.next_offset(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        end = begin
+        try:
+            end = planner.next_offset(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        except HeadraceError:
+            if not self._tables.has_reused_names:  # it says more than that a column is another one
+                raise
+        if altered := self._tables.reused():
+            return self._read_again(here, altered)
         if end == begin or planner.origin is None:
             return start
         fields = since_fields(since_of(start), end.lsn) | keep_batch_start(start, self._initial)
         return end.to_json() | planner.origin.to_json() | self._tables.fields() | fields
+
+    def _read_again(self, here: dict[str, Any], tables: tuple[TableName, ...]) -> dict[str, Any]:
+        """Return the offset from which the rows of `tables` are read again; the log is read on from there."""
+        if not self._options.temporary_slot:
+            self._planner.close()  # it may have stopped at rows from before, which nobody needs then
+        self._tables.forget_names()
+        return here | SnapshotProgress(attempt=1, tables=tables).to_json() | self._tables.fields()
 
     def _retry_after_loss(self, work: Callable[[], _Result]) -> _Result:
         """Run `work`; after a data loss once more behind the loss, if the options allow it."""
@@ -243,7 +261,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._rows is None and (tables or not done.tables):
             self._rows = rows = InitialRows(self._options, begin.lsn, done.attempt + 1, self._exported)
             shape = None if self._plan is None else self._plan.shape
-            rows.plan(tables or self._tables.read_all(), shape, followed)
+            rows.plan(tables or self._tables.read_all(), shape, followed, self._tables.note_rows)
             if tables:
                 since = since | dict.fromkeys(tables, rows.start)
             else:
@@ -292,7 +310,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         truncated: Mapping[TableName, TableName] = {}
         if begin != behind:
             origin = LogOrigin.from_json(start) or LogOrigin.from_json(end)
-            planner = self._open_planner(begin, origin, behind)
+            planner = self._open_planner(begin, origin, behind, since_of(start))
             batches, absences = planner.changes(begin, behind), planner.absences
             truncated = planner.truncated_partitions
         descriptions = self._describe(batches, truncated)
@@ -345,8 +363,13 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.close()
         self._tables.close()
 
-    def _open_planner(self, start: Offset, origin: LogOrigin | None, read: Offset) -> ChangePlanner:
-        """Open the stream after `start`, a position in the log of `origin`, which was read up to `read`."""
+    def _open_planner(
+        self, start: Offset, origin: LogOrigin | None, read: Offset, since: Mapping[TableName, Lsn]
+    ) -> ChangePlanner:
+        """Open the stream after `start`, a position in the log of `origin`, which was read up to `read`.
+
+        Earlier changes of the tables in `since` are left out, whatever their columns were.
+        """
         if not self._planner.is_open:
             options, plan, holder = self._options, self._plan, self._holder(start)
             settings = StreamSettings(
@@ -355,6 +378,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 publication=options.publication_name,
                 tables=frozenset(self._tables.named),
                 expected={} if plan is None else {plan.shape.table: plan.expected},
+                since=since,
+                columns=self._tables.columns,
                 buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),
                 backlog_bytes=options.backlog_bytes or None,
                 origin=origin,

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import POSITIONS, Lake
+from headrace.mirror.lake import POSITIONS, Lake, LakeTable, known_position
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -35,6 +35,7 @@ _SCHEMA = pa.schema(
         pa.field("row_filter", pa.string()),
         pa.field("highest_column", pa.int32()),
         pa.field("catalog", pa.string()),
+        pa.field("waits_for", pa.string()),
     ]
 )
 
@@ -52,6 +53,8 @@ class TablePosition:
         highest: the highest number of a column that the database's table had.
         catalog: what else its rows' values depended on.
         is_whole: whether the table has no part of a transaction of which other parts are still to come.
+        waits_for: why the table is not written for now; None: it is. What it misses since `complete` is in
+            no later batch: it must be read anew before it goes on.
     """
 
     version: int
@@ -62,6 +65,7 @@ class TablePosition:
     highest: int = 0
     catalog: Fingerprint = _NOTHING
     is_whole: bool = True
+    waits_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,16 +128,26 @@ class PositionsTable:
                 highest=row.get("highest_column") or 0,
                 catalog=Fingerprint.from_text(row.get("catalog") or ""),
                 is_whole=row["is_whole"],
+                waits_for=row.get("waits_for"),
             )
             for row in rows
         }
         return LakePositions(tables, json.loads(rows[0]["stream"]) if rows else None)
 
-    def accept(self, table: TableName, version: int) -> None:
-        """Say of a table's present version what was said of the one before, whoever wrote it."""
+    def accept(self, table: LakeTable, *, is_repaired: bool) -> None:
+        """Say of a table's present version what was said of the one before, whoever wrote it.
+
+        Args:
+            table: the table.
+            is_repaired: whether all of it is as the database was at its position; it waits no more then.
+        """
         known = self.read()
         tables = dict(known.tables)
-        tables[table] = replace(tables[table], version=version)
+        accepted = replace(tables[table.name], version=table.version)
+        if is_repaired:
+            complete = max(accepted.complete, known_position(table)[0] + 1)
+            accepted = replace(accepted, complete=complete, waits_for=None, is_whole=True)
+        tables[table.name] = accepted
         self.write(LakePositions(tables, known.stream))
 
     def write(self, positions: LakePositions) -> None:
@@ -162,6 +176,7 @@ class PositionsTable:
                 "row_filter": position.where,
                 "highest_column": position.highest,
                 "catalog": position.catalog.to_text(),
+                "waits_for": position.waits_for,
             }
             for table, position in sorted(positions.tables.items())
         ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -29,8 +30,9 @@ from headrace.mirror.loading import LakeLoader, open_mirrored
 from headrace.mirror.net_changes import Position
 from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.mirror.positions import TablePosition
-from headrace.mirror.table_checks import check_options, check_renamed
-from headrace.mirror.tables import MirroredTable, Selection
+from headrace.mirror.table_checks import check_renamed, find_problem
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
+from headrace.mirror.waiting import WaitingTables
 from headrace.model.changes import Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -58,6 +60,7 @@ class LakeWriter:
         lake: the tables.
         report: is told what is loaded and altered.
         load_units: reads units of tables that are loaded.
+        waiting: where a table waits that cannot be written; None: its error is raised.
 
     Attributes:
         loader: reads tables anew.
@@ -74,12 +77,14 @@ class LakeWriter:
         report: Reporter,
         *,
         load_units: UnitLoader = load_in_threads,
+        waiting: WaitingTables | None = None,
     ) -> None:
+        self._waiting = waiting
         self._url = url
         self._selection = selection
         self._lake = lake
         self._report = report
-        self.loader = LakeLoader(url, slot, selection, lake, report, load_units=load_units)
+        self.loader = LakeLoader(url, slot, selection, lake, report, load_units=load_units, waiting=waiting)
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
         self._gone: dict[TableName, set[str]] = {}  # names of columns before an alteration
@@ -89,12 +94,25 @@ class LakeWriter:
     ) -> list[TableName]:
         """Give the lake's tables the columns that the database's have; return those that must be loaded.
 
+        One that has to wait is not among them.
+
         Args:
             tables: the database's tables.
             known: up to where each is complete.
         """
-        with ReadSession(self._url) as session:
-            return [name for name, table in tables.items() if not self._follow(session, table, known[name])]
+        to_load = []
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+            for name, table in tables.items():
+                with self._alone(table):
+                    if not self._follow(session, table, known[name]):
+                        to_load.append(name)
+        return to_load
+
+    def _alone(self, table: MirroredTable) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._waiting is None else self._waiting.alone(table)
+
+    def _waits(self, name: TableName) -> bool:
+        return self._waiting is not None and name in self._waiting
 
     def _follow(self, session: ReadSession, table: MirroredTable, known: TablePosition) -> bool:
         """Alter one table of the lake; return whether it fits by then."""
@@ -104,7 +122,7 @@ class LakeWriter:
         check_renamed(table, lake.schema, known.highest)
         if known.where != table.where:
             return False
-        _check_own(lake, known)
+        check_own(lake, known)
         drift = find_drift(session, known.catalog, table.catalog)
         if drift is not None:
             self._report.info(drift)
@@ -157,6 +175,8 @@ class LakeWriter:
     ) -> dict[TableName, tuple[MirroredTable, Lsn]]:
         """Apply a batch of `envelope=changes`; return the tables that were loaded anew, and their positions.
 
+        One that has to wait, now or already, is left as it is.
+
         Args:
             batch: the changes.
             tables: the followed tables.
@@ -175,33 +195,44 @@ class LakeWriter:
             for name, places in by_table(part):
                 own = part if len(places) == len(part) else part.take(pa.array(places))
                 changes.setdefault(name, []).append(own)
-        with ReadSession(self._url) as session:
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
             self._await_visible(session, batch)
-            names = [name for name in tables if name in changes or str(name) in truncated_partitions]
+            names = [
+                name
+                for name in tables
+                if (name in changes or str(name) in truncated_partitions) and not self._waits(name)
+            ]
             found = self._selection.read(session, names)
         # one that was made again is not published yet: the next start publishes and loads it
         mirrored = {name: table for name, table in found.items() if known[name].relation == table.relation}
-        check_options(mirrored.values())
+        for table in mirrored.values():
+            with self._alone(table):
+                _check(table)
+        mirrored = {name: table for name, table in mirrored.items() if not self._waits(name)}
         self.tables |= mirrored
         self.written = tuple(mirrored)
         to_load = self.follow_alterations(mirrored, known)
-        to_load += [name for name in mirrored if str(name) in truncated_partitions and name not in to_load]
-        to_load += [
-            name
-            for name, table in mirrored.items()
-            if name not in to_load
-            and (
-                self._lacks_values(table, changes)
-                or self._lacks_keys(table, changes[name])
-                or self._lacks_columns(table, changes[name])
-            )
-        ]
-        loaded = dict(self.loader.load(to_load)) if to_load else {}
+        for name, table in mirrored.items():
+            if name not in to_load and not self._waits(name):
+                with self._alone(table):
+                    if str(name) in truncated_partitions or self._is_not_told(table, changes):
+                        to_load.append(name)
+        loaded = dict(self.loader.load(to_load, others_go_on=True)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
         for name, table in mirrored.items():
-            if name not in loaded and name not in to_load:
-                self._apply_anew(table, changes[name])
+            if name not in loaded and name not in to_load and not self._waits(name):
+                with self._alone(table):
+                    self._apply_anew(table, changes[name])
         return loaded
+
+    def _is_not_told(self, table: MirroredTable, changes: Mapping[TableName, list[pa.RecordBatch]]) -> bool:
+        """Tell whether changes of a table lack what the lake's rows need."""
+        own = changes[table.name]
+        return (
+            self._lacks_values(table, changes)
+            or self._lacks_keys(table, own)
+            or self._lacks_columns(table, own)
+        )
 
     def _lacks_values(self, table: MirroredTable, changes: Mapping[TableName, list[pa.RecordBatch]]) -> bool:
         """Tell whether rows came to satisfy `where` without a large value, which nobody has but the database.
@@ -298,7 +329,18 @@ class LakeWriter:
         return lake
 
 
-def _check_own(lake: LakeTable, known: TablePosition) -> None:
+def _check(table: MirroredTable) -> None:
+    """Make sure that a table can be mirrored as the file wants it.
+
+    Raises:
+        HeadraceError: as of `find_problem`.
+    """
+    problem = find_problem(table)
+    if problem is not None:
+        raise problem
+
+
+def check_own(lake: LakeTable, known: TablePosition) -> None:
     """Make sure that nobody else has written a table since its position was noted.
 
     Raises:

@@ -36,11 +36,6 @@ def some(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_MOST_NAMES])} … and {len(names) - _MOST_NAMES} more"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 document`, `2,000 documents`."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
 def _distance(left: str, right: str) -> int:
     """Count the edits (insert, delete, replace, swap of neighbours) between two words.
 

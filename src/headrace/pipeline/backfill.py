@@ -31,6 +31,7 @@ from headrace.errors import (
 from headrace.model.changes import key_of_id
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
+from headrace.model.units import quantity
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_documents_job
@@ -281,12 +282,20 @@ class Backfill:
                 BackfillRange(backfill.name, part, version, exported, task_rate, throttled=is_read)
             )
         began = time.monotonic()
+        job = uuid.uuid4().hex
         tasks = [
-            BackfillRanges(tuple(partitions[first::tasks_at_once]))
+            BackfillRanges(tuple(partitions[first::tasks_at_once]), job, first)
             for first in range(min(tasks_at_once, len(partitions)))
         ]
-        with self._job_gate.acquire(self._ending):
-            written = run_documents_job(self._spark.sparkContext, self._work, tasks, self._group)
+        with self._job_gate.acquire(self._ending), self._board.sinks.backfill_job(job) as progress:
+            running = time.monotonic()
+            written = run_documents_job(
+                self._spark.sparkContext,
+                self._work,
+                tasks,
+                self._group,
+                watch=lambda: self._show_running(unfinished, progress, time.monotonic() - running),
+            )
         for backfill in unfinished:
             parts = [part for owner, part in chosen if owner is backfill]
             self._note_progress(backfill, parts, written.get(backfill.name, 0), time.monotonic() - began)
@@ -313,7 +322,8 @@ class Backfill:
         backfill.left = deque(part for part in backfill.left if part not in parts)
         backfill.documents += documents
         backfill.rate.add(documents, seconds, len(parts))
-        _LOG.debug("%s: %d ranges gave %d documents in %.1f s", backfill.name, len(parts), documents, seconds)
+        ranges = quantity(len(parts), "range")
+        _LOG.debug("%s: %s, %s in %.1f s", backfill.name, ranges, quantity(documents, "document"), seconds)
         for attempt in retrying(ending=self._ending):
             with attempt:
                 backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})
@@ -373,19 +383,36 @@ class Backfill:
                 Identities(session, spec, plan.catalog), lambda: ids(client, backfill.name), assemble
             )
         if assembled:
-            self._board.report.info(f"{backfill.state.index}: {assembled:,} ids looked at again")
+            again = quantity(assembled, "document")
+            self._board.report.info(f"{backfill.state.index}: ids differed, assembled {again} again")
             refresh(client, backfill.name)
 
-    def _show(self, backfill: _GenerationBackfill) -> None:
-        done = backfill.ranges - len(backfill.left)
+    def _show_running(
+        self,
+        backfills: Sequence[_GenerationBackfill],
+        progress: Callable[[str], tuple[int, int]],
+        seconds: float,
+    ) -> None:
+        """Show what the running job has written so far."""
+        for backfill in backfills:
+            documents, ranges = progress(backfill.name)
+            if documents or ranges:
+                self._show(backfill, documents, ranges, backfill.rate.including(documents, seconds, ranges))
+
+    def _show(
+        self, backfill: _GenerationBackfill, documents: int = 0, ranges: int = 0, rate: Rate | None = None
+    ) -> None:
+        """Show how far a backfill is, with what its running job has written."""
+        rate = rate or backfill.rate
+        left = max(0, len(backfill.left) - ranges)
         self._board.index(
             backfill.state.index,
             building=backfill.name,
-            ranges_done=max(0, done),
+            ranges_done=max(0, backfill.ranges - left),
             ranges_total=backfill.ranges,
-            documents=backfill.documents,
-            documents_per_second=backfill.rate.per_second,
-            seconds_left=backfill.rate.seconds_for(len(backfill.left)),
+            documents=backfill.documents + documents,
+            documents_per_second=rate.per_second,
+            seconds_left=rate.seconds_for(left),
         )
 
 

@@ -220,7 +220,7 @@ class GenerationLog:
 
     def freeze_unknown(self) -> None:
         """Freeze generations whose schema is unknown: no file holds it, and the sink was not read."""
-        why = "the schema file is another now, and what it was cannot be read from the sink"
+        why = "the schema file changed, and what it was cannot be read from the sink"
         generations = (
             generation
             if self.manager.is_known(generation) or not generation.followed

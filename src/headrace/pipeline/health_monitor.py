@@ -220,7 +220,7 @@ class HealthMonitor:
             self._named_session = self._lock.session
 
     def _without_slot(self, connection: Connection) -> HeadraceError:
-        """Return why the slot is missing: the server may be another one now."""
+        """Return why the slot is missing: the address may lead to another server now."""
         if self._state is not None and self._state.phase == "following":
             server = inspect_server(connection, self._endpoints.database)
             try:

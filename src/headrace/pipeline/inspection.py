@@ -25,7 +25,7 @@ from headrace.catalog.checks import (
     nested_findings,
     value_findings,
 )
-from headrace.catalog.fingerprint import Fingerprint, type_definitions
+from headrace.catalog.fingerprint import Fingerprint, describe_changed_types, type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import Usage, used_columns
 from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError
@@ -50,9 +50,8 @@ from headrace.sinks.opensearch import Generations, GenerationState, PipelineStat
 _LOCK_SECONDS = 10.0
 """Somebody waits for the answer; a run that reloads its files does nothing else meanwhile."""
 _DETERMINING = {
-    "types": "the types of the columns that it reads have changed",
-    "pipeline": "the sink's ingest pipeline has changed",
-    "transform_code": "the code of its transform has changed",
+    "pipeline": "the sink's ingest pipeline changed",
+    "transform_code": "the code of its transform changed",
 }
 """What must be unchanged beside the schema. Other determinants are about the mapping, which is fixed."""
 
@@ -463,18 +462,10 @@ def _unfit_retained(
             continue
         now = target.determinants(generation.spec, inspection.types(name))
         now = json.loads(json.dumps(now))
-        saved = generation.determinants
-        different = [why for key, why in _DETERMINING.items() if now.get(key) != saved.get(key)]
-        if different:
-            changed = _changed_types(saved.get("types"), now.get("types"))
-            wrong[name] = different[0] + (f": {changed}" if changed else "")
+        before = generation.determinants
+        different = [why for key, why in _DETERMINING.items() if now.get(key) != before.get(key)]
+        if now.get("types") != before.get("types"):
+            wrong[name] = describe_changed_types(before.get("types") or [], now.get("types") or [])
+        elif different:
+            wrong[name] = different[0]
     return wrong
-
-
-def _changed_types(before: object, now: object) -> str:
-    """Return which columns' types differ in two values of `type_definitions`; empty where none does."""
-    if not (isinstance(before, list) and isinstance(now, list)):
-        return ""
-    different = {json.dumps(entry) for entry in before} ^ {json.dumps(entry) for entry in now}
-    columns = sorted({tuple(json.loads(entry)[:3]) for entry in different})
-    return ", ".join(f"{TableName(schema, table)}.{column}" for schema, table, column in columns)

@@ -45,7 +45,7 @@ from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import drop_slot, read_slot
 from headrace.sinks.opensearch import Client, PipelineState
-from headrace.sinks.opensearch.lease import Lease, holder_of
+from headrace.sinks.opensearch.lease import Lease, read_slot_lease
 from headrace.sinks.opensearch.reload_request import ReloadRequest
 from headrace.sinks.opensearch.run_requests import RunRequests
 from headrace.spark.background_session import BackgroundSpark
@@ -125,6 +125,7 @@ class PipelineRun:
         on_live: called once, when every index is complete and the stream follows.
         on_reload: called with the project once changed files are taken up.
         traces: records batches; None: they are not traced.
+        address: the public address, for who asks the cluster for the run; empty for none.
     """
 
     _lock: SlotLock
@@ -148,6 +149,7 @@ class PipelineRun:
         on_live: Callable[[], None] = lambda: None,
         on_reload: Callable[[Project], None] = lambda _: None,
         traces: Traces | None = None,
+        address: str = "",
     ) -> None:
         self._project = project = options.apply_to(project)
         self._endpoints = endpoints
@@ -172,7 +174,7 @@ class PipelineRun:
             secondary_sinks=self._secondary_sinks,
             exported=self._exported,
         )
-        self._lease = Lease(self._client, project.key, [*project.specs])
+        self._lease = Lease(self._client, project.key, [*project.specs], address=address)
         self._standby = Standby(endpoints.database, project.slot, self._lease, board, stopping)
         self._files = FileReload(
             project,
@@ -281,7 +283,7 @@ class PipelineRun:
                 holder = None
                 if error.kind is Kind.SLOT_IN_USE:
                     with contextlib.suppress(HeadraceError):
-                        holder = holder_of(self._client, self._project.key)
+                        holder = read_slot_lease(self._client, self._project.key).holder
                 if holder is None:
                     raise
                 raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error
@@ -426,7 +428,7 @@ class PipelineRun:
             raise GapError(failure.kind, failure.cause) from failure
         if not _may_pass(failure, self._failures):
             raise failure
-        self._board.report.warning(f"{failure}; starting the stream again")
+        self._board.report.warning(f"starting the stream again after {failure}")
         if self._stopping.wait(min(2.0**self._failures, 30.0)):
             return PhaseOutcome.STOP
         if failure.kind is Kind.WORKER_LOST and self._failures > 1 and self._options.session is None:
@@ -503,7 +505,7 @@ class PipelineRun:
                 is_reload = False
                 continue
             self._board.record_error(error)
-            self._board.report.warning(f"{error}; trying again")
+            self._board.report.warning(f"trying again after {error}")
             self._stopping.wait(next(pauses))
 
     def _try_set_up(self, *, is_reload: bool) -> HeadraceError | None:

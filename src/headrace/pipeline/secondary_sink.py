@@ -15,6 +15,7 @@ from headrace.catalog.drift import SchemaDrift
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
+from headrace.model.units import quantity
 from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
@@ -312,7 +313,7 @@ class SecondarySink:
         if self._keys_lost.is_set():
             return f"the index of what waited for the sink {self.name!r} was deleted or restored"
         if self._overflowed.is_set():
-            return f"more than {self._max_deferred:,} documents waited for the sink {self.name!r}"
+            return f"more than {quantity(self._max_deferred, 'document')} waited for the sink {self.name!r}"
         return None
 
     def _freeze_lost(self, generation_log: GenerationLog, failed: BackfillFailure | None) -> None:

@@ -17,6 +17,7 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, retrying
 from headrace.model.failpoints import reach
 from headrace.model.lsn import format_lsn
+from headrace.model.units import quantity
 from headrace.pipeline.continuity import (
     GapError,
     check_begun,
@@ -438,8 +439,8 @@ def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, rep
             modules,
             secondary=_secondary(project, endpoints),
         )
-    places = "one task" if grant.places == 1 else f"{grant.places} tasks"
-    report.done(f"the cluster gives {grant.executors} executors for {places} at once")
+    executors, tasks = quantity(grant.executors, "executor"), quantity(grant.places, "task")
+    report.done(f"the cluster gives {executors} for {tasks} at once")
     for reason in grant.away:
         report.warning(f"{reason}; what it lacks is deferred")
     if grant.places < _FEW:

@@ -466,7 +466,7 @@ def test_an_altered_table_is_gone_on_with_and_nothing_is_lost(query: Callable[..
         ("insert", 3, '{"more": null, "doubled": "2", "price": "seven"}'),
     ]
     assert "unseen" not in first
-    one.restart()
+    one.restart(onUnloggedChange="ignore")  # the values of price that were there were computed anew
     one.sql("UPDATE item SET more = 'n' WHERE id = 3")
     [row] = one.take(1)
     assert (row["more"], row["price"], row["cdc_rescued_data"]) == ("n", "seven", None)

@@ -395,6 +395,16 @@ def test_a_slot_that_is_older_than_its_publication_is_refused(url: str, connecti
     assert refused.kind is Kind.PUBLICATION
 
 
+def test_a_session_that_may_only_read_is_told_what_makes_it_so(connection: Connection) -> None:
+    orders(connection, "id int PRIMARY KEY")
+    plan = planned(connection, {ORDERS: ("id",)})
+    execute(connection, "SET default_transaction_read_only = on")
+    with pytest.raises(HeadraceError, match="CREATE PUBLICATION") as caught:
+        execute_plan(plan, connection)
+    assert "default_transaction_read_only" in caught.value.remedy
+    assert "primary" in caught.value.remedy
+
+
 def test_without_the_right_the_statement_is_named(
     server: EmbeddedPostgres, url: str, connection: Connection
 ) -> None:

@@ -16,7 +16,7 @@ from typing import TypeVar
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import DocumentOperation, Key, key_of_id
 from headrace.model.lsn import Lsn
-from headrace.model.suggestion import counted
+from headrace.model.units import are, quantity
 from headrace.pipeline.worker.failure_policy import SinkFailure, SinkFailureWriter
 from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.sinks.activity import report_rejections
@@ -93,11 +93,8 @@ class Delivery:
         refused = [rejection for rejection in result.rejected if self._plan.stops_at(rejection.index)]
         if refused:
             first = refused[0]
-            verb = "is" if len(refused) == 1 else "are"
-            what = (
-                f"{counted(len(refused), 'document')} {verb} refused, the first is {first.id!r} "
-                f"of index {first.index}"
-            )
+            documents = f"{quantity(len(refused), 'document')} {are(len(refused))}"
+            what = f"{documents} refused, the first is {first.id!r} of index {first.index}"
             raise HeadraceError(
                 Kind.SINK_REJECTED,
                 f"{what}: {first.public or first.reason}",

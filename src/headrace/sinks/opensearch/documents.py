@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.suggestion import counted
+from headrace.model.units import quantity
 from headrace.sinks.opensearch.client import Answer, Client, join_names, path
 
 _KEEP_ALIVE = "10m"
@@ -97,7 +97,7 @@ def _check_refreshed(answer: Answer, index: str) -> None:
     if failed := answer.json()["_shards"]["failed"]:
         raise HeadraceError(
             Kind.SINK_BUSY,
-            f"{counted(failed, 'shard')} of the index {index} at {answer.place} failed to refresh",
+            f"{quantity(failed, 'shard')} of the index {index} at {answer.place} failed to refresh",
             "Look at the cluster's health.",
         )
 

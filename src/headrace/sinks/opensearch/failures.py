@@ -10,7 +10,7 @@ from typing import Any
 from urllib3 import exceptions
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.suggestion import counted
+from headrace.model.units import quantity
 
 _REASON_LIMIT = 1000
 _REQUEST = re.compile(r"for REST request \[|request: \[|BulkShardRequest|containing \[|source\[")
@@ -45,7 +45,7 @@ def reason(data: bytes) -> str:
     if isinstance(error, dict) and "unassigned_shards" in error:
         return (
             f"the cluster's health is {error.get('status')}, "
-            f"{counted(error['unassigned_shards'], 'shard')} unassigned"
+            f"{quantity(error['unassigned_shards'], 'shard')} unassigned"
         )
     return describe(error)
 

@@ -13,7 +13,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.changes import DocumentOperation
-from headrace.model.suggestion import counted
+from headrace.model.units import quantity
 from headrace.sinks.activity import Activity, ReportTo
 from headrace.sinks.age import TimeLimit, TooOldError
 from headrace.sinks.base import DocumentWriter, WriteResult
@@ -317,10 +317,10 @@ def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceErr
 
 
 def _overloaded(part: Sequence[Item], reason: str, place: str) -> HeadraceError:
+    documents = quantity(len(part), "document")
     return HeadraceError(
         Kind.SINK_BUSY,
-        f"OpenSearch at {place} does not take {counted(len(part), 'document')} of index {part[0].index} now: "
-        f"{reason}",
+        f"OpenSearch at {place} does not take {documents} of index {part[0].index} now: {reason}",
         "Look at the cluster's health, its disk watermarks and its write queue.",
     )
 
