@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import pytest
@@ -17,9 +19,16 @@ from headrace.errors import (
     Patience,
     Place,
     Retry,
+    failures_of,
+    find_concerns,
     in_one_line,
     retrying,
+    unexpected,
 )
+from headrace.model.names import TableName
+from headrace.pipeline.continuity import GapError
+from headrace.pipeline.worker.failure_policy import SinkFailure
+from headrace.spark.failures import short_traceback
 
 
 def test_what_passes_by_itself_is_tried_again_and_what_does_not_is_not() -> None:
@@ -146,3 +155,61 @@ def test_an_error_that_is_found_in_a_text_has_its_cause_and_its_remedy(error: He
         found = HeadraceError.find(text)
         assert found is not None
         assert (found.kind, found.cause, found.remedy) == (error.kind, error.cause, error.remedy)
+
+
+TABLES = [TableName("public", "event"), TableName("Ünï", 'a.b "c"')]
+PLACE = Place(Path("a.yml"), 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        HeadraceError(Kind.SCHEMA_CHANGED, "altered", "Do it.", "detail"),
+        LocatedError(Kind.BINDING, PLACE, "wrong"),
+        ErrorGroup([HeadraceError(Kind.CONFIG, "one")]),
+        GapError(Kind.SLOT_LOST, "gone"),
+        SinkFailure(Kind.SINK_REJECTED, "no"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_an_error_concerns_survives_a_copy_and_the_way_between_processes(error: HeadraceError) -> None:
+    error.concerning(tables=TABLES, units=["goods_1"]).concerning(units=["notes_1"])
+    for again in (
+        copy.copy(error),
+        pickle.loads(pickle.dumps(error)),
+        HeadraceError.find(error.for_transport()),
+    ):
+        assert again is not None
+        assert again.tables == {"event", '"Ünï"."a.b ""c"""'}
+        assert again.units == {"goods_1", "notes_1"}
+        assert str(again) == str(error)
+
+
+def test_a_stack_trace_of_a_worker_has_what_the_error_concerns_and_the_message_has_not() -> None:
+    with pytest.raises(HeadraceError) as caught, short_traceback(), failures_of("goods_1"):
+        raise HeadraceError(Kind.TRANSFORM, "it failed", "Mend it.").concerning(tables=TABLES)
+    assert str(caught.value) == "[HEADRACE_TRANSFORM] it failed. Mend it."
+    trace = "".join(traceback.format_exception(caught.value))
+    found = HeadraceError.find(f"org.apache.spark.SparkException: {trace}\tat org.apache.spark.Some.method")
+    assert found is not None
+    assert found.kind is Kind.TRANSFORM
+    assert found.units == {"goods_1"}
+    assert found.tables == caught.value.tables
+
+
+def test_a_foreign_exception_names_the_unit_that_it_was_raised_for() -> None:
+    with pytest.raises(ZeroDivisionError) as caught, failures_of("goods_1"):
+        _ = 1 // 0
+    assert find_concerns("".join(traceback.format_exception(caught.value))) == {
+        "tables": [],
+        "units": ["goods_1"],
+    }
+    assert unexpected("it failed", caught.value).units == {"goods_1"}
+
+
+def test_an_error_that_concerns_nothing_in_particular_says_nothing_of_it() -> None:
+    error = HeadraceError(Kind.DISK, "full")
+    assert error.for_transport() == str(error)
+    found = HeadraceError.find(error.for_transport())
+    assert found is not None
+    assert (found.tables, found.units) == (frozenset(), frozenset())

@@ -57,6 +57,15 @@ class RelationRouting:
         """
         return relation
 
+    def old_row_error(self, relation: Relation, commit_lsn: Lsn) -> HeadraceError | None:  # noqa: ARG002
+        """Return why an UPDATE or DELETE of a relation must not be used; None where it may be.
+
+        Args:
+            relation: the relation as `route` has returned it.
+            commit_lsn: as for `route`.
+        """
+        return None
+
     def truncate_names(self, oids: Sequence[int]) -> dict[int, TableName]:  # noqa: ARG002
         """Return other names for the TRUNCATE of these relations, by oid.
 
@@ -198,9 +207,10 @@ class DocumentRouting(RootRouting):
         """Return the relation under its root's name; its columns are checked before any row is used."""
         named = super().route(relation, commit_lsn, xid)
         needs = self._needs.get(named.table, {})
-        now = {name: need for name, need in needs.items() if commit_lsn >= need.since}
-        self._check_columns(relation, now)
-        _check_identity(relation, now)
+        try:
+            self._check_columns(relation, self._needs_at(named.table, commit_lsn))
+        except HeadraceError as error:
+            raise error.concerning(tables=[named.table]) from None
         hidden = [
             column.name in needs and _has_another_type(column, needs[column.name]) for column in named.columns
         ]
@@ -211,9 +221,31 @@ class DocumentRouting(RootRouting):
             named, columns=tuple(_hide(column) if is_hidden else column for column, is_hidden in columns)
         )
 
+    def old_row_error(self, relation: Relation, commit_lsn: Lsn) -> HeadraceError | None:
+        """Return the error where old rows do not carry a column that leads to documents.
+
+        An INSERT needs no old row: a new partition may have some before its replica identity is set.
+        """
+        carried = {column.name for column in relation.columns if column.key}
+        needs = self._needs_at(relation.table, commit_lsn)
+        missing = [name for name, need in needs.items() if need.carried and name not in carried]
+        if not missing:
+            return None
+        return HeadraceError(
+            Kind.REPLICA_IDENTITY,
+            f"the log of the table {self._own[relation.oid]} does not carry the old value of "
+            f"{', '.join(missing)}",
+            "Run `headrace setup`, which shows what to alter, then start again.",
+        ).concerning(tables=[relation.table])
+
     def truncate_names(self, oids: Sequence[int]) -> dict[int, TableName]:  # noqa: ARG002
         """Return no other names: a TRUNCATE is reported under the name of the rows."""
         return {}
+
+    def _needs_at(self, table: TableName, commit_lsn: Lsn) -> dict[str, ColumnNeed]:
+        """Return what changes of a commit must carry of a table."""
+        needs = self._needs.get(table, {})
+        return {name: need for name, need in needs.items() if commit_lsn >= need.since}
 
     def _check_columns(self, relation: Relation, needs: Mapping[str, ColumnNeed]) -> None:
         columns = {column.name: column for column in relation.columns}
@@ -245,17 +277,6 @@ def _has_another_type(column: RelationColumn, need: ColumnNeed) -> bool:
 def _hide(column: RelationColumn) -> RelationColumn:
     """Rename a column so that nothing reads it: its old values may not fit its type in the plan."""
     return replace(column, name=f"\0{column.name}")
-
-
-def _check_identity(relation: Relation, needs: Mapping[str, ColumnNeed]) -> None:
-    carried = {column.name for column in relation.columns if column.key}
-    missing = [name for name, need in needs.items() if need.carried and name not in carried]
-    if missing:
-        raise HeadraceError(
-            Kind.REPLICA_IDENTITY,
-            f"the log of the table {relation.table} does not carry the old value of {', '.join(missing)}",
-            "Run `headrace setup`, which shows what to alter, then start again.",
-        )
 
 
 def _changed(what: str) -> HeadraceError:

@@ -111,6 +111,15 @@ class GenerationMessages:
         )
         self._board.index(generation.index, building=None, error=reason)
 
+    def warn_of_refused(self, index: str, state: PipelineState, why: str) -> None:
+        """Warn that the sink refuses an index's next generation, which is tried again."""
+        served = state.served(index)
+        shown = "" if served is None else f"; searches use {served.generation} until then"
+        stopped = "" if served is None or served.followed else f", which is stopped: {served.frozen}"
+        error = f"the next generation is refused, and tried again: {why.rstrip('.; ')}{shown}{stopped}"
+        self._board.report.warning(f"{self._name(index)}: {error}")
+        self._board.index(index, error=error)
+
     def warn_of_waiting(self, index: str, why: str) -> None:
         """Warn that an index is not followed before its schema file fits the database."""
         self._board.report.warning(

@@ -78,6 +78,8 @@ _FROM_ONE_GENERATION = ALTERED | {
     Kind.PRIVILEGE,
 }
 """Errors that may come from one generation alone."""
+_OF_CATALOG = frozenset({Kind.BINDING, Kind.PRIVILEGE})
+"""Errors for a name or a privilege that reading the documents of an index lacks."""
 _LOG_ERRORS = frozenset({Kind.CONTINUITY, Kind.OTHER_LOG, Kind.SLOT_LOST, Kind.SLOT_UNKNOWN})
 """Errors that say that the log cannot be followed from here on."""
 _GAPS = frozenset({Kind.OTHER_LOG, Kind.SLOT_LOST})
@@ -320,8 +322,10 @@ class PipelineRun:
             preloaded=READER,
         )
 
-    def _resume(self, connection: Connection, saved: SavedState) -> None:
-        self._catalog, self._generation_log = self._starter.resume(connection, saved, self._held)
+    def _resume(self, connection: Connection, saved: SavedState, *, must_make: bool = False) -> None:
+        self._catalog, self._generation_log = self._starter.resume(
+            connection, saved, self._held, must_make=must_make
+        )
         self._set_up_at = time.monotonic()
         self._failures = 0
         self._patience.forget()
@@ -355,7 +359,7 @@ class PipelineRun:
             if self._drift.moved:
                 self._note_partitions()
             if ending.failed is not None:
-                generation_log.freeze([ending.failed.generation], ending.failed.error.cause)
+                generation_log.freeze(ending.failed.generations, ending.failed.error.cause)
             for attempt in retrying():
                 with attempt:
                     if ending.replaced:
@@ -396,6 +400,10 @@ class PipelineRun:
         """Return the generations of all sinks that the failure concerns."""
         return find_concerned(self._failure, (self._generation_log, *self._secondary_sinks.generation_logs()))
 
+    def _freeze_concerned(self) -> None:
+        for generation_log, generation in self._concerned():
+            generation_log.freeze([generation], self._failure.cause)
+
     def _concerned_unread(self) -> Concerned:
         """Return those that nobody reads: the query can go on without them."""
         return [
@@ -418,8 +426,10 @@ class PipelineRun:
             self._patience.forget()
         if failure is self._ending.failure and failure.kind in ALTERED:
             # The next query would read the same change of the table from the log again.
-            for generation_log, generation in self._concerned():
-                generation_log.freeze([generation], failure.cause)
+            self._freeze_concerned()
+        if failure.kind in _OF_CATALOG and failure.units:
+            self._freeze_concerned()
+            return PhaseOutcome.ALTERED  # setting up again tells whether the index must wait
         if failure.kind in _LOG_ERRORS:
             self._check_still_continuous()  # it may raise a more exact error
         if failure.kind in _GAPS:
@@ -486,7 +496,7 @@ class PipelineRun:
         pauses = itertools.chain(_PAUSES, itertools.repeat(_LONGEST_PAUSE))
         while True:
             with self._stopping.interrupting():
-                error = self._try_set_up()
+                error = self._try_set_up(is_reload=is_reload)
             if error is None:
                 if is_reload:
                     self._files.complete()
@@ -508,15 +518,19 @@ class PipelineRun:
             self._board.report.warning(f"trying again after {error}")
             self._stopping.wait(next(pauses))
 
-    def _try_set_up(self) -> HeadraceError | None:
-        """Resume without the slot's snapshot, which is older than the tables; return what failed."""
+    def _try_set_up(self, *, is_reload: bool) -> HeadraceError | None:
+        """Resume without the slot's snapshot, which is older than the tables; return what failed.
+
+        Where somebody waits for files to be taken up, a generation that the sink refuses is a failure.
+        """
         try:
             taken = self._lock.lost_to()
             if taken is None:
                 with connect(self._endpoints.database, application_name="headrace run") as connection:
                     self._exported.close()
                     inspection = self._files.inspect_again(connection)
-                    self._resume(connection, self._starter.load(connection, inspection))
+                    saved = self._starter.load(connection, inspection)
+                    self._resume(connection, saved, must_make=is_reload)
                 return None
         except HeadraceError as error:
             return error

@@ -16,6 +16,7 @@ from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.postgres.address import parse_address
 from headrace.postgres.error_classes import ErrorClass, classify
 from headrace.postgres.password import hide_passwords
+from headrace.postgres.search_path import unknown_name_in_function
 
 GRANT_REPLICATION = (
     "Grant the right to replicate: plain PostgreSQL `ALTER ROLE {role} REPLICATION`; RDS and Aurora "
@@ -347,7 +348,7 @@ def database_error(error: psycopg.Error, url: str) -> HeadraceError:
     """Return the error of a failed statement: the server's own message, never its parameters."""
     primary = error.diag.message_primary or " ".join(str(error).split())
     state = error.sqlstate if isinstance(error, psycopg.OperationalError) else str(error.sqlstate)
-    return statement_error(state, primary, url)
+    return unknown_name_in_function(error, statement_error(state, primary, url))
 
 
 def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:

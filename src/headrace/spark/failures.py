@@ -11,7 +11,7 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
 
-from headrace.errors import HeadraceError, Kind, without_values
+from headrace.errors import HeadraceError, Kind, find_concerns, without_values
 
 _LENGTH = 300
 _LOST = re.compile(
@@ -54,7 +54,7 @@ def headrace_error(error: Exception) -> HeadraceError:
         f"Spark stopped: {without_values(message[:_LENGTH])}",
         "Run again with --log-level debug to see its log.",
         f"Spark stopped: {message[:_LENGTH]}",
-    )
+    ).concerning(**find_concerns(text))
 
 
 def _traces(error: Exception) -> Iterator[str]:
@@ -84,8 +84,11 @@ def short_traceback(*, with_values: bool = False) -> Iterator[None]:
     try:
         yield
     except HeadraceError as error:
+        shown = error
         if with_values and error.detail:
-            raise HeadraceError(error.kind, error.detail, error.remedy) from None
-        if error.kind is Kind.INTERNAL:
-            raise error from None
-        raise copy.copy(error) from None  # without Headrace's own calls, which Spark prints twice
+            shown = HeadraceError(error.kind, error.detail, error.remedy)
+        elif error.kind is not Kind.INTERNAL:
+            shown = copy.copy(error)  # without Headrace's own calls, which Spark prints twice
+        if line := error.concerns_line():
+            shown.add_note(line)  # the last line of the trace, which is all that reaches the driver
+        raise shown from None

@@ -435,7 +435,7 @@ def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(ground: Grou
     beside: Any = Changed()
     running = RunningQuery(query, beside, beside, JobGate())
     run._catalog, run._generation_log = known, ground.generation_log
-    assert not run._supervisor().reloaded_plan(running, ground.ordered()), "the query is ended"
+    assert not run._supervisor().reloaded_plan(running, ground.ordered(), ()), "the query is ended"
     assert query.answered
     assert stopping.is_set()
     assert len(ground.ordered()) == 1, "the next start carries it out"

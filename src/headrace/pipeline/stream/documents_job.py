@@ -15,6 +15,7 @@ from typing import Protocol
 
 from pyspark import SparkContext
 
+from headrace.errors import failures_of
 from headrace.logs import configure_worker_logging
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
@@ -74,15 +75,16 @@ class BackfillRanges:
         """Write the documents of each range, and report meanwhile how far it is."""
         counter = BackfillCounter(worker.reports_to, self.job, self.task)
         for part in self.ranges:
-            result = worker.backfill(
-                part.generation,
-                part.rows,
-                part.version,
-                part.snapshot,
-                part.rows_per_second,
-                throttled=part.throttled,
-                counter=counter,
-            )
+            with failures_of(part.generation):
+                result = worker.backfill(
+                    part.generation,
+                    part.rows,
+                    part.version,
+                    part.snapshot,
+                    part.rows_per_second,
+                    throttled=part.throttled,
+                    counter=counter,
+                )
             counter.finish(part.generation, result.upserted)
             yield part.generation, result.upserted
 

@@ -455,11 +455,13 @@ class Worker:
                 keys, version, self._refuse_into(index, unreadable)
             )
         except HeadraceError as error:
+            error.concerning(units=[index])
             if error.retry is Retry.BACK_OFF or index in error.cause:
                 raise
             what = f"the documents of {index} cannot be assembled"
             detail = f"{what}: {error.detail}" if error.detail else ""
-            raise HeadraceError(error.kind, f"{what}: {error.cause}", error.remedy, detail) from error
+            named = HeadraceError(error.kind, f"{what}: {error.cause}", error.remedy, detail)
+            raise named.concerning(tables=error.tables, units=error.units) from error
 
     def _reporting(self, operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
         """Yield the operations; report from time to time that they still come."""
