@@ -18,6 +18,7 @@ from headrace.mirror.files import flush, folds_case
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, known_position, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
+from headrace.mirror.ownership import check_own
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.spark_loading import ExecutorLoader
@@ -26,7 +27,7 @@ from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
 from headrace.mirror.waiting import WaitingTables, concerns_table, said_of
-from headrace.mirror.writing import LakeWriter, check_own
+from headrace.mirror.writing import LakeWriter
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
@@ -213,7 +214,7 @@ class MirroredLake:
         )
 
     def _find_written(
-        self, tables: Collection[TableName], known: Mapping[TableName, TablePosition]
+        self, tables: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition]
     ) -> dict[TableName, HeadraceError]:
         """Return the error of each table that another program has written."""
         found = {}
@@ -221,7 +222,7 @@ class MirroredLake:
             lake = self.lake.open(name) if name in known else None
             if lake is not None:
                 try:
-                    check_own(lake, known[name])
+                    check_own(lake, known[name], tables[name])
                 except HeadraceError as error:
                     found[name] = error
         return found
@@ -329,7 +330,7 @@ class MirroredLake:
                 with self._waiting.alone(table):
                     lake = self.lake.open(name)
                     if lake is not None:
-                        check_own(lake, position)
+                        check_own(lake, position, table)
 
     def _read_tables(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
         """Read the tables that can be mirrored, and let the others wait, or leave them out.

@@ -28,6 +28,7 @@ from headrace.mirror.lake import Lake, LakeTable, known_position
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.loading import LakeLoader, open_mirrored
 from headrace.mirror.net_changes import Position
+from headrace.mirror.ownership import check_own
 from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.table_checks import check_renamed, find_problem
@@ -122,7 +123,7 @@ class LakeWriter:
         check_renamed(table, lake.schema, known.highest)
         if known.where != table.where:
             return False
-        check_own(lake, known)
+        check_own(lake, known, table)
         drift = find_drift(session, known.catalog, table.catalog)
         if drift is not None:
             self._report.info(drift)
@@ -338,21 +339,6 @@ def _check(table: MirroredTable) -> None:
     problem = find_problem(table)
     if problem is not None:
         raise problem
-
-
-def check_own(lake: LakeTable, known: TablePosition) -> None:
-    """Make sure that nobody else has written a table since its position was noted.
-
-    Raises:
-        HeadraceError: CONTINUITY.
-    """
-    other = lake.find_other_commit(known.version)
-    if other is not None:
-        raise HeadraceError(
-            Kind.CONTINUITY,
-            f"another program has written the lake's table {lake.name} ({other})",
-            "Run `headrace mirror verify --repair`: it makes its rows right, and accepts what is there.",
-        )
 
 
 def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:
