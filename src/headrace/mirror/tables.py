@@ -194,7 +194,7 @@ class MirroredTable:
             kinds,
             self.key,
             PREFIX,
-            pre_images=self.is_known_by_content,
+            pre_images=not self.key,  # only its former values tell which row was changed
             left_out=left_out,
             inserts_are_whole=True,  # a table is read anew where they are not
         )
