@@ -90,6 +90,8 @@ class TablePrint:
         named: the transaction that set its name, schema or owner.
         owner: its owner's oid.
         inherited: whether an ordinary table has, or had before its last VACUUM, children by INHERITS.
+        highest: the highest number that any of its columns had, dropped ones included; 0: not known.
+        in_order: whether its partitions have the columns in the table's order; not stored.
     """
 
     oid: int
@@ -100,6 +102,8 @@ class TablePrint:
     named: int = 0
     owner: int = 0
     inherited: bool = False
+    highest: int = field(default=0, compare=False)
+    in_order: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +221,8 @@ def table_print(content: Mapping[str, Any]) -> TablePrint:
         content["named"],
         content["owner"],
         content["inherited"],
+        content.get("highest", 0),
+        content.get("in_order", True),
     )
 
 
@@ -274,6 +280,7 @@ def _table_json(table: TablePrint) -> dict[str, Any]:
         "named": table.named,
         "owner": table.owner,
         "inherited": table.inherited,
+        "highest": table.highest,
     }
 
 

@@ -292,6 +292,7 @@ class MirroredLake:
         }
         stream = dict(stream) | published.to_json()
         fitting = {name: table for name, table in tables.items() if name in same}
+        self._writer.altered = {}
         again = self._writer.follow_alterations(fitting, same)
         self._refuse_written(tables, known.tables, same)
         missing = [
@@ -473,7 +474,10 @@ class MirroredLake:
             or any(name not in found for name in self._waiting.tables)
             or {name: (one.relation, one.schema) for name, one in now.items()}
             != {name: (one.relation, one.schema) for name, one in followed.items()}
-            or any(may_have_drifted(followed[name].catalog, table.catalog) for name, table in now.items())
+            or any(
+                may_have_drifted(followed[name].catalog, table.catalog, table.columns)
+                for name, table in now.items()
+            )
         )
 
     def waiting_error(self) -> HeadraceError | None:
@@ -565,8 +569,11 @@ class MirroredLake:
                 self._ahead.add(name)
             else:
                 self._ahead.discard(name)
+            former, altered = self._writer.altered.get(name, (position.former, position.altered))
             tables[name] = replace(
                 position,
+                former=former,
+                altered=altered if altered > complete else 0,
                 version=version,
                 complete=complete,
                 is_whole=offset.transaction is None or position.complete >= offset.order[0],
