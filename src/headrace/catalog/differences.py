@@ -173,7 +173,7 @@ def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[Catal
         )
     for name, column in old.columns.items():
         if new.columns.get(name) != column:
-            yield from _column(table, name, column, new, _any_rewritten(old, new))
+            yield from _column(table, name, column, new, any_rewritten(old, new))
     for oid, part in new.parts.items():
         yield from _part(table, old.parts.get(oid), part)
 
@@ -190,7 +190,11 @@ def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[C
         yield CatalogDifference(table, f"{new.name} was in another schema, and is back")
 
 
-def _any_rewritten(old: TablePrint, new: TablePrint) -> bool:
+def any_rewritten(old: TablePrint, new: TablePrint) -> bool:
+    """Return whether the rows were written anew by more than VACUUM FULL, CLUSTER and TRUNCATE.
+
+    Of a relation without a TOAST table those count, too.
+    """
     return any(oid in new.parts and is_rewritten(part, new.parts[oid]) for oid, part in old.parts.items())
 
 

@@ -90,7 +90,8 @@ class TablePrint:
         named: the transaction that set its name, schema or owner.
         owner: its owner's oid.
         inherited: whether an ordinary table has, or had before its last VACUUM, children by INHERITS.
-        highest: the highest number that a column has or had; not compared. 0: not known.
+        highest: the highest number that any of its columns had, dropped ones included; 0: not known.
+        in_order: whether its partitions have the columns in the table's order; not stored.
     """
 
     oid: int
@@ -102,6 +103,7 @@ class TablePrint:
     owner: int = 0
     inherited: bool = False
     highest: int = field(default=0, compare=False)
+    in_order: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,7 @@ def table_print(content: Mapping[str, Any]) -> TablePrint:
         content["owner"],
         content["inherited"],
         content.get("highest", 0),
+        content.get("in_order", True),
     )
 
 

@@ -182,7 +182,10 @@ class LakeLoader:
         if existing is not None and mode.keeps:
             alteration = _plan_kept(existing.schema, schema, keeps=True)
             schema = pa.schema(
-                [with_metadata(field, former=None, altered=None, added=None) for field in alteration.schema]
+                [
+                    with_metadata(field, former=None, altered=None, added=None, default=None)
+                    for field in alteration.schema
+                ]
             )
             old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
             files += self._lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
@@ -289,9 +292,7 @@ def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:
         else with_metadata(field, dropped="true")
         for field in old
     ]
-    return plan_alteration(
-        pa.schema(marked), new, keeps=keeps, is_rewritten=True, complete=0, now=0, highest=0
-    )
+    return plan_alteration(pa.schema(marked), new, keeps=keeps, complete=0, now=0, highest=0)
 
 
 def open_mirrored(lake: Lake, table: MirroredTable) -> LakeTable | None:

@@ -18,6 +18,7 @@ from headrace.mirror.files import flush, folds_case
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, known_position, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
+from headrace.mirror.ownership import check_own
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.spark_loading import ExecutorLoader
@@ -26,7 +27,7 @@ from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
 from headrace.mirror.waiting import WaitingTables, concerns_table, said_of
-from headrace.mirror.writing import LakeWriter, check_own
+from headrace.mirror.writing import LakeWriter
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
@@ -213,7 +214,7 @@ class MirroredLake:
         )
 
     def _find_written(
-        self, tables: Collection[TableName], known: Mapping[TableName, TablePosition]
+        self, tables: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition]
     ) -> dict[TableName, HeadraceError]:
         """Return the error of each table that another program has written."""
         found = {}
@@ -221,7 +222,7 @@ class MirroredLake:
             lake = self.lake.open(name) if name in known else None
             if lake is not None:
                 try:
-                    check_own(lake, known[name])
+                    check_own(lake, known[name], tables[name])
                 except HeadraceError as error:
                     found[name] = error
         return found
@@ -291,6 +292,7 @@ class MirroredLake:
         }
         stream = dict(stream) | published.to_json()
         fitting = {name: table for name, table in tables.items() if name in same}
+        self._writer.altered = {}
         again = self._writer.follow_alterations(fitting, same)
         self._refuse_written(tables, known.tables, same)
         missing = [
@@ -329,7 +331,7 @@ class MirroredLake:
                 with self._waiting.alone(table):
                     lake = self.lake.open(name)
                     if lake is not None:
-                        check_own(lake, position)
+                        check_own(lake, position, table)
 
     def _read_tables(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
         """Read the tables that can be mirrored, and let the others wait, or leave them out.
@@ -472,7 +474,10 @@ class MirroredLake:
             or any(name not in found for name in self._waiting.tables)
             or {name: (one.relation, one.schema) for name, one in now.items()}
             != {name: (one.relation, one.schema) for name, one in followed.items()}
-            or any(may_have_drifted(followed[name].catalog, table.catalog) for name, table in now.items())
+            or any(
+                may_have_drifted(followed[name].catalog, table.catalog, table.columns)
+                for name, table in now.items()
+            )
         )
 
     def waiting_error(self) -> HeadraceError | None:
@@ -564,8 +569,11 @@ class MirroredLake:
                 self._ahead.add(name)
             else:
                 self._ahead.discard(name)
+            former, altered = self._writer.altered.get(name, (position.former, position.altered))
             tables[name] = replace(
                 position,
+                former=former,
+                altered=altered if altered > complete else 0,
                 version=version,
                 complete=complete,
                 is_whole=offset.transaction is None or position.complete >= offset.order[0],

@@ -35,6 +35,8 @@ _SCHEMA = pa.schema(
         pa.field("row_filter", pa.string()),
         pa.field("highest_column", pa.int32()),
         pa.field("catalog", pa.string()),
+        pa.field("former_catalog", pa.string()),
+        pa.field("altered_lsn", pa.int64()),
         pa.field("waits_for", pa.string()),
     ]
 )
@@ -51,7 +53,10 @@ class TablePosition:
         files: the filenodes of its files when it was loaded.
         where: the condition that its rows satisfied when it was loaded; None: there was none.
         highest: the highest number of a column that the database's table had.
-        catalog: what else its rows' values depended on.
+        catalog: what else its rows' values depended on, and its columns.
+        former: the catalog before the last alteration of its columns, while the log is not past that.
+        altered: a position (bytes) that all changes of the time before that alteration lie before; 0: there
+            was none.
         is_whole: whether the table has no part of a transaction of which other parts are still to come.
         waits_for: why the table is not written for now; None: it is. What it misses since `complete` is in
             no later batch: it must be read anew before it goes on.
@@ -64,6 +69,8 @@ class TablePosition:
     where: str | None = None
     highest: int = 0
     catalog: Fingerprint = _NOTHING
+    former: Fingerprint = _NOTHING
+    altered: Lsn = 0
     is_whole: bool = True
     waits_for: str | None = None
 
@@ -127,6 +134,8 @@ class PositionsTable:
                 where=row.get("row_filter"),
                 highest=row.get("highest_column") or 0,
                 catalog=Fingerprint.from_text(row.get("catalog") or ""),
+                former=Fingerprint.from_text(row.get("former_catalog") or ""),
+                altered=row.get("altered_lsn") or 0,
                 is_whole=row["is_whole"],
                 waits_for=row.get("waits_for"),
             )
@@ -176,6 +185,8 @@ class PositionsTable:
                 "row_filter": position.where,
                 "highest_column": position.highest,
                 "catalog": position.catalog.to_text(),
+                "former_catalog": position.former.to_text() if position.altered else None,
+                "altered_lsn": position.altered,
                 "waits_for": position.waits_for,
             }
             for table, position in sorted(positions.tables.items())

@@ -108,14 +108,15 @@ class MirroredTable:
         relation: its oid; a table that is dropped and created again has another.
         row_type: its columns; types that no lake has are read as text.
         key: the columns that identify its rows.
-        columns: the mirrored columns: those that the log carries and the file does not leave out.
+        sent: the columns that the log carries.
+        columns: the mirrored columns: those of them that the file does not leave out.
         numbers: the database's number of each column, which no later column gets.
         defaults: for a column that was added with a default, the text of the value of older rows.
         files: the filenodes of its files.
         has_full_identity: whether the log has whole rows before their change (REPLICA IDENTITY FULL).
         mode: what the lake holds of it.
         where: SQL that its mirrored rows satisfy; None: all are mirrored.
-        catalog: what its rows' values depend on besides: its partitions, labels of enums, rewrites.
+        catalog: what its rows' values depend on: all columns, partitions, labels of enums, rewrites.
         partitions: the levels of the lake table's partitions.
         soft_delete: whether deleted rows stay in the lake.
         masks: what the lake has in the place of some columns' values.
@@ -141,11 +142,13 @@ class MirroredTable:
     chosen: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
     problem: HeadraceError | None = None
+    sent: frozenset[str] = frozenset()
 
     @property
     def highest(self) -> int:
-        """The highest number of its columns, mirrored or not; one that is added later has a higher one."""
-        return max(self.numbers.values(), default=0)
+        """The highest number that any of its columns had; one that is added later has a higher one."""
+        found = self.catalog.tables.get(self.name)
+        return max(self.numbers.values(), default=0) if found is None else found.highest
 
     @property
     def name(self) -> TableName:
@@ -194,7 +197,7 @@ class MirroredTable:
             kinds,
             self.key,
             PREFIX,
-            pre_images=self.is_known_by_content,
+            pre_images=not self.key,  # only its former values tell which row was changed
             left_out=left_out,
             inserts_are_whole=True,  # a table is read anew where they are not
         )
@@ -204,6 +207,19 @@ class MirroredTable:
         kind = self.row_type.columns[column]
         texts = pa.array([self.defaults.get(column)], pa.string())
         return self.masks.value(column, convert_all(kind, texts, f"{self.name}.{column}")[0])
+
+    def default_texts(self) -> dict[str, str]:
+        """Return the text of `default` of each column that has one, for the lake to keep."""
+        texts = {name: self.defaults[name] for name in self.columns if name in self.defaults}
+        masked = {
+            name: self.masks.value(name, pa.scalar(text, pa.string())).as_py() for name, text in texts.items()
+        }
+        return {name: text for name, text in masked.items() if text is not None}
+
+    def kept_default(self, column: str, text: str) -> pa.Scalar:
+        """Return the value of a text that the lake has kept."""
+        kind = self.row_type.columns[column]
+        return convert_all(kind, pa.array([text], pa.string()), f"{self.name}.{column}")[0]
 
 
 class Selection:
@@ -281,12 +297,15 @@ class Selection:
                 return known, problems
 
     def read(self, session: ReadSession, tables: Iterable[TableName]) -> dict[TableName, MirroredTable]:
-        """Read what the database says of `tables`; one that it does not have is absent.
+        """Read what the database says of `tables`, at one moment; one that it does not have is absent.
 
         Raises:
             HeadraceError: CONNECTION, DATABASE.
         """
-        names = sorted(set(tables))
+        with session.one_snapshot():
+            return self._read(session, sorted(set(tables)))
+
+    def _read(self, session: ReadSession, names: Sequence[TableName]) -> dict[TableName, MirroredTable]:
         known, problems = self._read_known(session, names)
         types = read_row_types(session, names)
         published = read_column_lists(session, self._publication)
@@ -331,8 +350,9 @@ class Selection:
                 chosen=part.columns,
                 excluded=part.exclude_columns,
                 problem=problems.get(table),
+                sent=frozenset(column for column in kinds if column in sent),
             )
-        usage = {name: frozenset(table.columns) for name, table in found.items()}
+        usage = {name: frozenset(table.numbers) for name, table in found.items()}
         catalog = read_once(session, usage, self._publication)
         return {
             name: replace(table, catalog=catalog.part(name))

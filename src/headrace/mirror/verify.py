@@ -26,7 +26,8 @@ from headrace.mirror.lake import Lake, LakeTable
 from headrace.mirror.load_units import RewrittenError, reading_rows
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import Key
-from headrace.mirror.positions import PositionsTable
+from headrace.mirror.ownership import check_repairable
+from headrace.mirror.positions import PositionsTable, TablePosition
 from headrace.mirror.python_values import arrow_rows, python_rows, python_values, shown_value
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.model.lsn import Lsn
@@ -139,7 +140,7 @@ class LakeComparer:
 
         Raises:
             HeadraceError: SLOT_IN_USE, to repair while the mirror runs; BINDING, no such table is mirrored;
-                what the database or the lake refuse.
+                CONTINUITY, to repair what the database does not have; what the database or the lake refuse.
         """
         with contextlib.ExitStack() as held:
             if repair:
@@ -179,12 +180,20 @@ class LakeComparer:
             if waits_for is not None and not repair:
                 yield TableComparison(name, waits_for=waits_for)
                 continue
+            if repair:
+                self._check_repairable(name, known[name])
             found = self._compare(name, repair=repair)
             if repair and found.is_right:
                 self._positions.accept(self._open(name), is_repaired=found.repaired > 0)
                 if waits_for is not None and not found.repaired:
                     found.waits_for = waits_for
             yield found
+
+    def _check_repairable(self, name: TableName, known: TablePosition) -> None:
+        with ReadSession(self._url) as session:
+            table = self._selection.read(session, [name]).get(name)
+        if table is not None:
+            check_repairable(self._open(name), known, table)
 
     def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
         """Compare one table; anew where it is truncated, or written anew, while it is read."""

@@ -95,13 +95,13 @@ described AS (
 _SENT_BY_SCHEMA = """
     OR EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)
 """
+# The view of PostgreSQL 15 names stored generated columns too, which no server before 18 sends.
 _SENT_COLUMNS = """
     (SELECT array_agg(a.attname::text ORDER BY a.attnum)
-     FROM pg_attribute a, publication p, current_setting('server_version_num') AS version
+     FROM pg_attribute a, publication p
      WHERE a.attrelid = d.oid AND a.attnum > 0 AND NOT a.attisdropped
        AND CASE WHEN d.listed IS NOT NULL THEN d.listed @> to_jsonb(a.attnum)
-                ELSE a.attgenerated = '' OR version::int < 160000
-                     OR (a.attgenerated = 's' AND p.generated = 's') END)
+                ELSE a.attgenerated = '' OR (a.attgenerated = 's' AND p.generated = 's') END)
 """
 _ROOTS = """
 SELECT DISTINCT n.nspname::text, c.relname::text

@@ -130,6 +130,23 @@ class ReadSession(Closeable):
             raise
         self.query("RELEASE SAVEPOINT headrace")
 
+    @contextmanager
+    def one_snapshot(self) -> Iterator[None]:
+        """Let all statements see the same moment.
+
+        Raises:
+            HeadraceError: CONNECTION, where the connection was lost.
+        """
+        if self.in_transaction:
+            yield
+            return
+        self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield
+        finally:
+            if not self.closed:
+                self.query("ROLLBACK")
+
     def await_replay(self, lsn: Lsn, *, poll: float = 0.01) -> None:
         """Wait until a standby has replayed the log up to `lsn`; on a primary, return at once.
 

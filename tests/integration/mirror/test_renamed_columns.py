@@ -20,7 +20,7 @@ _SETUP = (
     "INSERT INTO a SELECT i, 'v', repeat('l', 3000) FROM generate_series(1, 9) AS i",
 )
 _RENAMED, _BACK = "ALTER TABLE a RENAME v TO other", "ALTER TABLE a RENAME other TO v"
-_CALLED = "columns of a were called otherwise, and are called as before again"
+_CALLED = "columns of a may have been called otherwise when rows were written"
 
 
 @pytest.fixture
@@ -46,29 +46,6 @@ def test_a_table_is_read_anew_that_was_written_while_a_column_was_called_otherwi
     mirror.follow()
     run(url, _RENAMED, statement.replace("10, 'ten'", "11, 'eleven'").replace("id = 1", "id = 2"), _BACK)
     assert mirror.follow().count(_CALLED) == 1
-    assert mirror.wrong() == []
-
-
-def test_a_table_is_not_read_anew_that_lacked_a_column_or_had_another_one(url: str, tmp_path: Path) -> None:
-    mirror = mirror_of(url, tmp_path, "current")
-    mirror.prepare()
-    run(
-        url,
-        "ALTER TABLE a ADD COLUMN gone int",
-        "ALTER TABLE a DROP COLUMN gone",
-        "INSERT INTO a VALUES (10, 'ten', 'l')",
-        "UPDATE a SET v = 'before' WHERE id = 1",
-        "ALTER TABLE a ADD COLUMN b int DEFAULT 7",
-        "UPDATE a SET v = 'between' WHERE id = 2",
-        "INSERT INTO a VALUES (11, 'eleven', 'l', 8)",
-        "ALTER TABLE a DROP COLUMN v, ADD COLUMN c int DEFAULT 9",
-        "UPDATE a SET b = 6 WHERE id = 3",
-        "ALTER TABLE a RENAME large TO larger",
-        "UPDATE a SET b = 5 WHERE id = 4",
-    )
-    assert not [text for text in mirror.follow() if "loading" in text]
-    run(url, "UPDATE a SET b = 4 WHERE id = 5", "INSERT INTO a VALUES (12, 'l', 1, 1)")
-    assert not [text for text in mirror.follow() if "loading" in text]
     assert mirror.wrong() == []
 
 
