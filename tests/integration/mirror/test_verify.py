@@ -164,6 +164,7 @@ def test_what_the_database_does_not_have_is_not_repaired_where_an_older_copy_is_
         mirror = again(mirror)
         mirror.prepare()
         assert mirror.waiting_error() is not None
+        mirror = again(mirror)
         mirror.prepare(reload=True)
     assert compare(mirror, repair=True)[name].is_right
     mirror = again(mirror)
