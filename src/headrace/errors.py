@@ -7,8 +7,10 @@ of an error is one line: the code, the cause, the remedy.
 from __future__ import annotations
 
 import enum
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -103,13 +105,14 @@ BACKFILL_AGAIN = (
 
 _QUOTED = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c]")
 _LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
+_CONCERNS = re.compile(r"\bheadrace concerns: (?P<fields>\{[^\n]*\})")
 
 
 class HeadraceError(Exception):
     """The root of all errors that Headrace raises on purpose.
 
     It is picklable. From a Spark worker the driver gets only its text, inside a Spark exception; `find` reads
-    it back.
+    it back, with what `for_transport` adds to it.
 
     Args:
         kind: the kind of error.
@@ -118,6 +121,11 @@ class HeadraceError(Exception):
         remedy: what the operator should do, one sentence; empty where the cause is enough.
         detail: the cause with values of rows, where that says more; for readers who may see rows. It is not
             part of the error's text and stays in the process.
+
+    Attributes:
+        tables: the tables that it concerns, as `str(TableName)`; of a partition its topmost table.
+        units: the units that it concerns: generations, by their names. Without tables and units it may
+            concern all.
     """
 
     def __init__(self, kind: Kind, cause: str, remedy: str = "", detail: str = "") -> None:
@@ -126,6 +134,22 @@ class HeadraceError(Exception):
         self.cause = cause
         self.remedy = remedy
         self.detail = detail
+        self.tables: frozenset[str] = frozenset()
+        self.units: frozenset[str] = frozenset()
+
+    def concerning(self, *, tables: Iterable[object] = (), units: Iterable[str] = ()) -> Self:
+        """Note further tables and units that the error concerns; return the error."""
+        self.tables |= {str(table) for table in tables}
+        self.units |= set(units)
+        return self
+
+    def for_transport(self) -> str:
+        """Return the text from which `find` reads the error and what it concerns, also in another process."""
+        return "\n".join(filter(None, (str(self), self.concerns_line())))
+
+    def concerns_line(self) -> str:
+        """Return the line of `for_transport` that says what the error concerns; empty where it may be all."""
+        return _concerns_line(self.tables, self.units) if self.tables or self.units else ""
 
     @property
     def code(self) -> str:
@@ -154,6 +178,10 @@ class HeadraceError(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.kind, self.cause, self.remedy, self.detail)
 
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+        """Return what `__reduce__` of the class returns, with what the error concerns as its state."""
+        return *self.__reduce__()[:2], {"tables": self.tables, "units": self.units}
+
     @classmethod
     def find(cls, text: str) -> Self | None:
         """Read the last error whose line is in `text` (a Spark stack trace); None where there is none."""
@@ -161,7 +189,30 @@ class HeadraceError(Exception):
         for match in _LINE.finditer(text):
             if match["kind"] in Kind.__members__:
                 error = cls(Kind[match["kind"]], match["text"].rstrip())
-        return error
+        return None if error is None else error.concerning(**find_concerns(text))
+
+
+def _concerns_line(tables: Iterable[str], units: Iterable[str]) -> str:
+    return f"headrace concerns: {json.dumps({'tables': sorted(tables), 'units': sorted(units)})}"
+
+
+def find_concerns(text: str) -> dict[str, list[str]]:
+    """Return the last tables and units that a text of `for_transport` or of a note names, by these words."""
+    lines = _CONCERNS.findall(text)
+    return dict(json.loads(lines[-1])) if lines else {}
+
+
+@contextmanager
+def failures_of(unit: str) -> Iterator[None]:
+    """Note in what is raised that it concerns this unit, so that only this one is given up."""
+    try:
+        yield
+    except HeadraceError as error:
+        error.concerning(units=[unit])
+        raise
+    except Exception as error:
+        error.add_note(_concerns_line([], [unit]))  # a stack trace shows it
+        raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +285,8 @@ def unexpected(
     """
     message = without_values(" ".join(str(error).split()))
     cause = f"{what}: {type(error).__name__}" + (f": {message}" if message else "")
-    return HeadraceError(kind, cause, remedy, f"{what}: {error!r}")
+    concerns = find_concerns("\n".join(getattr(error, "__notes__", ())))
+    return HeadraceError(kind, cause, remedy, f"{what}: {error!r}").concerning(**concerns)
 
 
 def retrying(first: float = 0.05, longest: float = 10.0, *, ending: Event | None = None) -> Retrying:
