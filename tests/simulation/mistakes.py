@@ -42,13 +42,15 @@ MISTAKES = {
     "a backfill begins before the query writes its generation": Mistake(
         "stream", "return generation.id in query.joined", "return True"
     ),
-    "a query forgets the generations of a sink that is away": Mistake(
+    "a query forgets the secondary sinks": Mistake(
         "stream",
-        "if generation.followed and generation.id in world.reads",
-        "if generation.followed and isinstance(world.sinks.get(generation.sink), SinkSeen)",
+        "for generation in state.generations if generation.followed)",
+        "for generation in state.generations if generation.followed and not generation.sink)",
     ),
     "a query writes only what readers see": Mistake(
-        "stream", "if generation.followed and generation.id", "if generation.published and generation.id"
+        "stream",
+        "for generation in state.generations if generation.followed)",
+        "for generation in state.generations if generation.published)",
     ),
     "a slot that somebody advanced is followed": Mistake(
         "log", "if slot.confirmed > state.applied:", "if False:"
@@ -63,7 +65,7 @@ MISTAKES = {
         "generations", "if Identity(generation.uuid, generation.history).is_another(found):", "if False:"
     ),
     "one unit's failure is charged to all": Mistake(
-        "generations", "return query.failure if is_named or", "return query.failure if True or"
+        "stream", "return generation.id in failure.units or", "return True or"
     ),
     "the catalog is stored while a rewritten table is followed": Mistake(
         "generations", "and not stops and is_newer", "and is_newer"
@@ -96,6 +98,12 @@ MISTAKES = {
     ),
     "two generations of a unit count as served": Mistake(
         "act", "dataclasses.replace(stored, published=False)", "stored"
+    ),
+    "what is built replaces what was rolled back to": Mistake(
+        "generations",
+        "    _forget_unneeded,  # before `_roll_back`: what is still built must not replace what was rolled back to\n"
+        "    _complete,\n    _roll_back,\n",
+        "    _complete,\n    _roll_back,\n    _forget_unneeded,\n",
     ),
     "a rollback is not stored as one": Mistake(
         "act",

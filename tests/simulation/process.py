@@ -14,6 +14,7 @@ from headrace.pipeline.controller.actions import Action, EndRun
 from headrace.pipeline.controller.desired import Definition, Desired, Order, OrderKind, SinkPolicy, Unit
 from headrace.pipeline.controller.loop import Controller
 from headrace.pipeline.controller.ports import Ports
+from headrace.pipeline.controller.stream import wanted_plan
 from headrace.pipeline.controller.world import (
     BackfillSeen,
     CatalogSeen,
@@ -399,12 +400,12 @@ class Process:
 
     # The stream.
 
-    def start(self, plan: frozenset[str], state: PipelineState) -> None:
-        self.query = Query(self.setting, self.store, plan, state)
+    def start(self, state: PipelineState) -> None:
+        self.query = Query(self.setting, self.store, wanted_plan(state), state)
 
-    def change(self, plan: frozenset[str], state: PipelineState) -> None:
+    def change(self, state: PipelineState) -> None:
         assert self.query is not None
-        self.query.offered = plan
+        self.query.offered = wanted_plan(state)
 
     def close(self) -> None:
         self.query = None

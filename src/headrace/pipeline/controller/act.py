@@ -143,13 +143,13 @@ def _(action: DropIndex, ports: Ports) -> None:
 
 
 @act.register
-def _(action: StartQuery, ports: Ports) -> None:
-    ports.stream.start(action.plan, _load(ports))
+def _(_: StartQuery, ports: Ports) -> None:
+    ports.stream.start(_load(ports))
 
 
 @act.register
-def _(action: ChangePlan, ports: Ports) -> None:
-    ports.stream.change(action.plan, _load(ports))
+def _(_: ChangePlan, ports: Ports) -> None:
+    ports.stream.change(_load(ports))
 
 
 @act.register

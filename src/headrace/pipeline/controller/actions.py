@@ -201,9 +201,7 @@ class DropIndex(UnitAction):
 
 @dataclass(frozen=True, slots=True)
 class StartQuery(Action):
-    """Start a query that writes these generations."""
-
-    plan: frozenset[str]
+    """Start a query that writes every generation that the state follows by then."""
 
     @property
     def proves(self) -> str:
@@ -213,21 +211,24 @@ class StartQuery(Action):
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan(Action):
-    """Let the running query write these generations from the end of its batch on."""
-
-    plan: frozenset[str]
+    """Let the query write, from the end of its batch on, what the state follows by then, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseQuery(Action):
-    """Take away a query that has ended; the next one starts after a pause."""
+    """Take away a query that has ended.
+
+    Attributes:
+        charged: the failure is a unit's, which is not followed any more: the others go on at once.
+    """
 
     failure: HeadraceError
+    charged: bool = False
 
     @property
     def delays(self) -> tuple[str, HeadraceError] | None:
-        """Put off the next start."""
-        return StartQuery.__name__, self.failure
+        """Put off the next start, where it would fail in the same way."""
+        return None if self.charged else (StartQuery.__name__, self.failure)
 
 
 @dataclass(frozen=True, slots=True)

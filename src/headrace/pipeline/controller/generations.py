@@ -23,6 +23,7 @@ from headrace.pipeline.controller.actions import (
     Unpin,
 )
 from headrace.pipeline.controller.desired import Definition, Desired, Order, OrderKind, SinkPolicy, Unit
+from headrace.pipeline.controller.stream import is_charged
 from headrace.pipeline.controller.world import CatalogSeen, SinkSeen, Unknown, Verdict, World
 from headrace.sinks.opensearch import GenerationState, PipelineState
 from headrace.sinks.opensearch.shard_history import Identity
@@ -179,11 +180,9 @@ def _why_failed(view: UnitView, generation: GenerationState) -> HeadraceError | 
     if backfill is not None and backfill.failure is not None:
         return backfill.failure
     query = view.world.query
-    if query is None or query.failure is None:
+    if query is None or query.failure is None or not is_charged(view.world, query.failure, generation):
         return None
-    is_named = generation.id in query.failure.units
-    reads = view.world.reads.get(generation.id, frozenset())
-    return query.failure if is_named or not reads.isdisjoint(query.failure.tables) else None
+    return query.failure
 
 
 def _why_lost(view: UnitView, generation: GenerationState) -> str:
@@ -343,8 +342,8 @@ def _why_not_built(view: UnitView, generation: GenerationState) -> str:
     """Return why a generation need not be filled to its end; empty where it must."""
     if not view.fits(generation):
         return "the files describe another one now"
-    served, order = view.served, view.order
-    if order is not None and generation.request != order.id and not _is_answered(view, order):
+    served = view.served
+    if _is_replaced(view, generation):
         return "a newer order replaces it"
     if generation.request:
         return ""
@@ -354,6 +353,14 @@ def _why_not_built(view: UnitView, generation: GenerationState) -> str:
         return "the served one is what the files describe"
     others = [other for other in view.generations if other.building and view.fits(other)]
     return "another one is built" if generation != others[-1] else ""
+
+
+def _is_replaced(view: UnitView, generation: GenerationState) -> bool:
+    """Whether an order that can be carried out asks for another generation."""
+    order = view.order
+    if order is None or generation.request == order.id or _is_answered(view, order):
+        return False
+    return order.kind is OrderKind.REINDEX or rollback_target(view.generations) is not None
 
 
 def _is_answered(view: UnitView, order: Order) -> bool:
@@ -415,11 +422,11 @@ _RULES: Sequence[Callable[[UnitView], UnitAction | None]] = (
     _forget_removed,
     _stop_following,
     _unpin,
+    _forget_unneeded,  # before `_roll_back`: what is still built must not replace what was rolled back to
     _complete,
     _roll_back,
     _serve_retained,
     _set_alias_right,
-    _forget_unneeded,
     _create,
 )
 

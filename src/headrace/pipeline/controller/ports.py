@@ -77,12 +77,12 @@ class Sink(Protocol):
 class Stream(Protocol):
     """The query."""
 
-    def start(self, plan: frozenset[str], state: PipelineState) -> None:
-        """Start a query behind the stored position."""
+    def start(self, state: PipelineState) -> None:
+        """Start a query behind the stored position, which writes what the state follows."""
         ...
 
-    def change(self, plan: frozenset[str], state: PipelineState) -> None:
-        """Offer the query a plan, which it takes at the end of its batch."""
+    def change(self, state: PipelineState) -> None:
+        """Offer the query a plan with what the state follows; it takes the plan at the end of its batch."""
         ...
 
     def close(self) -> None:

@@ -8,14 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.pipeline.controller.actions import (
-    Action,
-    CreateGeneration,
-    EndRun,
-    Forget,
-    StopFollowing,
-    TakeUpCatalog,
-)
+from headrace.pipeline.controller.actions import Action, EndRun
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.generations import decide_drops, decide_units
 from headrace.pipeline.controller.log import decide_log
@@ -23,8 +16,6 @@ from headrace.pipeline.controller.orders import decide_orders
 from headrace.pipeline.controller.stream import decide_backfills, decide_query
 from headrace.pipeline.controller.world import Unknown, World
 from headrace.sinks.opensearch import PipelineState
-
-_CHANGE_THE_PLAN = (CreateGeneration, Forget, StopFollowing, TakeUpCatalog)
 
 
 def reconcile(world: World, desired: Desired) -> tuple[Action, ...]:
@@ -60,10 +51,8 @@ def _decide_followed(
     world: World, desired: Desired, state: PipelineState, *, goes_on: bool
 ) -> Iterator[Action]:
     yield from decide_orders(world, state, desired)
-    units = [action for action in decide_units(world, state, desired) if is_due(world, action)]
-    yield from units
+    yield from decide_units(world, state, desired)
+    # Behind the units: the plan has what they are given in this round.
+    yield from decide_query(world, state, goes_on=goes_on)
     yield from decide_backfills(world, state)
-    # One change of the plan for all units that change now: each waits for a batch's end.
-    if not any(isinstance(action, _CHANGE_THE_PLAN) for action in units):
-        yield from decide_query(world, state, goes_on=goes_on)
     yield from decide_drops(world, state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.errors import Retry
+from headrace.errors import HeadraceError, Retry
 from headrace.pipeline.controller.actions import (
     Action,
     ChangePlan,
@@ -22,16 +22,12 @@ _MOST_FAILURES = 5
 """A query that fails so often in a row, and not by a unit or for a server, fails by a mistake of ours."""
 
 
-def wanted_plan(world: World, state: PipelineState) -> frozenset[str]:
-    """Return the generations that the query should write: all that are followed and whose schema is known.
+def wanted_plan(state: PipelineState) -> frozenset[str]:
+    """Return the ids of the generations that the query should write: all that are followed.
 
     Those of a sink that is away belong to it too: what the sink does not take is deferred, or waited for.
     """
-    return frozenset(
-        generation.id
-        for generation in state.generations
-        if generation.followed and generation.id in world.reads
-    )
+    return frozenset(generation.id for generation in state.generations if generation.followed)
 
 
 def decide_query(world: World, state: PipelineState, *, goes_on: bool) -> Iterator[Action]:
@@ -40,25 +36,34 @@ def decide_query(world: World, state: PipelineState, *, goes_on: bool) -> Iterat
     Args:
         goes_on: whether the log is known to go on from the stored position.
     """
-    plan, query = wanted_plan(world, state), world.query
+    plan, query = wanted_plan(state), world.query
     if query is None:
         if goes_on:
-            yield _start(world, plan)
+            yield _start(world)
     elif query.failure is not None:
-        yield CloseQuery(query.failure.cause, query.failure)
+        charged = any(is_charged(world, query.failure, generation) for generation in state.generations)
+        yield CloseQuery(query.failure.cause, query.failure, charged)
     elif query.plan != plan:
         added, removed = sorted(plan - query.plan), sorted(query.plan - plan)
         why = "; ".join(
             f"{what} {', '.join(names)}" for what, names in (("with", added), ("without", removed)) if names
         )
-        yield ChangePlan(why, plan)
+        yield ChangePlan(why)
 
 
-def _start(world: World, plan: frozenset[str]) -> Action:
+def is_charged(world: World, failure: HeadraceError, generation: GenerationState) -> bool:
+    """Whether a query failed by this generation of its plan: it, or a table that it reads, is named."""
+    if world.query is None or generation.id not in world.query.plan:
+        return False
+    reads = world.reads.get(generation.id, frozenset())
+    return generation.id in failure.units or not reads.isdisjoint(failure.tables)
+
+
+def _start(world: World) -> Action:
     failed = world.failures.get(StartQuery.__name__)
     if failed is not None and failed.times > _MOST_FAILURES and failed.error.retry is Retry.NEVER:
         return EndRun(failed.error.cause, failed.error)
-    return StartQuery("no query runs", plan)
+    return StartQuery("no query runs")
 
 
 def decide_backfills(world: World, state: PipelineState) -> Iterator[Action]:
