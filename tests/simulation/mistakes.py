@@ -101,8 +101,8 @@ MISTAKES = {
     ),
     "what is built replaces what was rolled back to": Mistake(
         "generations",
-        "    _forget_unneeded,  # before `_roll_back`: what is still built must not replace what was rolled back to\n"
-        "    _complete,\n    _roll_back,\n",
+        "    _forget_unneeded,  # before `_roll_back`: what is still built must not replace what was rolled "
+        "back to\n    _complete,\n    _roll_back,\n",
         "    _complete,\n    _roll_back,\n    _forget_unneeded,\n",
     ),
     "a rollback is not stored as one": Mistake(

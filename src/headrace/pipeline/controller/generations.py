@@ -342,11 +342,11 @@ def _why_not_built(view: UnitView, generation: GenerationState) -> str:
     """Return why a generation need not be filled to its end; empty where it must."""
     if not view.fits(generation):
         return "the files describe another one now"
-    served = view.served
-    if _is_replaced(view, generation):
-        return "a newer order replaces it"
-    if generation.request:
+    served, order = view.served, view.order
+    if order is not None and generation.request == order.id:
         return ""
+    if _is_replaced(view):
+        return "a newer order replaces it"
     if _is_pinned(view):
         return "a rollback was ordered"
     if served is not None and view.fits(served):
@@ -355,10 +355,10 @@ def _why_not_built(view: UnitView, generation: GenerationState) -> str:
     return "another one is built" if generation != others[-1] else ""
 
 
-def _is_replaced(view: UnitView, generation: GenerationState) -> bool:
-    """Whether an order that can be carried out asks for another generation."""
+def _is_replaced(view: UnitView) -> bool:
+    """Whether an order that is not carried out, and can be, asks for another generation than those there."""
     order = view.order
-    if order is None or generation.request == order.id or _is_answered(view, order):
+    if order is None or _is_answered(view, order):
         return False
     return order.kind is OrderKind.REINDEX or rollback_target(view.generations) is not None
 
