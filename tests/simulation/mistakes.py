@@ -78,8 +78,8 @@ MISTAKES = {
     ),
     "a generation that is filled goes on where a table has lost rows": Mistake(
         "generations",
-        "if generation.building else {Verdict.READ_AGAIN}",
-        "if False else {Verdict.READ_AGAIN}",
+        "if generation.building else {TableVerdict.READ_AGAIN}",
+        "if False else {TableVerdict.READ_AGAIN}",
     ),
     "an alias that leads elsewhere stays so": Mistake("generations", "    _set_alias_right,\n", ""),
     "one former generation too many is retained": Mistake(

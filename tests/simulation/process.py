@@ -11,7 +11,7 @@ from typing import TypeVar
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.pipeline.controller.actions import Action, EndRun
-from headrace.pipeline.controller.desired import Definition, Desired, Order, OrderKind, SinkPolicy, Unit
+from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, OrderKind, SinkPolicy, Unit
 from headrace.pipeline.controller.loop import Controller
 from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.controller.stream import wanted_plan
@@ -24,8 +24,8 @@ from headrace.pipeline.controller.world import (
     SinkSeen,
     SlotSeen,
     TableChange,
+    TableVerdict,
     Unknown,
-    Verdict,
     World,
 )
 from headrace.sinks.opensearch import GenerationState, PipelineState
@@ -64,7 +64,7 @@ class Stored:
     progress: PipelineState | None = None
     generations: tuple[GenerationState, ...] = ()
     deferred: dict[tuple[str, int], Lsn] = field(default_factory=dict)
-    orders: list[Order] = field(default_factory=list)
+    orders: list[OpenOrder] = field(default_factory=list)
     answers: dict[str, tuple[bool, str]] = field(default_factory=dict)
     schemas: dict[str, tuple[str, ...]] = field(default_factory=dict)
     filled: set[tuple[str, int]] = field(default_factory=set)
@@ -523,11 +523,11 @@ class Process:
             for before, table in zip(state.catalog.split(","), TABLES, strict=True):
                 _, altered, emptied = before.split(":")
                 if int(altered) != server.altered[table]:
-                    changes[table] = TableChange(Verdict.READ_AGAIN, f"{table} was rewritten")
+                    changes[table] = TableChange(TableVerdict.READ_AGAIN, f"{table} was rewritten")
                 elif int(emptied) != server.emptied[table]:
                     seen_at = self._seen_at.setdefault((table, server.emptied[table]), server.lsn)
                     what = f"{table} lost a partition"
-                    changes[table] = TableChange(Verdict.LIKE_A_TRUNCATE, what, seen_at)
+                    changes[table] = TableChange(TableVerdict.LIKE_A_TRUNCATE, what, seen_at)
         return CatalogSeen(server.catalog(), server.lsn, {}, changes)
 
     def _sink(self, name: str) -> SinkSeen:
@@ -572,7 +572,7 @@ class _Orders:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
 
-    def answer(self, order: Order, text: str, *, done: bool) -> None:
+    def answer(self, order: OpenOrder, text: str, *, done: bool) -> None:
         self._setting.clusters[""].check_up()
         self._setting.kill()
         self._setting.stored.answers[order.id] = (done, text)
@@ -580,5 +580,5 @@ class _Orders:
             served = [state for state in self._setting.stored.generations if state.request == order.id]
             self._setting.rolled_back[order.unit] = served[0].generation
 
-    def carry_out(self, order: Order) -> None:
+    def carry_out(self, order: OpenOrder) -> None:
         self.answer(order, _DONE, done=True)

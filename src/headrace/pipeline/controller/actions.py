@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn
-from headrace.pipeline.controller.desired import Order, Unit
+from headrace.pipeline.controller.desired import OpenOrder, Unit
 from headrace.sinks.opensearch import GenerationState
 
 
@@ -252,7 +252,7 @@ class StopBackfill(UnitAction):
 class CarryOut(Action):
     """Do what an order asks for that changes no unit, beside everything else, and answer it."""
 
-    order: Order
+    order: OpenOrder
 
     @property
     def key(self) -> str:
@@ -268,7 +268,7 @@ class AnswerOrder(Action):
         done: whether it was carried out; else `why` says why not.
     """
 
-    order: Order
+    order: OpenOrder
     done: bool
 
     @property

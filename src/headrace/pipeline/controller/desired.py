@@ -64,7 +64,7 @@ class OrderKind(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class OpenOrder:
     """What somebody asks of the deployment.
 
     Attributes:
@@ -92,7 +92,7 @@ class Desired:
 
     units: Mapping[Unit, Definition]
     sinks: Mapping[str, SinkPolicy]
-    orders: tuple[Order, ...] = ()
+    orders: tuple[OpenOrder, ...] = ()
     reseeds: bool = False
     misread: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     stopping: bool = False

@@ -22,9 +22,9 @@ from headrace.pipeline.controller.actions import (
     UnitAction,
     Unpin,
 )
-from headrace.pipeline.controller.desired import Definition, Desired, Order, OrderKind, SinkPolicy, Unit
+from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, OrderKind, SinkPolicy, Unit
 from headrace.pipeline.controller.stream import is_charged
-from headrace.pipeline.controller.world import CatalogSeen, SinkSeen, Unknown, Verdict, World
+from headrace.pipeline.controller.world import CatalogSeen, SinkSeen, TableVerdict, Unknown, World
 from headrace.sinks.opensearch import GenerationState, PipelineState
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.sinks.opensearch.state import generation_id
@@ -48,7 +48,7 @@ class UnitView:
     definition: Definition | None
     policy: SinkPolicy
     generations: tuple[GenerationState, ...]
-    orders: tuple[Order, ...]
+    orders: tuple[OpenOrder, ...]
 
     @classmethod
     def of(cls, unit: Unit, world: World, state: PipelineState, desired: Desired) -> UnitView:
@@ -86,7 +86,7 @@ class UnitView:
         return next((generation for generation in self.generations if generation.published), None)
 
     @property
-    def order(self) -> Order | None:
+    def order(self) -> OpenOrder | None:
         """The newest order about generations: an older one is answered without being carried out."""
         return newest_generation_order(self.orders)
 
@@ -104,7 +104,7 @@ def generations_of(state: PipelineState, unit: Unit) -> tuple[GenerationState, .
     )
 
 
-def newest_generation_order(orders: Sequence[Order]) -> Order | None:
+def newest_generation_order(orders: Sequence[OpenOrder]) -> OpenOrder | None:
     """Return the newest order that asks for another generation."""
     return next((order for order in reversed(orders) if order.kind in _GENERATION_ORDERS), None)
 
@@ -141,7 +141,7 @@ def _has_passed(catalog: CatalogSeen, state: PipelineState) -> bool:
     return all(
         change.seen_at <= state.reached
         for change in catalog.changes.values()
-        if change.verdict is Verdict.LIKE_A_TRUNCATE
+        if change.verdict is TableVerdict.LIKE_A_TRUNCATE
     )
 
 
@@ -213,7 +213,11 @@ def _why_drifted(view: UnitView, generation: GenerationState) -> str:
         return "its schema is in no file, and cannot be read from the sink"
     if view.catalog is None:
         return ""
-    wrong = {Verdict.READ_AGAIN, Verdict.LIKE_A_TRUNCATE} if generation.building else {Verdict.READ_AGAIN}
+    wrong = (
+        {TableVerdict.READ_AGAIN, TableVerdict.LIKE_A_TRUNCATE}
+        if generation.building
+        else {TableVerdict.READ_AGAIN}
+    )
     changes = view.catalog.changes.items()
     return "; ".join(
         change.what
@@ -227,7 +231,7 @@ def _has_lost_rows(view: UnitView, generation: GenerationState) -> bool:
         return False
     reads = view.world.reads.get(generation.id, frozenset())
     return any(
-        table in reads and change.verdict is Verdict.LIKE_A_TRUNCATE
+        table in reads and change.verdict is TableVerdict.LIKE_A_TRUNCATE
         for table, change in view.catalog.changes.items()
     )
 
@@ -363,7 +367,7 @@ def _is_replaced(view: UnitView) -> bool:
     return order.kind is OrderKind.REINDEX or rollback_target(view.generations) is not None
 
 
-def _is_answered(view: UnitView, order: Order) -> bool:
+def _is_answered(view: UnitView, order: OpenOrder) -> bool:
     return any(generation.request == order.id for generation in view.generations)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, build_key
-from headrace.pipeline.controller.desired import Desired, Order, OrderKind
+from headrace.pipeline.controller.desired import Desired, OpenOrder, OrderKind
 from headrace.pipeline.controller.generations import UnitView, newest_generation_order, rollback_target
 from headrace.pipeline.controller.world import World
 from headrace.sinks.opensearch import PipelineState
@@ -28,7 +28,7 @@ def decide_orders(world: World, state: PipelineState, desired: Desired) -> Itera
 
 
 def _answer_generation(
-    order: Order, world: World, state: PipelineState, desired: Desired
+    order: OpenOrder, world: World, state: PipelineState, desired: Desired
 ) -> AnswerOrder | None:
     if order.unit is None or order.unit not in desired.units:
         return AnswerOrder("the deployment has no such index", order, done=False)
@@ -46,7 +46,7 @@ def _answer_generation(
     return None
 
 
-def _why_impossible(order: Order, view: UnitView) -> str:
+def _why_impossible(order: OpenOrder, view: UnitView) -> str:
     if view.definition is not None and view.definition.misfit:
         return view.definition.misfit
     if order.kind is OrderKind.ROLLBACK and rollback_target(view.generations) is None:
@@ -66,7 +66,9 @@ def why_no_way_back(view: UnitView) -> str:
     return "no generation is retained beside the served one"
 
 
-def _answer_reload(order: Order, world: World, state: PipelineState, desired: Desired) -> AnswerOrder | None:
+def _answer_reload(
+    order: OpenOrder, world: World, state: PipelineState, desired: Desired
+) -> AnswerOrder | None:
     """Answer once each unit is as the files describe it, or is being built so, or has said why it is not."""
     if order.id in desired.misread:
         return AnswerOrder(desired.misread[order.id], order, done=False)

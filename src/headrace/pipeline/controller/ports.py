@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.model.lsn import Lsn
-from headrace.pipeline.controller.desired import Order
+from headrace.pipeline.controller.desired import OpenOrder
 from headrace.sinks.opensearch import GenerationState, PipelineState
 
 
@@ -35,7 +35,7 @@ class StateStore(Protocol):
         ...
 
 
-class Source(Protocol):
+class SourcePort(Protocol):
     """The database that changes come from."""
 
     def new_state(self) -> PipelineState:
@@ -54,7 +54,7 @@ class Source(Protocol):
         ...
 
 
-class Sink(Protocol):
+class SinkPort(Protocol):
     """One place that documents go to."""
 
     def create(self, index: str, definition: str) -> GenerationState:
@@ -74,7 +74,7 @@ class Sink(Protocol):
         ...
 
 
-class Stream(Protocol):
+class StreamPort(Protocol):
     """The query."""
 
     def start(self, state: PipelineState) -> None:
@@ -90,7 +90,7 @@ class Stream(Protocol):
         ...
 
 
-class Backfills(Protocol):
+class BackfillPort(Protocol):
     """What fills generations beside the query."""
 
     def start(self, generation: GenerationState) -> None:
@@ -102,7 +102,7 @@ class Backfills(Protocol):
         ...
 
 
-class Deferral(Protocol):
+class DeferralPort(Protocol):
     """The documents that are written later."""
 
     def renew(self, generation: GenerationState, version: Lsn) -> None:
@@ -114,14 +114,14 @@ class Deferral(Protocol):
         ...
 
 
-class Orders(Protocol):
+class OrderPort(Protocol):
     """Who ordered something."""
 
-    def answer(self, order: Order, text: str, *, done: bool) -> None:
+    def answer(self, order: OpenOrder, text: str, *, done: bool) -> None:
         """Store what came of an order."""
         ...
 
-    def carry_out(self, order: Order) -> None:
+    def carry_out(self, order: OpenOrder) -> None:
         """Begin what an order asks for; it answers by itself."""
         ...
 
@@ -131,9 +131,9 @@ class Ports:
     """Everything that actions are carried out on."""
 
     state: StateStore
-    source: Source
-    sinks: Mapping[str, Sink]
-    stream: Stream
-    backfills: Backfills
-    deferral: Deferral
-    orders: Orders
+    source: SourcePort
+    sinks: Mapping[str, SinkPort]
+    stream: StreamPort
+    backfills: BackfillPort
+    deferral: DeferralPort
+    orders: OrderPort

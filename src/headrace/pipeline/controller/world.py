@@ -63,7 +63,7 @@ class SlotSeen:
     over_budget: str = ""
 
 
-class Verdict(enum.Enum):
+class TableVerdict(enum.Enum):
     """What an altered table means for what was read of it. What is harmless is not listed at all."""
 
     LIKE_A_TRUNCATE = "rows are gone that the log does not name"
@@ -79,7 +79,7 @@ class TableChange:
         seen_at: the end of the log (bytes) when this run saw it first: what is read behind it is right again.
     """
 
-    verdict: Verdict
+    verdict: TableVerdict
     what: str
     seen_at: Lsn = 0
 
