@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import enum
 import json
+import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Any, Self
 
-from tenacity import Retrying, retry_if_exception, sleep_using_event, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception, sleep_using_event, wait_exponential_jitter
 
 
 class Retry(enum.Enum):
@@ -28,10 +30,16 @@ class Retry(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a kind of error is handled: `retry` by the pipeline, `exit_code` by the command line."""
+    """How a kind of error is handled: `retry` by the pipeline, `exit_code` by the command line.
+
+    Attributes:
+        most_tries, most_seconds: whichever is reached first, without a success between, ends the tries.
+    """
 
     retry: Retry
     exit_code: int
+    most_tries: float = math.inf
+    most_seconds: float = math.inf
 
 
 class Kind(enum.Enum):
@@ -42,6 +50,7 @@ class Kind(enum.Enum):
     SCHEMA = "SCHEMA"
     BINDING = "BINDING"
     CONNECTION = "CONNECTION"
+    SERVER_FAULT = "SERVER_FAULT"
     AUTHENTICATION = "AUTHENTICATION"
     PASSWORD_COMMAND = "PASSWORD_COMMAND"  # noqa: S105 - a code
     POOLER = "POOLER"
@@ -87,6 +96,7 @@ POLICIES: dict[Kind, Policy] = {
     Kind.SCHEMA: _WRONG,
     Kind.BINDING: _WRONG,
     Kind.CONNECTION: _AGAIN,
+    Kind.SERVER_FAULT: Policy(Retry.BACK_OFF, 1, most_tries=100, most_seconds=3600),
     Kind.PASSWORD_COMMAND: _AGAIN,
     Kind.SINK_UNREACHABLE: _AGAIN,
     Kind.SINK_BUSY: _AGAIN,
@@ -104,7 +114,9 @@ BACKFILL_AGAIN = (
 """The remedy where a deployment cannot continue from its slot."""
 
 _QUOTED = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c]")
-_LINE = re.compile(r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<text>[^\n]*)")
+_LINE = re.compile(
+    r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<cause>[^\n]*?)(?:\. (?P<remedy>[A-Z`][^\n]*))?\s*(?:\n|$)"
+)
 _CONCERNS = re.compile(r"\bheadrace concerns: (?P<fields>\{[^\n]*\})")
 
 
@@ -184,11 +196,14 @@ class HeadraceError(Exception):
 
     @classmethod
     def find(cls, text: str) -> Self | None:
-        """Read the last error whose line is in `text` (a Spark stack trace); None where there is none."""
+        """Read the last error whose line is in `text` (a Spark stack trace); None where there is none.
+
+        The cause is its first sentence, and the remedy what follows.
+        """
         error = None
         for match in _LINE.finditer(text):
             if match["kind"] in Kind.__members__:
-                error = cls(Kind[match["kind"]], match["text"].rstrip())
+                error = cls(Kind[match["kind"]], match["cause"], match["remedy"] or "")
         return None if error is None else error.concerning(**find_concerns(text))
 
 
@@ -220,6 +235,7 @@ class Place:
     """A place in a file: a line, or a column of it; both count from 1.
 
     Attributes:
+        line: 0 where only the whole is known.
         text: the line itself, for messages; empty where it may hold a secret.
     """
 
@@ -229,6 +245,8 @@ class Place:
     text: str = ""
 
     def __str__(self) -> str:
+        if not self.line:
+            return str(self.file)
         return f"{self.file}:{self.line}" + (f":{self.column}" if self.column is not None else "")
 
 
@@ -266,6 +284,11 @@ class ErrorGroup(HeadraceError):  # noqa: N818 -- it holds several
         return type(self), (self.errors,)
 
 
+def in_one_line(errors: Iterable[HeadraceError]) -> str:
+    """Join the texts of errors to sentences of one line."""
+    return " ".join(text if text.endswith(".") else f"{text}." for text in map(str, errors))
+
+
 def without_values(text: str) -> str:
     """Cut a foreign error's text at its first quotation mark: a quoted value may be of a row."""
     quote = _QUOTED.search(text)
@@ -289,21 +312,77 @@ def unexpected(
     return HeadraceError(kind, cause, remedy, f"{what}: {error!r}").concerning(**concerns)
 
 
+class Patience:
+    """Counts the tries of an action, and ends those that a policy limits.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._tries = 0
+        self._since = 0.0
+
+    def forget(self) -> None:
+        """Begin to count again: the action has succeeded, or made progress."""
+        self._tries = 0
+
+    def judge(self, error: HeadraceError) -> HeadraceError:
+        """Return the error of a try, or where such errors have lasted too long, one that ends the tries.
+
+        Errors without a limit, as a lost connection, count neither way.
+        """
+        policy = POLICIES[error.kind]
+        if math.inf in (policy.most_tries, policy.most_seconds):
+            return error
+        now = self._clock()
+        self._since = self._since if self._tries else now
+        self._tries += 1
+        lasted = now - self._since
+        if self._tries < policy.most_tries and lasted < policy.most_seconds:
+            return error
+        return HeadraceError(
+            Kind.DATABASE,
+            f"{error.cause}; it came {self._tries} times in a row, for {lasted / 60:.0f} min",
+            "This does not pass by itself: see what the server's own log says of it, and mend the server.",
+        ).concerning(tables=error.tables, units=error.units)
+
+
 def retrying(first: float = 0.05, longest: float = 10.0, *, ending: Event | None = None) -> Retrying:
-    """Return the attempts of an action that is tried again after each retryable error.
+    """Return the attempts of an action that is tried again after each retryable error, see `Patience`.
 
     Args:
         first, longest: the first and the longest pause (seconds).
         ending: once it is set there are no more pauses, and the next failure is raised.
     """
-    ended = ending or Event()
+    ended, patience = ending or Event(), Patience()
+    last: HeadraceError | None = None
 
     def is_retryable(error: BaseException) -> bool:
         return isinstance(error, HeadraceError) and error.retry is Retry.BACK_OFF and not ended.is_set()
 
+    def has_lasted(state: RetryCallState) -> bool:
+        nonlocal last
+        last = patience.judge(_failure(state))
+        return last.retry is Retry.NEVER
+
+    def give_up(state: RetryCallState) -> None:
+        assert last is not None
+        raise last from _failure(state)
+
     return Retrying(
         retry=retry_if_exception(is_retryable),
+        stop=has_lasted,
+        retry_error_callback=give_up,
         wait=wait_exponential_jitter(multiplier=first, max=longest, jitter=first),
         sleep=sleep_using_event(ended),
-        reraise=True,
     )
+
+
+def _failure(state: RetryCallState) -> HeadraceError:
+    """Return the retryable error that a try ended with."""
+    assert state.outcome is not None
+    error = state.outcome.exception()
+    assert isinstance(error, HeadraceError)
+    return error

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import urllib3
 
 from e2e.conftest import Deploy
-from e2e.harness import Headrace
+from e2e.harness import Headrace, Shop
 from headrace.cli import main
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
+from support.refusing_server import RefusingServer
+from support.servers import short_lived_server
 
 _INDEX = "users"
+_LIMITS = (
+    "idle_session_timeout",
+    "idle_in_transaction_session_timeout",
+    "transaction_timeout",
+    "lock_timeout",
+)
+"""What a database may set for people; Spark alone takes longer to start."""
 
 
 @pytest.fixture
@@ -68,6 +79,91 @@ def test_a_teardown_leaves_readers_what_they_have_until_the_next_run_has_rebuilt
     stopped.terminate()
     assert new != old
     assert generations(stopped) == {new}
+
+
+@pytest.fixture
+def on_own_server(deploy: Deploy) -> Iterator[tuple[Headrace, RefusingServer]]:
+    """A deployment that was backfilled and is stopped, on a server whose files may be removed.
+
+    The database ends sessions that are idle, and transactions that take long.
+    """
+    with short_lived_server() as server:
+        shop = Shop(server.create_database("shop"), 30)
+        with connect(shop.url) as connection:
+            for limit in _LIMITS:
+                execute(connection, f"ALTER DATABASE shop SET {limit} = '3s'")
+        with RefusingServer(shop.url) as refusing:
+            shop.url = refusing.url
+            with deploy(shop=shop) as pipeline:
+                pipeline.start()
+                pipeline.wait_ready()
+                pipeline.terminate()
+                yield pipeline, refusing
+
+
+def remove_log(pipeline: Headrace) -> str:
+    """Change a user, and remove the file of the log that holds the change; its name."""
+    with connect(pipeline.shop.url) as connection:
+        execute(connection, "SELECT pg_switch_wal()")
+        execute(connection, "UPDATE public.users SET name = name || '!'")
+        [(name, folder)] = execute(
+            connection, "SELECT pg_walfile_name(pg_current_wal_lsn()), current_setting('data_directory')"
+        )
+        for statement in ("SELECT pg_switch_wal()", "CHECKPOINT"):
+            execute(connection, statement)
+    (Path(folder) / "pg_wal" / name).unlink()
+    return str(name)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_log_that_was_removed_behind_the_servers_back_is_a_gap(
+    on_own_server: tuple[Headrace, RefusingServer],
+) -> None:
+    """The server shows the slot as sound, and takes START_REPLICATION; only reading tells."""
+    pipeline, _ = on_own_server
+    old = served(pipeline)
+    name = remove_log(pipeline)
+    pipeline.start()
+    assert pipeline.wait_end(120) == 1
+    output = pipeline.output.read_text()
+    assert "[HEADRACE_SLOT_LOST]" in output
+    assert name in output
+    assert "no COPY in progress" not in output
+    pipeline.close()
+    pipeline.arguments = ("--on-gap", "reseed")
+    pipeline.start()
+    pipeline.wait_until(lambda: served(pipeline) != old, "did not backfill again", 240)
+    pipeline.wait_ready()
+    pipeline.converges()
+    pipeline.terminate()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_a_stream_that_cannot_start_is_waited_for_and_its_slot_is_shown(
+    on_own_server: tuple[Headrace, RefusingServer],
+) -> None:
+    """An alarm for the server's disk must be able to fire just then."""
+    pipeline, refusing = on_own_server
+    message = 'could not rename file "pg_replslot/s/state.tmp" to "pg_replslot/s/state": Success'
+    refusing.refuse("START_REPLICATION", "XX000", message, times=None)
+    pipeline.shop.run("UPDATE users SET name = name || '!'")
+    pipeline.start()
+
+    def retained() -> float:
+        found = re.search(
+            r"^headrace_slot_retained_bytes (\S+)", pipeline.ask("/metrics").data.decode(), re.MULTILINE
+        )
+        return float(found[1]) if found else 0.0
+
+    pipeline.wait_until(lambda: pipeline.status() != {}, "did not answer", 60)
+    pipeline.wait_until(lambda: retained() > 0, "did not show its slot", 60)
+    pipeline.wait_until(lambda: message in str(pipeline.status()), "did not say why", 60)
+    refusing.refusals.clear()
+    pipeline.wait_ready()
+    pipeline.converges()
+    pipeline.terminate()
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -30,3 +31,30 @@ def test_every_line_of_every_process_is_a_json_object(deploy: Deploy) -> None:
     assert {"headrace.run", "headrace.capture.reading"} <= components
     assert any(component.startswith("spark.") for component in components)
     assert {line["slot"] for line in lines if line["component"] != "headrace.run"} == {pipeline.name}
+
+
+@pytest.mark.timeout(600)
+def test_a_long_range_shows_its_documents_before_it_is_finished(deploy: Deploy) -> None:
+    """On the board, and in a line of the log every ten seconds."""
+    with deploy(users=600) as pipeline:
+        text = pipeline.config.read_text()
+        pipeline.config.write_text(f"{text}\n[backfill]\nrows_per_second = 20\nconnections = 1\n")
+        pipeline.start()
+
+        progress = re.compile(r"[1-9][\d,]* documents?, 0 of \d+ ranges?, \d+/s")
+
+        def unfinished() -> list[tuple[int, int]]:
+            indexes = pipeline.status().get("indexes", [])
+            return [(index["documents"], index["ranges_done"]) for index in indexes if index["building"]]
+
+        pipeline.wait_until(
+            lambda: any(documents and not ranges for documents, ranges in unfinished()),
+            "showed no documents of a range that it reads",
+            120,
+        )
+        pipeline.wait_until(
+            lambda: progress.search(pipeline.output.read_text()) is not None,
+            "logged no progress",
+            60,
+        )
+        pipeline.kill()

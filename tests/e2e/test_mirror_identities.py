@@ -48,8 +48,11 @@ def test_rows_are_right_whose_keys_the_log_did_not_have_for_a_while(mirror: Mirr
     for table in _TABLES:
         mirror.run(f"ALTER TABLE {table} REPLICA IDENTITY USING INDEX {table}_u_key")
         mirror.run(*moved(table, 1))
-    assert mirror.wait_end() != 0, "the catalog says that the log does not have the key"
-    mirror.close()
+    mirror.waits_until(
+        lambda: all(f"the table {table} waits" in mirror.output.read_text() for table in ("a", "versions")),
+        lambda: "the catalog says that the log does not have the key",
+    )
+    mirror.kill()
     for table in _TABLES:
         mirror.run(f"ALTER TABLE {table} REPLICA IDENTITY {'FULL' if table == 'heap' else 'DEFAULT'}")
     mirror.start("mirror_commit")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from e2e.conftest import Deploy
-from e2e.harness import Headrace
+from e2e.harness import Headrace, Shop
 from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.sinks.opensearch import Client, Endpoint
 from support.http_proxy import Answer, Cut, HttpProxy, Request
+from support.recovering import recovering
 
 _RENAMED = "UPDATE users SET name = name || '!'"
 
@@ -71,6 +75,56 @@ def test_a_busy_and_a_full_cluster_are_waited_for(
         pipeline.shop.run(_RENAMED)
     pipeline.converges()
     front.heal()
+
+
+def test_credentials_that_a_starting_cluster_does_not_know_yet_are_waited_for(
+    pipeline: Headrace, front: HttpProxy
+) -> None:
+    """Elasticsearch 8 refuses every key and every user of its own until their index is recovered."""
+    refused: list[str] = []
+    body = (
+        b'{"error":{"type":"security_exception","reason":"unable to authenticate with provided credentials"}}'
+    )
+
+    def refuse(request: Request) -> Answer:
+        refused.append(request.target)
+        return Answer(401, body)
+
+    def asked_for(part: str) -> bool:
+        return sum(part in target for target in refused) > 1
+
+    front.spoil = refuse
+    pipeline.shop.run(_RENAMED)
+    pipeline.wait_until(lambda: is_degraded(pipeline, "unable to authenticate"), "was not degraded", 60)
+    pipeline.wait_until(lambda: asked_for("/_bulk"), "no bulk was tried again", 60)
+    pipeline.wait_until(lambda: asked_for("headrace_meta/_mget"), "the lease was not renewed", 60)
+    front.heal()
+    pipeline.converges()
+    pipeline.wait_until(lambda: pipeline.status()["phase"] == "live", "was not live again", 60)
+
+
+@pytest.mark.long
+def test_a_cluster_that_recovers_slowly_is_waited_for_and_nothing_is_built_again(
+    postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    """Until it has recovered it says that neither the state nor any index exists."""
+    with EmbeddedOpenSearch(heap="512m", short_lived=True) as node, contextlib.ExitStack() as held:
+        shop = Shop(postgres.create_database("recovering"), 30)
+        held.callback(postgres.drop_database, "recovering")
+        held.callback(shop.drop_slots)
+        pipeline = held.enter_context(contextlib.closing(Headrace(tmp_path, shop, node.url, "recovering")))
+        pipeline.start()
+        pipeline.wait_ready()
+        client = held.enter_context(contextlib.closing(Client(Endpoint((node.url,)))))
+        before = client.read(f"/{pipeline.prefix}*?expand_wildcards=all").json().keys()
+        node.stop()
+        pipeline.wait_until(lambda: pipeline.status()["phase"] == "degraded", "was not degraded", 60)
+        with recovering(node):
+            shop.run(_RENAMED)
+        pipeline.converges(120)
+        pipeline.wait_until(lambda: pipeline.status()["phase"] == "live", "was not live again", 60)
+        assert client.read(f"/{pipeline.prefix}*?expand_wildcards=all").json().keys() == before
+        pipeline.terminate()
 
 
 def _is_bulk(request: Request) -> bool:

@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
@@ -56,6 +56,9 @@ class Told(SilentReporter):
     def info(self, text: str) -> None:
         self.texts.append(text)
 
+    def warning(self, text: str) -> None:
+        self.texts.append(text)
+
 
 class FollowedMirror:
     """A mirror whose slot is never confirmed, so that each `follow` begins where the first one did.
@@ -84,9 +87,17 @@ class FollowedMirror:
         mirror.set_up()
         return mirror, mirror.prepare(), told
 
-    def follow(self) -> list[str]:
-        """Start anew, and write what the log has behind the slot's position; return what the mirror said."""
+    def follow(
+        self, before: Callable[[], None] = lambda: None, between: Callable[[], None] = lambda: None
+    ) -> list[str]:
+        """Start anew, and write what the log has behind the slot's position; return what the mirror said.
+
+        Args:
+            before: runs when the mirror has its tables, and has read nothing yet.
+            between: runs when each batch is read, and not yet written.
+        """
         mirror, tables, told = self.prepare()
+        before()
         confirmed, end = self._positions()
         start = Offset(confirmed)
         stream = ChangeStream(
@@ -102,6 +113,7 @@ class FollowedMirror:
                     for batch in changes.combine_chunks().to_batches()
                 ]
                 assert stream.origin is not None
+                between()
                 offset = behind.to_json() | stream.origin.to_json()
                 mirror.write(pa.Table.from_batches(rows, ENVELOPE_SCHEMA), offset, tables)
                 start = behind
@@ -109,9 +121,14 @@ class FollowedMirror:
             stream.close()
         return told.texts
 
-    def wrong(self) -> list[str]:
-        """The tables that `headrace mirror verify` finds wrong."""
+    def waiting(self) -> str:
+        """Why tables wait behind a start; empty: none does."""
         mirror, *_ = self.prepare()
+        return str(mirror.waiting_error() or "")
+
+    def wrong(self) -> list[str]:
+        """The tables that `headrace mirror verify` finds wrong, as they are."""
+        mirror = MirrorRun(self._url, self._config, SilentReporter(), threading.Event())
         return [one.table.name for one in mirror.comparer().compare() if not one.is_right]
 
     def _positions(self) -> tuple[int, int]:

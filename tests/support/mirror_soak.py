@@ -45,6 +45,13 @@ _TYPES: dict[str, Callable[[random.Random], str]] = {
     "timestamptz": lambda draw: (
         f"timestamptz '2026-01-01 00:00:00+00' + interval '{draw.randint(0, 10**6)} s'"
     ),
+    "varchar(40)": lambda draw: _literal(draw.choice(["", "short", "d" * 40])),
+    "char(5)": lambda draw: _literal(draw.choice(["", "e", "eeeee"])),
+    "char(9)": lambda draw: _literal(draw.choice(["", "f", "fffffffff"])),
+    "number": lambda draw: str(draw.randint(-50, 50)),
+    "timestamptz(0)": lambda draw: (
+        f"timestamptz '2026-01-01 00:00:00.6+00' + interval '{draw.randint(0, 99)} s'"
+    ),
     "timestamp": lambda draw: f"timestamp '1999-12-31 23:59:59.999999' + interval '{draw.randint(0, 99)} h'",
     "date": lambda draw: f"date '2024-02-29' + {draw.randint(-9999, 9999)}",
     "boolean": lambda draw: draw.choice(["true", "false"]),
@@ -152,6 +159,7 @@ class MirrorSoak:
         with connect(self._url) as connection:
             execute(connection, "CREATE TYPE mood AS ENUM ('sad', 'happy', 'odd')")
             execute(connection, "CREATE DOMAIN large AS text")
+            execute(connection, "CREATE DOMAIN number AS int")
             for name in _ALL:
                 for statement in _create(name):
                     execute(connection, statement)
@@ -308,14 +316,18 @@ class MirrorSoak:
                 execute(connection, "SET lock_timeout = '3s'")
                 if draw.random() < 0.5:
                     self._execute(connection, self._statement(connection, draw, name))
+                is_apart = draw.random() < 0.5
                 for statement in self._alteration(connection, draw, name):
                     self._execute(connection, statement)
+                    if is_apart:
+                        connection.commit()
                 if draw.random() < 0.5:
                     self._execute(connection, self._statement(connection, draw, name))
-            if draw.random() < 0.1:
+            if draw.random() < 0.25:
                 with contextlib.suppress(psycopg.Error), connect(self._url) as connection:
                     execute(connection, "SET lock_timeout = '3s'")
-                    self._execute(connection, f"VACUUM FULL {identifier(name)}")
+                    cluster = f"CLUSTER {identifier(name)} USING {identifier(f'{name}_pkey')}"
+                    self._execute(connection, draw.choice([f"VACUUM FULL {identifier(name)}", cluster]))
             time.sleep(draw.choice([0, 0, 0.3, 2]))
 
     def _alteration(self, connection: Connection, draw: random.Random, name: str) -> list[str]:
@@ -339,8 +351,13 @@ class MirrorSoak:
         if len(columns) > 2:
             one, other = draw.sample(sorted(columns), 2)
             retyped = {
-                "int": "bigint",
-                "varchar(400)": "text",
+                "int": draw.choice(["bigint", f"number USING {identifier(one)} * 2"]),
+                "number": f"int USING {identifier(one)} + 1",
+                "varchar(400)": draw.choice(["text", f"varchar(40) USING left({identifier(one)}, 40)"]),
+                "varchar(40)": draw.choice(["text", "varchar(400)"]),
+                "char(5)": "char(9)",
+                "timestamptz": "timestamptz(0)",
+                "timestamptz(0)": "timestamptz",
                 "numeric(12,3)": "numeric",
                 "text": "varchar(400)",
                 "bigint": "text USING 'n' || " + identifier(one),
@@ -363,6 +380,8 @@ class MirrorSoak:
                 choices.append(
                     lambda: [f"{table} ALTER COLUMN {identifier(one)} TYPE {retyped[columns[one]]}"]
                 )
+                choices.append(choices[-1])
+            choices += [lambda: self._use_names_twice(draw, name, columns)] * 3
             choices.append(
                 lambda: [
                     f"{table} ALTER {identifier(one)} TYPE {columns[one]} USING {_TYPES[columns[one]](draw)}"
@@ -376,6 +395,49 @@ class MirrorSoak:
         if draw.random() < 0.05:
             choices = [lambda: [f"DROP TABLE {identifier(name)}", *_create(name)]]
         return draw.choice(choices)()
+
+    def _use_names_twice(self, draw: random.Random, name: str, columns: dict[str, str]) -> list[str]:
+        """Give a name to two columns in turn, with rows in between."""
+        table = f"ALTER TABLE {identifier(name)}"
+        one, other = (identifier(f"{letter}{self._new}") for letter in "xy")
+        kind, later = (draw.choice(sorted(_TYPES)) for _ in range(2))
+        later = draw.choice([kind, later])
+        default = "" if name == _CHANGES or draw.random() < 0.3 else f" DEFAULT {_TYPES[later](draw)}"
+
+        def written(*names: str) -> list[str]:
+            settings = ", ".join(f"{column} = {_TYPES[kind](draw)}" for column in names)
+            values = [str(draw.randint(1, _ROWS)), *(_TYPES[kind](draw) for _ in names)]
+            heads = ["id", *names]
+            if name in {"composite", "parted"}:
+                heads.append("part")
+                values.append("'n'")
+            ending = "" if name == _HEAP else " ON CONFLICT DO NOTHING"
+            rows = f"({', '.join(heads)}) VALUES ({', '.join(values)}){ending}"
+            update = f"UPDATE {identifier(name)} SET {settings} WHERE id % 7 = {draw.randint(0, 6)}"
+            return [draw.choice([f"INSERT INTO {identifier(name)} {rows}", update]) for _ in range(2)]
+
+        def swapped(first: str, second: str) -> list[str]:
+            pairs = ((first, "tmp"), (second, first), ("tmp", second))
+            return [f"{table} RENAME COLUMN {old} TO {new}" for old, new in pairs]
+
+        added = f"{table} ADD COLUMN {one} {kind}"
+        again = f"{table} ADD COLUMN {one} {later}{default}"
+        choices = [
+            [added, *written(one), f"{table} DROP COLUMN {one}", again],
+            [added, *written(one), f"{table} RENAME COLUMN {one} TO {other}", again],
+            [added, *written(one), f"{table} RENAME COLUMN {one} TO {other}"],
+            [f"{added}, ADD COLUMN {other} {kind}", *written(one, other), *swapped(one, other)],
+            [f"{added}, ADD COLUMN {other} {kind}{default if later == kind else ''}", *written(one)],
+        ]
+        # a large value that an update leaves out hides which of two columns had its name
+        alike = [column for column in sorted(columns) if columns[column] in {"int", "number", "bigint"}]
+        if len(alike) > 1 and name != "parted":
+            first, second = draw.sample(alike, 2)
+            swap = swapped(identifier(first), identifier(second))
+            settings = f"{identifier(first)} = 3, {identifier(second)} = 4"
+            row = f"UPDATE {identifier(name)} SET {settings} WHERE id % 5 = 1"
+            choices.append([*swap, row, *swap])
+        return draw.choice(choices)
 
     def _move_partition(self, connection: Connection, draw: random.Random) -> list[str]:
         attach = "ALTER TABLE parted ATTACH PARTITION parted_s FOR VALUES IN ('s')"
@@ -508,6 +570,10 @@ def _columns(connection: Connection, name: str) -> dict[str, str]:
         "character varying(400)": "varchar(400)",
         "timestamp with time zone": "timestamptz",
         "timestamp without time zone": "timestamp",
+        "timestamp(0) with time zone": "timestamptz(0)",
+        "character varying(40)": "varchar(40)",
+        "character(5)": "char(5)",
+        "character(9)": "char(9)",
         "integer[]": "int[]",
     }
     return {column: known.get(kind, kind) for column, kind in rows}

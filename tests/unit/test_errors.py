@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import threading
 import time
+import traceback
 from pathlib import Path
 
 import pytest
 
-from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError, Place, retrying
+from headrace.errors import (
+    ErrorGroup,
+    HeadraceError,
+    Kind,
+    LocatedError,
+    Patience,
+    Place,
+    Retry,
+    failures_of,
+    find_concerns,
+    in_one_line,
+    retrying,
+    unexpected,
+)
+from headrace.model.names import TableName
+from headrace.pipeline.continuity import GapError
+from headrace.pipeline.worker.failure_policy import SinkFailure
+from headrace.spark.failures import short_traceback
 
 
 def test_what_passes_by_itself_is_tried_again_and_what_does_not_is_not() -> None:
@@ -21,6 +40,54 @@ def test_what_passes_by_itself_is_tried_again_and_what_does_not_is_not() -> None
     with pytest.raises(HeadraceError, match="wrong"):
         retrying(first=0.001)(fail)
     assert left == []
+
+
+FAULT = HeadraceError(Kind.SERVER_FAULT, "could not rename state.tmp")
+AWAY = HeadraceError(Kind.CONNECTION, "away")
+
+
+def judged(patience: Patience, error: HeadraceError, times: int) -> list[Retry]:
+    return [patience.judge(error).retry for _ in range(times)]
+
+
+def test_a_fault_of_the_server_is_final_when_it_came_a_hundred_times_in_a_row() -> None:
+    patience = Patience()
+    assert set(judged(patience, FAULT, 99)) == {Retry.BACK_OFF}
+    last = patience.judge(FAULT)
+    assert (last.kind, last.retry) == (Kind.DATABASE, Retry.NEVER)
+    assert "could not rename state.tmp" in last.cause
+    assert "100 times" in last.cause
+
+
+def test_a_fault_of_the_server_is_final_when_it_has_lasted_an_hour() -> None:
+    now = 0.0
+    patience = Patience(lambda: now)
+    assert patience.judge(FAULT).retry is Retry.BACK_OFF
+    now = 3599.0
+    assert patience.judge(FAULT).retry is Retry.BACK_OFF
+    now = 3600.0
+    assert patience.judge(FAULT).retry is Retry.NEVER
+
+
+def test_progress_ends_a_row_of_faults_and_a_server_that_is_away_does_not_count() -> None:
+    patience = Patience()
+    judged(patience, FAULT, 99)
+    assert set(judged(patience, AWAY, 1000)) == {Retry.BACK_OFF}
+    patience.forget()
+    assert set(judged(patience, FAULT, 99)) == {Retry.BACK_OFF}
+
+
+def test_an_action_that_meets_a_fault_of_the_server_for_ever_fails_in_the_end() -> None:
+    tries = 0
+
+    def fail() -> None:
+        nonlocal tries
+        tries += 1
+        raise FAULT
+
+    with pytest.raises(HeadraceError) as caught:
+        retrying(first=0.0, longest=0.0)(fail)
+    assert (caught.value.kind, tries) == (Kind.DATABASE, 100)
 
 
 def test_at_the_end_no_pause_is_waited_out_and_the_next_failure_is_the_last() -> None:
@@ -44,6 +111,7 @@ def test_at_the_end_no_pause_is_waited_out_and_the_next_failure_is_the_last() ->
     [
         (Place(Path("a.yml"), 2, 5, "  txt: b"), "a.yml:2:5: unknown type, in `txt: b`. Correct it."),
         (Place(Path("a.toml"), 2), "a.toml:2: unknown type. Correct it."),
+        (Place(Path("the stored schema"), 0), "the stored schema: unknown type. Correct it."),
     ],
 )
 def test_a_place_has_a_column_and_quotes_its_line_where_both_are_known(place: Place, text: str) -> None:
@@ -63,3 +131,85 @@ def test_a_group_tells_each_error_in_its_line_and_says_how_many_follow_the_first
         2,
     )
     assert str(pickle.loads(pickle.dumps(group))) == str(group)
+
+
+def test_errors_in_one_line_are_sentences() -> None:
+    errors = [HeadraceError(Kind.CONFIG, "a is wrong", "Mend it."), HeadraceError(Kind.SCHEMA, "b is wrong")]
+    assert in_one_line(errors) == "[HEADRACE_CONFIG] a is wrong. Mend it. [HEADRACE_SCHEMA] b is wrong."
+    assert in_one_line([]) == ""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        HeadraceError(
+            Kind.OTHER_LOG, "the log of 18.1 ends at 0/16B3748: it is another one", "Start anew. Or not."
+        ),
+        HeadraceError(Kind.SLOT_LOST, "the slot 's' is gone", "`headrace teardown` drops it."),
+        HeadraceError(Kind.VALUE, "no number"),
+    ],
+)
+def test_an_error_that_is_found_in_a_text_has_its_cause_and_its_remedy(error: HeadraceError) -> None:
+    """A caller with another remedy leaves out the one that was found."""
+    for text in (str(error), f"SparkException: Job aborted\nHeadraceError: {error}\n\tat org.apache"):
+        found = HeadraceError.find(text)
+        assert found is not None
+        assert (found.kind, found.cause, found.remedy) == (error.kind, error.cause, error.remedy)
+
+
+TABLES = [TableName("public", "event"), TableName("Ünï", 'a.b "c"')]
+PLACE = Place(Path("a.yml"), 2)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        HeadraceError(Kind.SCHEMA_CHANGED, "altered", "Do it.", "detail"),
+        LocatedError(Kind.BINDING, PLACE, "wrong"),
+        ErrorGroup([HeadraceError(Kind.CONFIG, "one")]),
+        GapError(Kind.SLOT_LOST, "gone"),
+        SinkFailure(Kind.SINK_REJECTED, "no"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_an_error_concerns_survives_a_copy_and_the_way_between_processes(error: HeadraceError) -> None:
+    error.concerning(tables=TABLES, units=["goods_1"]).concerning(units=["notes_1"])
+    for again in (
+        copy.copy(error),
+        pickle.loads(pickle.dumps(error)),
+        HeadraceError.find(error.for_transport()),
+    ):
+        assert again is not None
+        assert again.tables == {"event", '"Ünï"."a.b ""c"""'}
+        assert again.units == {"goods_1", "notes_1"}
+        assert str(again) == str(error)
+
+
+def test_a_stack_trace_of_a_worker_has_what_the_error_concerns_and_the_message_has_not() -> None:
+    with pytest.raises(HeadraceError) as caught, short_traceback(), failures_of("goods_1"):
+        raise HeadraceError(Kind.TRANSFORM, "it failed", "Mend it.").concerning(tables=TABLES)
+    assert str(caught.value) == "[HEADRACE_TRANSFORM] it failed. Mend it."
+    trace = "".join(traceback.format_exception(caught.value))
+    found = HeadraceError.find(f"org.apache.spark.SparkException: {trace}\tat org.apache.spark.Some.method")
+    assert found is not None
+    assert found.kind is Kind.TRANSFORM
+    assert found.units == {"goods_1"}
+    assert found.tables == caught.value.tables
+
+
+def test_a_foreign_exception_names_the_unit_that_it_was_raised_for() -> None:
+    with pytest.raises(ZeroDivisionError) as caught, failures_of("goods_1"):
+        _ = 1 // 0
+    assert find_concerns("".join(traceback.format_exception(caught.value))) == {
+        "tables": [],
+        "units": ["goods_1"],
+    }
+    assert unexpected("it failed", caught.value).units == {"goods_1"}
+
+
+def test_an_error_that_concerns_nothing_in_particular_says_nothing_of_it() -> None:
+    error = HeadraceError(Kind.DISK, "full")
+    assert error.for_transport() == str(error)
+    found = HeadraceError.find(error.for_transport())
+    assert found is not None
+    assert (found.tables, found.units) == (frozenset(), frozenset())

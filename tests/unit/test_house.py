@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import tomllib
 from collections import defaultdict
@@ -59,3 +60,22 @@ def test_every_file_that_the_architecture_names_is_there() -> None:
     named = re.findall(r"`?([a-z_]+/[a-z_/]+\.py)`?", page)
     assert len(named) > 20
     assert [name for name in named if not (SOURCE / name).is_file()] == []
+
+
+def test_an_error_is_the_last_word_of_the_message_that_quotes_it() -> None:
+    """Its text ends with a remedy and a full stop: "…, its log says so.; starting again" is no sentence."""
+    broken = []
+    for file in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.JoinedStr):
+                for part, following in itertools.pairwise(node.values):
+                    is_error = isinstance(part, ast.FormattedValue) and ast.unparse(part.value) in _ERRORS
+                    if is_error and ast.unparse(following)[1:2] in set(";,."):
+                        broken.append(f"{file.relative_to(SOURCE)}:{node.lineno}")
+        if '"; ".join(str(' in file.read_text():
+            broken.append(f"{file.relative_to(SOURCE)}: errors are joined by `in_one_line`")
+    assert broken == []
+
+
+_ERRORS = {"error", "failure", "self._failure", "self._error"}
+"""What holds a whole error where messages are made; its `cause` has no full stop."""

@@ -12,6 +12,7 @@ from headrace.assembly.plan import RowCondition
 from headrace.catalog.comparison import is_foreign, operator, plain
 from headrace.catalog.table import Column, Table
 from headrace.errors import Kind, LocatedError
+from headrace.model.units import quantity
 from headrace.postgres.quoting import identifier, literal
 from headrace.schema.tree import Filter, Scalar
 
@@ -98,5 +99,5 @@ def _filter_error(filter_: Filter) -> LocatedError:
     return LocatedError(
         Kind.SCHEMA,
         filter_.place,
-        f"a filter {filter_.op} with {len(filter_.values)} values cannot be read",
+        f"a filter {filter_.op} with {quantity(len(filter_.values), 'value')} cannot be read",
     )

@@ -30,6 +30,7 @@ from headrace.catalog.table import Catalog, Column, Table
 from headrace.catalog.type_check import holds_texts
 from headrace.errors import Kind, LocatedError, Place
 from headrace.model.names import TableName
+from headrace.model.units import quantity
 from headrace.schema.raw import RAW_REMEDY, raw_problem
 from headrace.schema.tree import (
     AggregateField,
@@ -257,7 +258,7 @@ def _pair(
     if not related or len(related) != len(parent):
         raise _schema_error(
             place,
-            f"{len(related)} columns of the related table meet {len(parent)} of its parent",
+            f"{quantity(len(related), 'column')} of the related table for {len(parent)} of its parent",
             "Name as many columns as the key has.",
         )
     return tuple(zip(related, parent, strict=True))

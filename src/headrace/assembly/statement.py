@@ -22,6 +22,7 @@ from headrace.postgres.quoting import table as table_sql
 from headrace.schema.tree import Filter, IndexSpec
 
 _ROOT = Alias(0)
+_TRIED_ROWS = 10
 
 
 def id_expression(key: tuple[Column, ...], parts: list[str]) -> str:
@@ -376,14 +377,36 @@ def filter_probes(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName
     The query is to be explained, not run: only the server knows its functions, operators and types. It
     rejects for example a value that does not fit its column's type, or an unknown name in a raw filter.
     """
+    for name, filter_, condition in _lone_conditions(spec, catalog):
+        yield name, filter_, f"SELECT 1 FROM {table_sql(name)} AS {_ROOT} WHERE {condition}"
+
+
+def filter_trials(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName, Filter, str]]:
+    """Yield each raw filter whose table exists with queries that apply it to some rows, and to one of nulls.
+
+    The queries are to be run: the server reads the body of most functions only when it executes them.
+    """
+    for name, filter_, condition in _lone_conditions(spec, catalog):
+        if filter_.raw is not None:
+            nulls = f"(SELECT (NULL::{table_sql(name)}).*)"  # the table may be empty
+            for rows in (f"{table_sql(name)} AS {_ROOT} LIMIT {_TRIED_ROWS}", f"{nulls} AS {_ROOT}"):
+                yield (
+                    name,
+                    filter_,
+                    f"SELECT count(r.tried) FROM (SELECT ({condition}) AS tried FROM {rows}) AS r",
+                )
+
+
+def _lone_conditions(spec: IndexSpec, catalog: Catalog) -> Iterator[tuple[TableName, Filter, str]]:
+    """Yield each filter whose table and column exist, with its condition on a row that is called t0."""
     for name, filter_ in spec.conditions():
         if name not in catalog:
             continue
         table = catalog[name]
         column = None if filter_.column is None else table.column(filter_.column)
         if (column is None) == (filter_.raw is not None):
-            condition = " AND ".join(row_conditions(table, (RowCondition(filter_, column),), str(_ROOT)))
-            yield name, filter_, f"SELECT 1 FROM {table_sql(name)} AS {_ROOT} WHERE {condition}"
+            conditions = row_conditions(table, (RowCondition(filter_, column),), str(_ROOT))
+            yield name, filter_, " AND ".join(conditions)
 
 
 def document_probe(plan: DocumentPlan) -> tuple[str, list[list[str]]]:

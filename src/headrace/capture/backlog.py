@@ -29,6 +29,9 @@ _POLL_SECONDS = 0.25
 _CANCEL_SECONDS = 1.0
 _SESSIONS = 2
 
+PASSING = frozenset({Kind.CONNECTION, Kind.SERVER_FAULT})
+"""After these errors the backlog is read through SQL once more; after others the log is streamed."""
+
 _Item = MessageBatch | Lsn | HeadraceError
 _LOG = logging.getLogger(__name__)
 
@@ -56,7 +59,7 @@ def open_readers(
     """Open two sessions on `stack`, or as many as the server's limits allow.
 
     Raises:
-        HeadraceError: CONNECTION.
+        HeadraceError: of `PASSING`.
     """
     readers: list[BacklogReader] = []
     try:
@@ -64,7 +67,7 @@ def open_readers(
             reader = BacklogReader(url, slot, (publication,), "headrace backlog", messages=messages)
             readers.append(stack.enter_context(reader))
     except HeadraceError as error:
-        if error.kind is Kind.CONNECTION:
+        if error.kind in PASSING:
             raise
         _LOG.info("%d sessions read the backlog: %s", len(readers), error)
     return readers

@@ -133,6 +133,9 @@ class ChangeFeed:
 def _create_routing(settings: StreamSettings, on_invisible: OnInvisible) -> RelationRouting:
     if settings.documents is not None:
         return DocumentRouting(settings.url, settings.documents, on_invisible=on_invisible)
+    columns, since = settings.columns, settings.since
     if settings.expected:
-        return GuardedRouting(settings.url, settings.expected, on_invisible=on_invisible)
-    return RootRouting(settings.url, settings.tables, on_invisible=on_invisible)
+        return GuardedRouting(
+            settings.url, settings.expected, columns=columns, since=since, on_invisible=on_invisible
+        )
+    return RootRouting(settings.url, settings.tables, columns=columns, since=since, on_invisible=on_invisible)

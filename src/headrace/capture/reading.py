@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from headrace.capture.backlog import BacklogFeed, backlog_end, open_readers
+from headrace.capture.backlog import PASSING, BacklogFeed, backlog_end, open_readers
 from headrace.capture.buffer import ChangeBuffer
 from headrace.capture.continuity import (
     LogOrigin,
@@ -29,13 +29,14 @@ from headrace.capture.offset import Offset
 from headrace.capture.rows import Absence
 from headrace.capture.settings import StreamSettings
 from headrace.capture.streamed_transactions import Room, SpoolFullError, StreamedTransactions
-from headrace.errors import HeadraceError, Kind, Retry, unexpected
+from headrace.errors import HeadraceError, Kind, Patience, Retry, unexpected
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.names import TableName
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
+from headrace.postgres.server_errors import RemovedLogError
 from headrace.postgres.session import check_same_server
 
 _LOG = logging.getLogger(__name__)
@@ -44,6 +45,9 @@ _STATUS_SECONDS = 10.0
 _NUDGE_SECONDS = 1.0
 _FULL_SECONDS = 0.5  # between two reports while the buffer is full and the server's requests are not read
 _POLL_SECONDS = 0.25
+_SETTLED_SECONDS = 1.0
+_CALM_SECONDS = 600.0
+_REMOVED_TRIES = 5
 _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
@@ -81,6 +85,10 @@ class LogReader:
         self.is_waiting = False
         self._streaming: ReplicationConnection | None = None
         self._received: Lsn = start.lsn
+        self._patience = Patience()
+        self._removed: list[float] = []
+        self._began = time.monotonic()
+        self._is_settled = self._is_faulty = False
         self._arrived = time.monotonic()
         self._reported: tuple[Lsn, float] = (0, 0.0)
         self.origin = settings.origin
@@ -138,7 +146,7 @@ class LogReader:
         """Connect again after each retryable error; the pause grows while nothing arrives."""
         pause = _SHORTEST_PAUSE
         while not self._closing.is_set():
-            received = self._received
+            received, self._began = self._received, time.monotonic()
             try:
                 self._read_one_connection()
             except _ClosedError:
@@ -150,12 +158,32 @@ class LogReader:
                 _LOG.warning("%s The server keeps them from now on, until a restart", error)
                 self._accepts_streaming = False
             except HeadraceError as error:
+                if self._received > received or time.monotonic() - self._began > _CALM_SECONDS:
+                    self._patience.forget()
+                    self._removed.clear()
+                final = self._judge(error)
+                if final is not error:
+                    raise final from error
                 if error.retry is Retry.NEVER:
                     raise
                 _LOG.warning("%s; connecting again", error)
+                self._is_faulty = error.kind is Kind.SERVER_FAULT
                 self._signal(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             self._closing.wait(pause)
+
+    def _judge(self, error: HeadraceError) -> HeadraceError:
+        """Return the error, or where such have lasted too long, the one that ends the reading.
+
+        A piece of the log that is missing once can be there later, as in a failover. One that is missing
+        again and again was removed, whatever the server shows of the slot.
+        """
+        if not isinstance(error, RemovedLogError):
+            return self._patience.judge(error)
+        now = time.monotonic()
+        self._removed.append(now)
+        has_lasted = now - self._removed[0] >= self._settings.removed_seconds
+        return error.lost if has_lasted and len(self._removed) >= _REMOVED_TRIES else error
 
     def _signal(self, error: HeadraceError | None) -> None:
         """Tell the other process which error keeps this one from reading, or that it reads."""
@@ -243,8 +271,9 @@ class LogReader:
             )
         except HeadraceError as error:
             raise with_reader(connection, settings.slot, error) from error
-        self._signal(None)
         self._frames, self._arrived = _PendingFrames(), time.monotonic()
+        self._began, self._is_settled = self._arrived, False
+        self._note_reading(advances=not self._is_faulty)
         self._streaming = connection
         try:
             while not self._closing.is_set():
@@ -267,6 +296,15 @@ class LogReader:
         elif not connection.wait(_POLL_SECONDS if not frames.bytes else _SHORTEST_AGE):
             self._report(connection)
             self._check_silence()
+
+    def _note_reading(self, *, advances: bool = False) -> None:
+        """Report that the log is read; after a fault of the server, once it gets on or lasts for a moment.
+
+        Such a server takes START_REPLICATION, sends what it has, and only then finds that it cannot go on.
+        """
+        if not self._is_settled and (advances or time.monotonic() - self._began >= _SETTLED_SECONDS):
+            self._is_settled = True
+            self._signal(None)
 
     @property
     def _silence(self) -> float:
@@ -335,6 +373,7 @@ class LogReader:
         for before, keepalive in keepalives:
             self._received = max(self._received, keepalive.wal_end)
             last = keepalive if before == len(batch) else None
+        self._note_reading(advances=self._received > received)
         if len(batch) or self._received > received:
             self.heard = time.monotonic()  # also without changes for this reader: the server makes progress
         if len(batch) and not self._translate_ended(batch, connection):
@@ -394,6 +433,7 @@ class LogReader:
             connection.put_copy_data(status)
             self._reported = (confirmed, now)
             self._reach_confirmed()
+        self._note_reading()
 
     def _reach_confirmed(self) -> None:
         """Reach the failpoint once for each batch that was confirmed."""
@@ -423,7 +463,7 @@ class LogReader:
             self._read_backlog_upto(connection, end)
         except HeadraceError as error:
             # A second failure at the same place would repeat; streaming needs fewer sessions and privileges.
-            if error.kind is Kind.CONNECTION and self._backlog_failed_at != begin:
+            if error.kind in PASSING and self._backlog_failed_at != begin:
                 self._backlog_failed_at = begin
                 raise
             _LOG.warning("%s The log is streamed from now on", error)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 
+from headrace.capture.named_in_log import NamedInLog
 from headrace.capture.rows import Absence
 from headrace.capture.visibility import await_visible
 from headrace.catalog.known import uncarried_key
@@ -55,6 +57,15 @@ class RelationRouting:
         """
         return relation
 
+    def old_row_error(self, relation: Relation, commit_lsn: Lsn) -> HeadraceError | None:  # noqa: ARG002
+        """Return why an UPDATE or DELETE of a relation must not be used; None where it may be.
+
+        Args:
+            relation: the relation as `route` has returned it.
+            commit_lsn: as for `route`.
+        """
+        return None
+
     def truncate_names(self, oids: Sequence[int]) -> dict[int, TableName]:  # noqa: ARG002
         """Return other names for the TRUNCATE of these relations, by oid.
 
@@ -83,6 +94,8 @@ class RootRouting(RelationRouting):
         planned: the tables of documents by their oids, in place of `wanted`. A partition is reported under
             the topmost of them, where the plan begins. Rows of a detached partition still count, because
             they only lead to rows that are read again.
+        columns: is told of every description; None where names of columns are not looked at.
+        since: positions (bytes) before which a table's changes are not used.
         on_invisible: called about twice a second while a transaction that describes a table is not visible.
     """
 
@@ -92,8 +105,12 @@ class RootRouting(RelationRouting):
         wanted: Iterable[TableName] = (),
         planned: Mapping[int, TableName] | None = None,
         *,
+        columns: NamedInLog | None = None,
+        since: Mapping[TableName, Lsn] = MappingProxyType({}),
         on_invisible: OnInvisible = lambda _: None,
     ) -> None:
+        self._columns = columns
+        self._since = since
         self._url = url
         self._on_invisible = on_invisible
         self._wanted = frozenset(wanted)
@@ -104,7 +121,7 @@ class RootRouting(RelationRouting):
         self._truncated: Mapping[TableName, TableName] = {}
         self._session: ReadSession | None = None
 
-    def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
+    def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Return the relation under its root's name, which is read from the catalog.
 
         A description comes again only when its table was altered or attached. That may have happened in the
@@ -117,7 +134,12 @@ class RootRouting(RelationRouting):
         if not self._topmost:  # documents are rebuilt when their tables are renamed
             self._check_name(self._own.get(relation.oid), relation.table, root)
         self._own[relation.oid] = relation.table
+        if self._columns is not None and self._is_used(root, commit_lsn):
+            self._columns.take(self.session(), relation, root, xid)
         return relation if root == relation.table else replace(relation, table=root)
+
+    def _is_used(self, table: TableName, commit_lsn: Lsn) -> bool:
+        return commit_lsn >= self._since.get(table, 0)
 
     def _check_name(self, before: TableName | None, now: TableName, root: TableName) -> None:
         """Raise an error if a followed table was renamed: its changes would be left out silently."""
@@ -185,9 +207,10 @@ class DocumentRouting(RootRouting):
         """Return the relation under its root's name; its columns are checked before any row is used."""
         named = super().route(relation, commit_lsn, xid)
         needs = self._needs.get(named.table, {})
-        now = {name: need for name, need in needs.items() if commit_lsn >= need.since}
-        self._check_columns(relation, now)
-        _check_identity(relation, now)
+        try:
+            self._check_columns(relation, self._needs_at(named.table, commit_lsn))
+        except HeadraceError as error:
+            raise error.concerning(tables=[named.table]) from None
         hidden = [
             column.name in needs and _has_another_type(column, needs[column.name]) for column in named.columns
         ]
@@ -198,9 +221,31 @@ class DocumentRouting(RootRouting):
             named, columns=tuple(_hide(column) if is_hidden else column for column, is_hidden in columns)
         )
 
+    def old_row_error(self, relation: Relation, commit_lsn: Lsn) -> HeadraceError | None:
+        """Return the error where old rows do not carry a column that leads to documents.
+
+        An INSERT needs no old row: a new partition may have some before its replica identity is set.
+        """
+        carried = {column.name for column in relation.columns if column.key}
+        needs = self._needs_at(relation.table, commit_lsn)
+        missing = [name for name, need in needs.items() if need.carried and name not in carried]
+        if not missing:
+            return None
+        return HeadraceError(
+            Kind.REPLICA_IDENTITY,
+            f"the log of the table {self._own[relation.oid]} does not carry the old value of "
+            f"{', '.join(missing)}",
+            "Run `headrace setup`, which shows what to alter, then start again.",
+        ).concerning(tables=[relation.table])
+
     def truncate_names(self, oids: Sequence[int]) -> dict[int, TableName]:  # noqa: ARG002
         """Return no other names: a TRUNCATE is reported under the name of the rows."""
         return {}
+
+    def _needs_at(self, table: TableName, commit_lsn: Lsn) -> dict[str, ColumnNeed]:
+        """Return what changes of a commit must carry of a table."""
+        needs = self._needs.get(table, {})
+        return {name: need for name, need in needs.items() if commit_lsn >= need.since}
 
     def _check_columns(self, relation: Relation, needs: Mapping[str, ColumnNeed]) -> None:
         columns = {column.name: column for column in relation.columns}
@@ -232,17 +277,6 @@ def _has_another_type(column: RelationColumn, need: ColumnNeed) -> bool:
 def _hide(column: RelationColumn) -> RelationColumn:
     """Rename a column so that nothing reads it: its old values may not fit its type in the plan."""
     return replace(column, name=f"\0{column.name}")
-
-
-def _check_identity(relation: Relation, needs: Mapping[str, ColumnNeed]) -> None:
-    carried = {column.name for column in relation.columns if column.key}
-    missing = [name for name, need in needs.items() if need.carried and name not in carried]
-    if missing:
-        raise HeadraceError(
-            Kind.REPLICA_IDENTITY,
-            f"the log of the table {relation.table} does not carry the old value of {', '.join(missing)}",
-            "Run `headrace setup`, which shows what to alter, then start again.",
-        )
 
 
 def _changed(what: str) -> HeadraceError:
@@ -297,9 +331,11 @@ class GuardedRouting(RootRouting):
         url: str,
         expected: Mapping[TableName, PlannedTable],
         *,
+        columns: NamedInLog | None = None,
+        since: Mapping[TableName, Lsn] = MappingProxyType({}),
         on_invisible: OnInvisible = lambda _: None,
     ) -> None:
-        super().__init__(url, expected, on_invisible=on_invisible)
+        super().__init__(url, expected, columns=columns, since=since, on_invisible=on_invisible)
         self._expected = expected
         self._absences: tuple[Absence, ...] = ()
 
@@ -312,6 +348,8 @@ class GuardedRouting(RootRouting):
         """Return the relation under its root's name; its columns are checked before any row is used."""
         named = super().route(relation, commit_lsn, xid)
         expected = self._expected.get(named.table)
+        if not self._is_used(named.table, commit_lsn):
+            return named
         difference = None
         if expected is not None:
             difference = _difference(relation, expected) or (

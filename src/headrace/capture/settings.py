@@ -8,6 +8,7 @@ from pathlib import Path
 
 from headrace.capture.columns import Projection
 from headrace.capture.continuity import LogOrigin
+from headrace.capture.named_in_log import NamedInLog
 from headrace.capture.offset import Offset
 from headrace.capture.relation_routing import PlannedTable
 from headrace.capture.signals import SignalFiles
@@ -27,6 +28,8 @@ class StreamSettings:
         publication: the publication.
         tables: the tables whose changes are kept; empty: all of the publication.
         expected: tables that must still have the columns that they had when the query began.
+        since: positions (bytes) before which a table's changes are not used: their columns are not checked.
+        columns: is told which columns the log names; None where nobody asks.
         documents: what the documents need of each table; None where the changes are not for documents.
         projection: the columns whose values are kept; None: all.
         warm_up: return the first position without changes at once, so that the query's processes have
@@ -40,6 +43,7 @@ class StreamSettings:
         backlog_bytes: a backlog of at least this size is read through SQL; None: never.
         backlog_window: the size of a window of that reading (bytes of log).
         silence_seconds: the connection counts as lost after this time without an answer.
+        removed_seconds: the slot counts as lost after this time without a piece of the log that it needs.
         give_back_seconds: the connection is closed after this time in which no changes are taken from a full
             buffer, because a server that shuts down waits for it. It is longer inside a large transaction.
         unfinished: let the server stream large transactions while they run (option `streaming`), so that
@@ -66,6 +70,8 @@ class StreamSettings:
     publication: str
     tables: frozenset[TableName] = frozenset()
     expected: Mapping[TableName, PlannedTable] = field(default_factory=dict)
+    since: Mapping[TableName, Lsn] = field(default_factory=dict)
+    columns: NamedInLog | None = None
     buffer_bytes: int = 256 << 20
     warm_up: bool = False
     documents: Needs | None = None
@@ -76,6 +82,7 @@ class StreamSettings:
     backlog_bytes: int | None = 64 << 20
     backlog_window: int = 64 << 20
     silence_seconds: float = 60.0
+    removed_seconds: float = 15.0
     give_back_seconds: float = 30.0
     unfinished: bool = True
     trace_contexts: bool = False

@@ -132,7 +132,7 @@ class SignalFiles:
     def report_error(self, error: HeadraceError) -> None:
         """Report that reading failed with `error` and is tried again; a failed write is ignored."""
         with contextlib.suppress(OSError):
-            self._write("reader_status", str(error))
+            self._write("reader_status", error.for_transport())
 
     def clear_error(self) -> None:
         """Report that reading works again."""

@@ -41,6 +41,7 @@ _CHANGE_BYTES = 64
 """The weight of a change besides its message (bytes)."""
 
 _IS_COMMON = letter_set(bytes((BEGIN, COMMIT, INSERT, UPDATE, DELETE, MESSAGE)))
+_HAS_OLD_ROW = letter_set(bytes((UPDATE, DELETE)))
 _UNKNOWN, _FOREIGN = -2, -1
 _RELATION_ENDS = 5  # a row's letter and its relation's oid
 
@@ -55,6 +56,8 @@ class _Relations:
     numbered: dict[Relation, int] = field(default_factory=dict)
     number_of: dict[int, int] = field(default_factory=dict)
     refused: dict[int, HeadraceError] = field(default_factory=dict)
+    without_old_rows: dict[int, HeadraceError] = field(default_factory=dict)
+    """The errors for UPDATE and DELETE, by the number of a relation whose old rows lack a needed column."""
 
     def describe(self, relation: Relation, commit_lsn: Lsn, xid: int) -> None:
         """Take a relation's description; one that must not be used raises its error when a row needs it.
@@ -72,7 +75,9 @@ class _Relations:
         if self.wanted and relation.table not in self.wanted:
             self.number_of[relation.oid] = _FOREIGN
             return
-        self.number_of[relation.oid] = self._assign_number(relation)
+        self.number_of[relation.oid] = number = self._assign_number(relation)
+        if (refusal := self.routing.old_row_error(relation, commit_lsn)) is not None:
+            self.without_old_rows[number] = refusal
 
     def _assign_number(self, relation: Relation) -> int:
         number = self.numbered.setdefault(relation, len(self.known))
@@ -114,7 +119,9 @@ class _Relations:
             self.refused[oid] = other.refused[oid]
         number = other.number_of.get(oid, _UNKNOWN)
         if number >= 0:
-            self.number_of[oid] = self._assign_number(other.known[number])
+            self.number_of[oid] = own = self._assign_number(other.known[number])
+            if number in other.without_old_rows:
+                self.without_old_rows[own] = other.without_old_rows[number]
         elif number == _FOREIGN:
             self.number_of[oid] = _FOREIGN
 
@@ -132,6 +139,12 @@ class _Relations:
         self.numbered.clear()
         self.number_of.clear()
         self.refused.clear()
+        self.without_old_rows.clear()
+
+    def check_old_rows(self, numbers: Numbers) -> None:
+        """Raise an error where an UPDATE or DELETE of one of these relations must not be used."""
+        for number in self.without_old_rows.keys() & set(numbers.tolist()) if self.without_old_rows else ():
+            raise self.without_old_rows[number]
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +347,7 @@ def _choose(
     rows_before(len(letters))
     chosen = _Chosen.join(parts)
     wanted = chosen.relation >= 0
+    relations.check_old_rows(chosen.relation[_HAS_OLD_ROW[letters[chosen.message]]])
     return _Chosen(chosen.message[wanted], chosen.place[wanted], chosen.relation[wanted])
 
 

@@ -21,6 +21,7 @@ from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind, LocatedError, Place
 from headrace.model.names import TableName
 from headrace.model.suggestion import nearest
+from headrace.model.units import quantity
 from headrace.postgres import quoting
 from headrace.schema.raw import is_moment
 from headrace.schema.tree import (
@@ -150,7 +151,12 @@ class _Binder:
             return
         if field.tag == "custom":
             if not type_check.reads_custom(field.postgres, column):
-                self._misfit(table, column, field.place, f"accepts only {', '.join(field.postgres)}", [])
+                self._error(
+                    field.place,
+                    f"{table.name}.{column.name} is {column.type} and "
+                    f"accepts only {', '.join(field.postgres)}",
+                    type_check.custom_remedy(field, column),
+                )
         elif not type_check.reads(field.tag, column):
             problem = f"{table.name}.{column.name} is {column.type} and is declared as {field.tag}"
             tags = type_check.fitting_tags(column)
@@ -361,7 +367,8 @@ class _Binder:
             if key:
                 self._error(
                     place,
-                    f"{len(columns)} column(s) of {left.name} for a key of {len(key)} in {right.name}",
+                    f"{quantity(len(columns), 'column')} of {left.name} for a key of {len(key)} "
+                    f"in {right.name}",
                     f"Name one for each of: {', '.join(key)}.",
                 )
             return

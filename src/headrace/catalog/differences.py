@@ -147,10 +147,10 @@ def _may_have_been_unlogged(before: PartPrint, now: PartPrint) -> bool:
 
     SET UNLOGGED and SET LOGGED rewrite a table each; PostgreSQL refuses them while it is published by name.
     """
-    return _is_rewritten(before, now) and not before.listings & now.listings
+    return is_rewritten(before, now) and not before.listings & now.listings
 
 
-def _is_rewritten(before: PartPrint, now: PartPrint) -> bool:
+def is_rewritten(before: PartPrint, now: PartPrint) -> bool:
     """Return whether the relation was rewritten by more than VACUUM FULL, CLUSTER and TRUNCATE.
 
     That is known only as far as a TOAST table shows it.
@@ -173,7 +173,7 @@ def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[Catal
         )
     for name, column in old.columns.items():
         if new.columns.get(name) != column:
-            yield from _column(table, name, column, new, _any_rewritten(old, new))
+            yield from _column(table, name, column, new, any_rewritten(old, new))
     for oid, part in new.parts.items():
         yield from _part(table, old.parts.get(oid), part)
 
@@ -190,8 +190,12 @@ def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[C
         yield CatalogDifference(table, f"{new.name} was in another schema, and is back")
 
 
-def _any_rewritten(old: TablePrint, new: TablePrint) -> bool:
-    return any(oid in new.parts and _is_rewritten(part, new.parts[oid]) for oid, part in old.parts.items())
+def any_rewritten(old: TablePrint, new: TablePrint) -> bool:
+    """Return whether the rows were written anew by more than VACUUM FULL, CLUSTER and TRUNCATE.
+
+    Of a relation without a TOAST table those count, too.
+    """
+    return any(oid in new.parts and is_rewritten(part, new.parts[oid]) for oid, part in old.parts.items())
 
 
 def _column(
@@ -204,7 +208,7 @@ def _column(
     if new is None:
         sentence = f"{what} is gone" if new_name is None else f"{what} is called {new_name} now"
     elif new.number != old.number:
-        sentence = f"{what} was dropped and added again"
+        sentence = f"{what} was dropped and added again, or another column took its name"
     elif (new.type_oid, new.modifier) != (old.type_oid, old.modifier):
         sentence = f"{what} was {old.type}, and is {new.type} now"
     elif not has_only_more_labels(old.inside, new.inside):
@@ -293,15 +297,27 @@ def may_have_been_unlogged(session: ReadSession, rewrite: Rewrite) -> bool | Non
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
+    if has_kept_rows(session, rewrite):
+        return False
+    return _has_older(session, (rewrite.part.name, rewrite.table), rewrite.oid, _REWRITTEN) or None
+
+
+def has_kept_rows(session: ReadSession, rewrite: Rewrite) -> bool:
+    """Return whether a row is older than the fingerprint before: then no ALTER TABLE rewrote the rows.
+
+    VACUUM FULL and CLUSTER keep their age.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
+    """
+    if not rewrite.ended:
+        return False
     tables = (rewrite.part.name, rewrite.table)
-    if rewrite.ended:
-        wrapped = str(rewrite.ended % (1 << 32))
-        [(has_kept_rows, transactions_since)] = _query_either(
-            session, tables, _BEFORE, (str(rewrite.oid), wrapped, str(rewrite.ended))
-        )
-        if has_kept_rows and int(transactions_since) < _COMPARABLE:
-            return False
-    return _has_older(session, tables, rewrite.oid, _REWRITTEN) or None
+    wrapped = str(rewrite.ended % (1 << 32))
+    [(has_older, transactions_since)] = _query_either(
+        session, tables, _BEFORE, (str(rewrite.oid), wrapped, str(rewrite.ended))
+    )
+    return bool(has_older) and int(transactions_since) < _COMPARABLE
 
 
 def _has_older(session: ReadSession, tables: Sequence[TableName], oid: int, created: str) -> bool:

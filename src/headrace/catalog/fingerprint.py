@@ -15,7 +15,7 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -90,6 +90,8 @@ class TablePrint:
         named: the transaction that set its name, schema or owner.
         owner: its owner's oid.
         inherited: whether an ordinary table has, or had before its last VACUUM, children by INHERITS.
+        highest: the highest number that any of its columns had, dropped ones included; 0: not known.
+        in_order: whether its partitions have the columns in the table's order; not stored.
     """
 
     oid: int
@@ -100,6 +102,8 @@ class TablePrint:
     named: int = 0
     owner: int = 0
     inherited: bool = False
+    highest: int = field(default=0, compare=False)
+    in_order: bool = field(default=True, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +186,27 @@ def type_definitions(found: Fingerprint, usage: Usage) -> list[object]:
     ]
 
 
+def describe_changed_types(before: Iterable[Sequence[Any]], now: Iterable[Sequence[Any]]) -> str:
+    """Say what differs between two results of `type_definitions`."""
+    types_before, types_now = (_types_by_column(types) for types in (before, now))
+    for column in sorted(types_before.keys() | types_now.keys()):
+        schema, table, name = column
+        what = f"column `{name}` of {TableName(schema, table)}"
+        if column not in types_now:
+            return f"it no longer reads {what}"
+        if column not in types_before:
+            return f"it now reads {what}"
+        if types_before[column] != types_now[column]:
+            old, new = types_before[column][0], types_now[column][0]
+            kinds = f" from {old} to {new}" if old != new else f" {old}"
+            return f"{what} changed its type{kinds}"
+    return "the types of its columns changed"
+
+
+def _types_by_column(types: Iterable[Sequence[Any]]) -> dict[tuple[str, str, str], tuple[str, Any]]:
+    return {(schema, table, name): (type_, inside) for schema, table, name, type_, inside in types}
+
+
 def table_print(content: Mapping[str, Any]) -> TablePrint:
     """Return a table from JSON's types, as the query of the catalog and the stored text have it."""
     return TablePrint(
@@ -196,6 +221,8 @@ def table_print(content: Mapping[str, Any]) -> TablePrint:
         content["named"],
         content["owner"],
         content["inherited"],
+        content.get("highest", 0),
+        content.get("in_order", True),
     )
 
 
@@ -253,6 +280,7 @@ def _table_json(table: TablePrint) -> dict[str, Any]:
         "named": table.named,
         "owner": table.owner,
         "inherited": table.inherited,
+        "highest": table.highest,
     }
 
 
@@ -279,6 +307,11 @@ def has_only_more_labels(before: str, now: str) -> bool:
 def without_labels(inside: str) -> str:
     """Return the text without the labels of its enums."""
     return "; ".join(name if labels else entry for entry, name, labels in _entries(inside))
+
+
+def without_collation(inside: str) -> str:
+    """Return the text without a collation of its own."""
+    return "; ".join(entry for entry, *_ in _entries(inside) if not entry.startswith("collation: "))
 
 
 def _is_covered(old: tuple[str, str, tuple[str, ...]], new: tuple[str, str, tuple[str, ...]]) -> bool:

@@ -84,7 +84,8 @@ _SCHEMA_MEMBERS = """
 # to_jsonb: PostgreSQL 14 has neither column lists nor row filters.
 _TABLES = """
 WITH RECURSIVE named AS (
-    SELECT c.oid, c.relkind, n.nspname, c.relname, c.relowner, c.relhassubclass, t.xmin AS named
+    SELECT c.oid, c.relkind, n.nspname, c.relname, c.relowner, c.relhassubclass, c.relnatts,
+           t.xmin AS named
     FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
     JOIN pg_namespace n ON n.nspname = wanted.nspname
     JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
@@ -190,7 +191,15 @@ SELECT r.nspname::text, r.relname::text, json_build_object(
         ) AS found (member, listed, filtered)),
     'named', r.named::text::bigint,
     'owner', r.relowner::bigint,
-    'inherited', r.relkind = 'r' AND r.relhassubclass
+    'inherited', r.relkind = 'r' AND r.relhassubclass,
+    'highest', r.relnatts::int,
+    'in_order', NOT EXISTS (
+        SELECT FROM tree t WHERE t.root = r.oid AND t.oid <> r.oid
+            AND (SELECT array_agg(b.attname ORDER BY b.attnum) FROM pg_attribute b
+                 WHERE b.attrelid = t.oid AND b.attnum > 0 AND NOT b.attisdropped)
+                IS DISTINCT FROM
+                (SELECT array_agg(b.attname ORDER BY b.attnum) FROM pg_attribute b
+                 WHERE b.attrelid = r.oid AND b.attnum > 0 AND NOT b.attisdropped))
 )
 FROM named r
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from headrace.catalog.comparison import is_foreign, operator
 from headrace.catalog.read import read_catalog
@@ -33,6 +34,22 @@ FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
 JOIN pg_namespace n ON n.nspname = wanted.nspname
 JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
 """
+
+
+class UncarriedKeyError(HeadraceError):
+    """The log does not carry the key of a table's deleted rows.
+
+    Attributes:
+        table: the table.
+    """
+
+    def __init__(self, table: TableName, cause: str, remedy: str) -> None:
+        super().__init__(Kind.REPLICA_IDENTITY, cause, remedy)
+        self.table = table
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.table, self.cause, self.remedy)
+
 
 GivenKeys = Mapping[TableName | None, tuple[str, ...]]
 """The key's columns as a user names them, by table; None: the only table."""
@@ -173,10 +190,10 @@ def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
     return named
 
 
-def uncarried_key(table: TableName, column: str, carried: Sequence[str]) -> HeadraceError:
+def uncarried_key(table: TableName, column: str, carried: Sequence[str]) -> UncarriedKeyError:
     """Return the error for a key whose `column` the log does not carry for deleted rows."""
-    return HeadraceError(
-        Kind.REPLICA_IDENTITY,
+    return UncarriedKeyError(
+        table,
         f"the log does not carry {column} of deleted rows of {table}, and {column} is of the key",
         f"Run: ALTER TABLE {quoted(table)} REPLICA IDENTITY FULL, or DEFAULT for its primary key. Or name "
         f"what the log carries by the option tableKeys: {', '.join(carried)}.",

@@ -34,11 +34,18 @@ JOIN pg_class rc ON rc.oid = root.relid JOIN pg_namespace rn ON rn.oid = rc.reln
 WHERE c.oid = $1::text::oid
 """
 
+# pg_partition_tree would wait for a lock on each partition that somebody alters.
 _LEAVES = """
-SELECT part.relid::oid::bigint
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-CROSS JOIN LATERAL pg_partition_tree(c.oid) AS part
-WHERE n.nspname = $1 AND c.relname = $2 AND part.isleaf
+WITH RECURSIVE part (oid, relkind) AS (
+    SELECT c.oid, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+    WHERE n.nspname = $1 AND c.relname = $2 AND (c.relkind = 'p' OR c.relispartition)
+    UNION ALL
+    SELECT c.oid, c.relkind
+    FROM part JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
+    JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE part.relkind = 'p'
+)
+SELECT oid::bigint FROM part WHERE relkind <> 'p'
 """
 _INHERITANCE_CHILDREN = """
 SELECT wanted.schema, wanted.name, hn.nspname::text, h.relname::text

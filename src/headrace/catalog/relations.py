@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from headrace.catalog.table import Catalog, ForeignKey, Table
+from headrace.catalog.table import Catalog, Column, ForeignKey, Table
 from headrace.model.names import TableName
 from headrace.schema.tree import AggregateField, JoinField, Through
 from headrace.schema.writing import write_comment
@@ -73,7 +73,8 @@ class TableRelation:
 def find_relations(catalog: Catalog, table: Table) -> list[TableRelation]:
     """Return the relations of a table that the schema language can join by: first what it points at."""
     found = [_parent(catalog, key) for key in table.foreign_keys]
-    return [*filter(None, found), *(relation for relation, _ in _children(catalog, table) if relation)]
+    children = (relation for relation, _ in _children(catalog, table) if relation)
+    return _named_apart([*filter(None, found), *children])
 
 
 def find_obstacles(catalog: Catalog, table: Table) -> Iterator[str]:
@@ -87,9 +88,49 @@ def find_obstacles(catalog: Catalog, table: Table) -> Iterator[str]:
             yield f"{write_comment(str(child.name))} points here, and has no primary key to join it by"
 
 
+def _named_apart(relations: Sequence[TableRelation]) -> list[TableRelation]:
+    """Return relations of which those that lead the same way under one name have their column in it."""
+    groups: dict[tuple[bool, str], list[TableRelation]] = {}
+    for relation in relations:
+        groups.setdefault((relation.kind == "belongs_to", relation.name), []).append(relation)
+    found = []
+    for relation in relations:
+        alike = groups[relation.kind == "belongs_to", relation.name]
+        name = relation.name if len(alike) == 1 else f"{relation.name}_by_{_lead(relation, alike)}"
+        found.append(replace(relation, name=name))
+    return found
+
+
+def _lead(relation: TableRelation, alike: Sequence[TableRelation]) -> str:
+    """Return what tells a relation from those that are called alike: its columns, or its junction table."""
+    if relation.through is not None:
+        junctions = [other.through.table for other in alike if other.through is not None]
+        is_own = junctions.count(relation.through.table) == 1
+        return relation.through.table.name if is_own else _base(relation.through.left_key)
+    common = set.intersection(*(set(other.columns) for other in alike if other.through is None))
+    own = [column for column in relation.columns if column not in common]
+    return "_".join(map(_base, own or relation.columns))
+
+
+def _base(column: str) -> str:
+    return column.removesuffix("_id").removesuffix("Id") or column
+
+
 def is_part(relation: TableRelation, target: Table) -> bool:
-    """Return whether the related rows are parts of this one, like an order's lines: their key has its key."""
-    return relation.kind == "has_many" and set(relation.columns) < set(target.primary_key)
+    """Return whether the related rows are parts of this one, like an order's lines: their key has its key.
+
+    Rows that only associate this one with another, and say of which kind that is, are no parts of either.
+    """
+    in_key = set(relation.columns) < set(target.primary_key)
+    return relation.kind == "has_many" and in_key and not _is_association(target)
+
+
+def _is_association(table: Table) -> bool:
+    """Return whether the key has two foreign keys, and all else are words, marks and moments of the link."""
+    keys = [key for key in table.foreign_keys if set(key.columns) <= set(table.primary_key)]
+    linked = {name for key in table.foreign_keys for name in key.columns}
+    rest = [column for column in table.columns if column.name not in linked]
+    return len(keys) >= _SIDES and all(column.category in "SEB" or _is_bookkeeping(column) for column in rest)
 
 
 def _parent(catalog: Catalog, key: ForeignKey) -> TableRelation | None:
@@ -144,9 +185,10 @@ def _other_side(table: Table, key: ForeignKey) -> ForeignKey | None:
     linked = {foreign_key.columns[0] for foreign_key in keys}
     surrogate = set(table.primary_key) if len(table.primary_key) == 1 else set()
     rest = [column for column in table.columns if column.name not in linked | surrogate]
-    is_link = all(
-        column.category == "D" and column.name.replace("_", "").lower() in _BOOKKEEPING for column in rest
-    )
-    if len(keys) != _SIDES or len(linked) != _SIDES or not is_link:
+    if len(keys) != _SIDES or len(linked) != _SIDES or not all(map(_is_bookkeeping, rest)):
         return None
     return next(foreign_key for foreign_key in keys if foreign_key != key)
+
+
+def _is_bookkeeping(column: Column) -> bool:
+    return column.category == "D" and column.name.replace("_", "").lower() in _BOOKKEEPING

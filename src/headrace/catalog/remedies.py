@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headrace.catalog.table import Column, Table, UniqueKey, UnusableIndex
 from headrace.model.names import TableName
+from headrace.model.units import quantity
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 
@@ -146,4 +147,4 @@ def _size(table: Table) -> str:
     size, units = table.page_estimate * _PAGE_BYTES / _STEP, ["kB", "MB", "GB", "TB"]
     while size >= _STEP and len(units) > 1:
         size, units = size / _STEP, units[1:]
-    return f"about {table.row_estimate:,} rows, {size:.0f} {units[0]}"
+    return f"about {quantity(table.row_estimate, 'row')}, {size:.0f} {units[0]}"

@@ -14,6 +14,7 @@ from headrace.catalog.hints import Hints
 from headrace.catalog.relations import TableRelation, find_obstacles, find_relations, is_part
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.catalog.type_check import fitting_tags, reduces
+from headrace.config.suggestion import suggest_index_name
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
@@ -337,7 +338,7 @@ def suggest_schema(catalog: Catalog, root: TableName, hints: Hints | None = None
 
 def suggest_name(root: TableName) -> str:
     """Return a name for an index of `root`."""
-    return unused_key(root.name.lower(), ()).lstrip("_") or "documents"
+    return suggest_index_name(root.name)
 
 
 def suggest_file(root: TableName) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.catalog.comparison import BUILT_IN
+from headrace.catalog.comparison import BUILT_IN, is_foreign
 from headrace.catalog.table import Column
 from headrace.schema.language import READS, SCALARS, TEXTUAL
 from headrace.schema.tree import ColumnField, Scalar
@@ -111,6 +111,9 @@ def are_comparable(left: Column, right: Column) -> bool:
     """Return whether a join can compare the two columns."""
     if left.base_type == right.base_type:
         return True
+    # An extension's operators take its own types alone: `text = citext` is none of them.
+    if is_foreign(left) or is_foreign(right):
+        return False
     return left.category == right.category and left.category in ("N", "S", "D")
 
 

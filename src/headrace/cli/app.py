@@ -104,6 +104,14 @@ def run(
             envvar="HEADRACE_PUBLIC_ADDRESS", help="HOST:PORT for health, status and metrics (default: none)"
         ),
     ] = None,
+    public_hosts: Annotated[
+        str,
+        typer.Option(
+            envvar="HEADRACE_PUBLIC_HOSTS",
+            help="names that the public address is asked by, besides IP addresses, localhost and the "
+            "file's; separated by commas",
+        ),
+    ] = "",
     private_address: Annotated[
         str | None,
         typer.Option(
@@ -142,7 +150,13 @@ def run(
     options = run_options(
         context, master, conf or [], on_gap=None if on_gap is None else on_gap.value, standby=standby
     )
-    run_deployment(context, public_address=public_address, private_address=private_address, options=options)
+    run_deployment(
+        context,
+        public_address=public_address,
+        public_hosts=public_hosts,
+        private_address=private_address,
+        options=options,
+    )
 
 
 @command("Keep tables of a lake as the database's are.", "config", "log_format", json_output=True)
@@ -186,8 +200,7 @@ def mirror(
     if action is MirrorAction.CHECK:
         from headrace.cli.mirror_check import check_mirror
 
-        check_mirror(context)
-        return True
+        return check_mirror(context)
     if action is MirrorAction.VERIFY:
         from headrace.cli.mirror_verify import verify_mirror
 
@@ -243,12 +256,14 @@ def teardown(
 def status(
     context: CommandContext,
     address: Annotated[
-        str | None, typer.Argument(envvar="HEADRACE_STATUS_ADDRESS", help="HOST:PORT (default: the file's)")
+        str | None,
+        typer.Argument(envvar="HEADRACE_STATUS_ADDRESS", help="HOST:PORT (default: where the run is)"),
     ] = None,
 ) -> bool:
     """Show the state, the lag and the indexes of a running pipeline; fail where it is not ready.
 
-    It asks the run's public address. With --format json it prints /status as it is.
+    It asks the run's public address, which the run notes in the cluster. With --format json it prints /status
+    as it is.
     """
     from headrace.cli.status import show_status
 
@@ -352,11 +367,14 @@ def explain(
     context: CommandContext,
     index: Index,
     document: Annotated[str, typer.Argument(envvar="HEADRACE_DOCUMENT", help="the document's id")],
-) -> None:
-    """Say why a document is, or is not, in its index: row, filters, position, what is deferred or refused."""
+) -> bool:
+    """Say why a document is, or is not, in its index: row, filters, position, what is deferred or refused.
+
+    It fails where the index does not show what the database says.
+    """
     from headrace.cli.explain import explain_document
 
-    explain_document(context, index, document)
+    return explain_document(context, index, document)
 
 
 @command("Compare an index with the database.", "config", "slot", *CONTROL, json_output=True)

@@ -9,6 +9,7 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError
 from headrace.model.suggestion import some
+from headrace.model.units import quantity
 from headrace.pipeline.check import CheckReport, Level, check
 from headrace.pipeline.project import error_list, open_loadable
 from headrace.postgres.coverage import TableCoverage
@@ -84,7 +85,7 @@ def _print(report: CheckReport, *, offline: bool) -> None:
 def _count(report: CheckReport) -> str:
     levels: tuple[Level, ...] = ("error", "warning")
     counts = [(len(report.of(level)), level) for level in levels]
-    return ", ".join(f"{count} {level}{'s' * (count > 1)}" for count, level in counts if count)
+    return ", ".join(quantity(count, level) for count, level in counts if count)
 
 
 def _print_coverage(tables: Sequence[TableCoverage]) -> None:

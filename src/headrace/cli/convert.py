@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli import terminal
-from headrace.config.text_files import write_files
 from headrace.convert import convert_pgsync
 from headrace.errors import HeadraceError, Kind
+from headrace.model.units import are
+from headrace.pipeline.next_steps import NEXT, next_commands
+from headrace.pipeline.saved_files import save_files
 
 
 def convert(
@@ -23,10 +25,11 @@ def convert(
     """Convert, write the files, and return whether nothing is left to do by hand.
 
     Raises:
-        HeadraceError: USAGE: a file exists already. DISK: one cannot be written. As `convert_pgsync`.
+        HeadraceError: USAGE: a file exists already. DISK: one cannot be written. As `convert_pgsync` and
+            `save_files`.
     """
     conversion = convert_pgsync(schema, env, database, environ)
-    _write(folder, conversion.files, force=force)
+    _write(folder, conversion.files, environ, force=force)
     for text in conversion.general:
         terminal.say(text)
     for note in conversion.notes:
@@ -36,14 +39,15 @@ def convert(
             terminal.warn(str(note))
     left = sum(note.is_open for note in conversion.notes)
     if left:
-        terminal.say(f"{left} of these are left to do by hand")
+        terminal.say(f"{left} of these {are(left)} left to do by hand")
     for config in conversion.deployments:
-        option = "" if config == "headrace.toml" else f" --config {config}"
-        terminal.say(f"next: headrace check{option}, headrace setup{option}, headrace run{option}")
+        own_code = folder if any(file.endswith(".py") for file in conversion.files) else None
+        lines = next_commands(folder / config, NEXT, imports_from=own_code)
+        terminal.say(f"next: {', '.join(lines)}")
     return not left
 
 
-def _write(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
+def _write(folder: Path, files: Mapping[str, str], environ: Mapping[str, str], *, force: bool) -> None:
     there = [name for name in files if (folder / name).exists()]
     if there and not force:
         raise HeadraceError(
@@ -51,6 +55,6 @@ def _write(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
             f"{folder / there[0]} exists already",
             "Name another --folder, or overwrite with --force.",
         )
-    write_files(folder, {folder / name: text.encode() for name, text in files.items()})
+    save_files(folder, {folder / name: text.encode() for name, text in files.items()}, environ)
     for name in files:
         terminal.done(f"wrote {folder / name}")

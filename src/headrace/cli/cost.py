@@ -8,7 +8,7 @@ from dataclasses import asdict
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
-from headrace.model.units import size
+from headrace.model.units import quantity, size
 from headrace.pipeline.index_cost import FieldCost, IndexCost, measure_cost
 from headrace.pipeline.preview import SampleLimits
 
@@ -40,13 +40,15 @@ def print_cost(context: CommandContext, index: str, ids: Sequence[str], limit: i
 
 def _print(cost: IndexCost) -> None:
     if cost.unreadable:
-        terminal.warn(f"{cost.unreadable} further documents cannot be read from their rows")
+        terminal.warn(f"{quantity(cost.unreadable, 'document')} more cannot be read from the rows")
     if not cost.documents:
         why = "could be read in time" if cost.cut_short else "was found"
         terminal.warn(f"{cost.index}: no document {why} to look at")
         return
     why = " (bytes or time ran out)" if cost.cut_short else ""
-    terminal.answer(f"{cost.index}: {cost.documents} documents from all over the table were looked at{why}")
+    terminal.answer(
+        f"{cost.index}: looked at {quantity(cost.documents, 'document')} from all over the table{why}"
+    )
     terminal.answer(f"  JSON               {_bytes(cost.bytes)} each, the largest {_bytes(cost.most_bytes)}")
     terminal.answer(f"  kept and indexed   {_bytes(cost.processed)} each")
     terminal.answer(

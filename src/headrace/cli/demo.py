@@ -31,6 +31,7 @@ from headrace.embedded.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
 from headrace.logs import LogLevel
+from headrace.model.units import quantity
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunOptions
@@ -237,8 +238,9 @@ def _verify(project: Project, endpoints: Endpoints) -> list[str]:
         against_rebuild = oracle.differences(_rebuild(project, endpoints, name), actual)
         wrong += [f"{name}: {text}" for text in (*against_rows, *against_rebuild)]
         mark = "[red]✗[/red]" if against_rows or against_rebuild else "[green]✓[/green]"
+        documents = quantity(len(actual), "document")
         terminal.out.print(
-            f"{mark} {name}: {len(actual):,} documents == a naive evaluation over SELECT * == a fresh rebuild"
+            f"{mark} {name}: {documents} == a naive evaluation over SELECT * == a fresh rebuild"
         )
     for text in wrong:
         terminal.out.print(f"    [red]{escape(text)}[/red]")

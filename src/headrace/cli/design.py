@@ -13,6 +13,7 @@ from headrace.cli import terminal
 from headrace.cli.init import check_sink, tell_of_password
 from headrace.config.resolve import resolve_database
 from headrace.errors import HeadraceError, Kind
+from headrace.model.units import quantity
 from headrace.pipeline.design.database import DesignDatabase
 from headrace.pipeline.design.files import DeploymentFolder
 from headrace.pipeline.design.server import DesignServer
@@ -34,7 +35,7 @@ def design(
         files.load(file)
     try:
         tables = len(database.read().catalog.tables)
-        terminal.done(f"{database.place}: {tables:,} tables")
+        terminal.done(f"{database.place}: {quantity(tables, 'table')}")
     except HeadraceError as error:
         terminal.warn(f"{error}")
     with DesignServer(database, files, f"127.0.0.1:{port}", file) as server:

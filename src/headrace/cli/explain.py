@@ -7,8 +7,8 @@ from headrace.cli.context import CommandContext
 from headrace.pipeline.explain import Explainer
 
 
-def explain_document(context: CommandContext, index: str, document: str) -> None:
-    """Print what is known of a document.
+def explain_document(context: CommandContext, index: str, document: str) -> bool:
+    """Print what is known of a document; return whether the index shows what the database says.
 
     Raises:
         HeadraceError: USAGE for an unknown index; SLOT_UNKNOWN where nothing has run yet; CONFIG; an error of
@@ -18,11 +18,13 @@ def explain_document(context: CommandContext, index: str, document: str) -> None
     answer = Explainer(project, project.resolve()).explain(index, document)
     if context.as_json:
         facts = [{"name": name, "value": value} for name, value in answer.facts]
-        terminal.data({"verdict": answer.verdict, "facts": facts, "remedy": answer.remedy or None})
-        return
+        found = {"verdict": answer.verdict, "right": answer.right, "facts": facts}
+        terminal.data({**found, "remedy": answer.remedy or None})
+        return answer.right
     terminal.answer(answer.verdict)
     width = max(len(name) for name, _ in answer.facts)
     for name, value in answer.facts:
         terminal.answer(f"  {name:<{width}}  {value}")
     if answer.remedy:
         terminal.answer(f"→ {answer.remedy}")
+    return answer.right

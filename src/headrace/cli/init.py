@@ -17,6 +17,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.pipeline.design.files import DeploymentFolder, SchemaFile
+from headrace.pipeline.next_steps import NEXT, next_commands
 from headrace.postgres.session import ReadSession
 from headrace.schema.json_schema import EDITOR_LINE
 
@@ -46,7 +47,7 @@ def initialise(url: str, table: str, folder: Path, sink: str, environ: Mapping[s
             terminal.done(f"added the index {schema.index} to {file}")
         else:
             terminal.done(f"wrote {file}")
-    terminal.say("next: headrace check, headrace setup, headrace run")
+    terminal.say(f"next: {', '.join(next_commands(files.config, NEXT))}")
     if is_new:
         tell_of_password(url)
 

@@ -11,12 +11,12 @@ from headrace.config.load import load_deployment
 from headrace.mirror.plan import MirrorPlan, TablePlan, total
 from headrace.mirror.run import open_mirror
 from headrace.model.lsn import format_lsn
-from headrace.model.units import size
+from headrace.model.units import quantity, size
 from headrace.reporter import SilentReporter
 
 
-def check_mirror(context: CommandContext) -> None:
-    """Print what a start does with each table.
+def check_mirror(context: CommandContext) -> bool:
+    """Print what a start does with each table; return whether none would wait.
 
     Raises:
         HeadraceError: what keeps it from starting; every mistake at once.
@@ -24,8 +24,8 @@ def check_mirror(context: CommandContext) -> None:
     deployment = load_deployment(context.config, context.environ)
     plan = open_mirror(deployment, SilentReporter(), threading.Event()).plan()
     if context.as_json:
-        terminal.data(asdict(plan) | {"tables": [_as_data(table) for table in plan.tables]})
-        return
+        terminal.data(_as_data(plan))
+        return not plan.waiting
     rows = [
         (str(table.table), table.mode, _rows(table), size(table.size.size), _todo(table))
         for table in plan.tables
@@ -34,11 +34,22 @@ def check_mirror(context: CommandContext) -> None:
     for what, name in (("publication", plan.publication), ("slot", plan.slot)):
         if name is not None:
             terminal.say(f"the {what} {name} will be made")
+    for table, why in sorted(plan.left_out.items()):
+        terminal.say(f"{table} is left out: {why}")
+    for table, error in sorted(plan.waiting.items()):
+        terminal.warn(f"{table} will wait: {error.cause}. {error.remedy}")
     terminal.done(_summary(plan))
+    return not plan.waiting
 
 
-def _as_data(table: TablePlan) -> dict[str, object]:
-    return asdict(table) | {"table": str(table.table)}
+def _as_data(plan: MirrorPlan) -> dict[str, object]:
+    return {
+        "tables": [asdict(table) | {"table": str(table.table)} for table in plan.tables],
+        "publication": plan.publication,
+        "slot": plan.slot,
+        "waiting": {str(table): str(error) for table, error in sorted(plan.waiting.items())},
+        "left_out": {str(table): why for table, why in sorted(plan.left_out.items())},
+    }
 
 
 def _rows(table: TablePlan) -> str:
@@ -51,6 +62,6 @@ def _todo(table: TablePlan) -> str:
 
 def _summary(plan: MirrorPlan) -> str:
     if not plan.to_load:
-        return f"{len(plan.tables)} tables, all loaded: ready to run"
+        return f"{quantity(len(plan.tables), 'table')}, all loaded: ready to run"
     loads = total(table.size for table in plan.to_load)
-    return f"{len(plan.to_load)} of {len(plan.tables)} tables to load: {loads}; ready to run"
+    return f"{len(plan.to_load)} of {quantity(len(plan.tables), 'table')} to load: {loads}; ready to run"

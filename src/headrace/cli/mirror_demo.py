@@ -28,6 +28,7 @@ from headrace.errors import HeadraceError
 from headrace.mirror.lake import POSITIONS
 from headrace.mirror.run import open_mirror
 from headrace.model.lsn import Lsn
+from headrace.model.units import quantity
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.postgres.connection import connect, execute
 from headrace.spark.session import local_spark
@@ -160,7 +161,7 @@ def _verify(url: str, lake: Path) -> list[str]:
         different = differences(expected, actual_rows(str(lake), table, versions[table]))
         wrong += [f"{table}: {text}" for text in different]
         mark = "[red]✗[/red]" if different else "[green]✓[/green]"
-        terminal.out.print(f"{mark} {table}: {len(expected):,} rows == SELECT *")
+        terminal.out.print(f"{mark} {table}: {quantity(len(expected), 'row')} == SELECT *")
     for text in wrong:
         terminal.out.print(f"    [red]{escape(text)}[/red]")
     return wrong

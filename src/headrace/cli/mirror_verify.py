@@ -16,6 +16,7 @@ from headrace.mirror.run import open_comparer
 from headrace.mirror.verify import TableComparison
 from headrace.model.names import TableName
 from headrace.model.table_pattern import one_table
+from headrace.model.units import quantity
 
 _EXAMPLES = 5
 
@@ -54,11 +55,17 @@ def _print(one: TableComparison, *, repair: bool) -> None:
     if not one.compared:
         terminal.say(f"{one.table}: a table of changes is not compared")
         return
-    if not one.wrong and not one.undecided:
-        changing = f"; {one.changing:,} were written again at each look" if one.changing else ""
-        terminal.done(f"{one.table}: all {one.rows:,} rows are what the database has{changing}")
+    if one.waits_for is not None:
+        terminal.warn(f"{one.table} waits, and is not compared: {one.waits_for}")
+        terminal.say(
+            "Start `headrace mirror`: it says what to do, and reads the table anew when it can go on"
+        )
         return
-    terminal.warn(f"{one.table}: {one.rows:,} rows in the database")
+    if not one.wrong and not one.undecided:
+        changing = f"; {one.changing:,} written again at each look" if one.changing else ""
+        terminal.done(f"{one.table}: {quantity(one.rows, 'row')}, all as in the database{changing}")
+        return
+    terminal.warn(f"{one.table}: {quantity(one.rows, 'row')} in the database")
     for what, keys in (("missing", one.missing), ("surplus", one.surplus), ("different", one.different)):
         if keys:
             more = f" … and {len(keys) - _EXAMPLES:,} more" if len(keys) > _EXAMPLES else ""

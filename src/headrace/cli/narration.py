@@ -22,7 +22,8 @@ from rich.text import Text
 from headrace.cli import terminal
 from headrace.log_fields import log_fields
 from headrace.model.lsn import format_lsn
-from headrace.model.units import duration, size
+from headrace.model.units import duration, quantity, size
+from headrace.status.backfill_text import describe_backfill
 from headrace.status.board import IndexStatus, StatusBoard, View
 from headrace.status.phases import Phase
 
@@ -80,7 +81,7 @@ class Narration:
                 name
             ):
                 self._next[name], self._progress[name] = now + _PROGRESS_SECONDS, done
-                yield Line("progress", f"{name}: {progress_of(index)}")
+                yield Line("progress", f"{name}: {describe_backfill(index)}")
 
 
 def _building(view: View) -> Iterator[tuple[str, IndexStatus]]:
@@ -104,18 +105,6 @@ def _code_of(view: View) -> str | None:
     if view.stalled is not None:
         return view.stalled.diagnosis.error.code
     return None if view.failure is None else view.failure.code
-
-
-def progress_of(index: IndexStatus) -> str:
-    """Describe how far a backfill is, how fast it is, and how long it will take."""
-    parts = [f"{index.documents:,} documents"]
-    if index.ranges_total:
-        parts.append(f"{index.ranges_done:,} of {index.ranges_total:,} ranges")
-    if index.documents_per_second:
-        parts.append(f"{index.documents_per_second:,.0f}/s")
-    if index.seconds_left is not None:
-        parts.append(f"about {duration(index.seconds_left)} left")
-    return ", ".join(parts)
 
 
 class Narrator:
@@ -184,7 +173,7 @@ class Narrator:
         bars = Table.grid(padding=(0, 2))
         for name, index in _building(view):
             bar = ProgressBar(max(1, index.ranges_total), index.ranges_done, width=_BAR_WIDTH)
-            bars.add_row(escape(name), bar, progress_of(index))
+            bars.add_row(escape(name), bar, describe_backfill(index))
         return Group(bars, Text(self._status(view), style="dim"))
 
     def _status(self, view: View) -> str:
@@ -193,4 +182,6 @@ class Narrator:
             self._rate = (changes - self._changes[1]) / (now - self._changes[0])
         self._changes = (now, changes)
         lag = "" if view.lag_bytes is None else f" · {size(view.lag_bytes)} behind"
-        return f"{view.phase.value} · {self._rate:,.0f} changes/s{lag} · {changes:,} changes applied"
+        return (
+            f"{view.phase.value} · {self._rate:,.0f} changes/s{lag} · {quantity(changes, 'change')} applied"
+        )

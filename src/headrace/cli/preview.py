@@ -9,6 +9,7 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.model.layout import indented
+from headrace.model.units import quantity
 from headrace.pipeline.preview import PreviewedDocument, open_preview
 from headrace.pipeline.project import find_index
 from headrace.schema.tree import IndexSpec
@@ -64,7 +65,7 @@ def _show(spec: IndexSpec, document: PreviewedDocument, *, timing: bool) -> None
         return
     line = f"{spec.name} {document.id}"
     if timing:
-        line += f"  {_milliseconds(document.seconds)}, {len(document.body):,} bytes"
+        line += f"  {_milliseconds(document.seconds)}, {quantity(len(document.body), 'byte')}"
     terminal.say(line)
     terminal.out.print(indented(document.body.decode()), markup=False)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model.lsn import format_lsn
+from headrace.model.units import quantity
 from headrace.pipeline.control.client import quarantine_path
 from headrace.pipeline.quarantined_documents import (
     RetriedDocuments,
@@ -71,7 +72,7 @@ def rebuild_quarantined(context: CommandContext, index: str | None, id_: str | N
     if not retried.found:
         terminal.say("nothing is in quarantine")
         return True
-    terminal.done(f"{retried.found - len(retried.left)} of {retried.found} documents are right now")
+    terminal.done(f"{retried.found - len(retried.left):,} of {quantity(retried.found, 'document')} right now")
     for entry in retried.left:
         terminal.warn(f"{entry.index} {entry.id}: {entry.reason}")
     return not retried.left

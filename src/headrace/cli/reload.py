@@ -9,6 +9,7 @@ from headrace.cli.context import CommandContext
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.reloading import ReloadResult
+from headrace.sinks.opensearch.lease import LeaseHolder
 from headrace.sinks.opensearch.reload_request import ReloadAnswer, ReloadRequest
 
 _LOOK_SECONDS = 0.25
@@ -36,12 +37,12 @@ def request_reload(context: CommandContext, *, wait: float) -> None:
         applied.check()
         request = ReloadRequest(applied.client, key)
         number = request.submit()
-        slot = applied.slot()
-        if slot is None or slot.reader is None:
+        with terminal.working("waiting for the running pipeline …"):
+            running = applied.find_running()
+            answer = None if running is None else _wait(request, number, wait, running)
+        if answer is None:
             terminal.say("nothing runs; the next `headrace run` reads the files")
             return
-        with terminal.working("waiting for the running pipeline …"):
-            answer = _wait(request, number, wait)
     if answer.errors:
         raise ErrorGroup(
             [HeadraceError.find(text) or HeadraceError(Kind.CONFIG, text) for text in answer.errors]
@@ -49,7 +50,7 @@ def request_reload(context: CommandContext, *, wait: float) -> None:
     terminal.done(f"the files are taken up: {answer.result}")
 
 
-def _wait(request: ReloadRequest, number: str, seconds: float) -> ReloadAnswer:
+def _wait(request: ReloadRequest, number: str, seconds: float, running: LeaseHolder) -> ReloadAnswer:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if (answer := request.answer_to(number)) is not None:
@@ -57,6 +58,6 @@ def _wait(request: ReloadRequest, number: str, seconds: float) -> ReloadAnswer:
         time.sleep(_LOOK_SECONDS)
     raise HeadraceError(
         Kind.BEHIND,
-        f"the running pipeline has not answered after {seconds:g} s",
-        "/status shows what it does; it reads the files once it can.",
+        f"the run ({running}) has not answered after {seconds:g} s",
+        "`headrace status` says what it waits for; it reads the files once it can.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Sequence
 
@@ -11,6 +12,7 @@ from headrace.cli.context import CommandContext
 from headrace.cli.narration import Narrator
 from headrace.cli.signals import reload_by_signal, stopping_by_signals
 from headrace.config.deployment import OnGap
+from headrace.errors import HeadraceError, Kind
 from headrace.logs import LogFormat, add_to_each_line
 from headrace.pipeline.run import RunOptions
 from headrace.pipeline.running import RunningPipeline
@@ -45,7 +47,12 @@ def run_options(
 
 
 def run_deployment(
-    context: CommandContext, *, public_address: str | None, private_address: str | None, options: RunOptions
+    context: CommandContext,
+    *,
+    public_address: str | None,
+    public_hosts: str,
+    private_address: str | None,
+    options: RunOptions,
 ) -> None:
     """Run a deployment until a signal stops it.
 
@@ -72,6 +79,7 @@ def run_deployment(
         options,
         load=context.load_project,
         address=public_address,
+        hosts=_host_names(public_hosts),
         private_address=private_address,
         stopping=stopping,
     )
@@ -84,3 +92,20 @@ def run_deployment(
         with terminal.timed(), Narrator(running.board, time.monotonic, draw=draw):
             running.execute()
     report.done("stopped")
+
+
+def _host_names(text: str) -> tuple[str, ...]:
+    """Return the names of `--public-hosts`.
+
+    Raises:
+        HeadraceError: USAGE.
+    """
+    names = tuple(filter(None, re.split(r"[,\s]+", text)))
+    for name in names:
+        if "/" in name or "@" in name:
+            raise HeadraceError(
+                Kind.USAGE,
+                f"--public-hosts: {name!r} is no host",
+                "Write HOST, or HOST:PORT, separated by commas.",
+            )
+    return names

@@ -15,6 +15,7 @@ from headrace.cli.context import CommandContext
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.model.layout import indented, indented_sql
 from headrace.model.names import CtidRange
+from headrace.model.units import quantity
 from headrace.pipeline.document_types.generate import Language, generate_types
 from headrace.pipeline.project import Project, find_index
 from headrace.postgres.session import ReadSession
@@ -175,7 +176,7 @@ def _print(shown: Shown) -> None:
     _head("documents by their keys ($1, …: a text array for each part of the key)")
     _line(indented_sql(shown.keys))
     for count, statement in shown.more_keys.items():
-        _head(f"documents by {count} keys and more")
+        _head(f"documents by {quantity(count, 'key')} and more")
         _line(indented_sql(statement))
     _head("a changed row leads to documents")
     for route, fields in _grouped(shown.routes):

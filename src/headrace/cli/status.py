@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any
 
 import urllib3
@@ -10,11 +12,16 @@ import urllib3
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.config.load import load_deployment
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.units import duration, size
+from headrace.sinks.opensearch import Client
+from headrace.sinks.opensearch.lease import read_slot_lease
+from headrace.status.backfill_text import describe_backfill
+from headrace.status.board import IndexStatus
 
 _ANSWER_SECONDS = 5.0
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
+_LEASE_SECONDS = 4.0
 _REMEDY = "Name the address that `headrace run --public-address` was given."
 
 
@@ -22,15 +29,13 @@ def show_status(context: CommandContext, address: str | None) -> bool:
     """Print the status of the run at a public address; return whether it is ready.
 
     Args:
-        context: the deployment file, which may name the address.
-        address: `HOST:PORT`; None: the file's.
+        context: the deployment, whose run is asked for where no address is given.
+        address: `HOST:PORT`; None: the one that the run has noted in the cluster, else the file's.
 
     Raises:
-        HeadraceError: CONFIG; CONNECTION: no run answers there.
+        HeadraceError: CONFIG; CONNECTION: no run answers there, or none runs; AUTHENTICATION.
     """
-    if address is None:
-        address = load_deployment(context.config, context.environ).server.public_address
-    status = _ask(address)
+    status = _ask_run(context) if address is None else _ask(address)
     if context.as_json:
         terminal.data(status)
     else:
@@ -43,13 +48,53 @@ def show_status(context: CommandContext, address: str | None) -> bool:
     return bool(status["ready"])
 
 
-def _ask(address: str) -> dict[str, Any]:
+def _ask_run(context: CommandContext) -> dict[str, Any]:
+    """Return what the run says at the address that it has noted in its lease.
+
+    The file's is the next best: where the cluster does not answer, or no run has noted one.
+    """
+    server = load_deployment(context.config, context.environ).server
+    endpoints, key = context.open_endpoints()
+    quick = Client(endpoints.keeps_state.with_timeout(_LEASE_SECONDS), read_attempts=1)
+    try:
+        with contextlib.closing(quick):
+            lease = read_slot_lease(quick, key)
+    except HeadraceError as error:
+        if error.retry is not Retry.BACK_OFF:
+            raise
+        remedy = f"The cluster, which knows where the run is, does not answer either. {_REMEDY}"
+        return _ask(server.public_address, remedy)
+    if lease.address:
+        return _ask(lease.address)
+    if "public_address" in server.model_fields_set:
+        return _ask(server.public_address)
+    if lease.holder is not None:
+        raise HeadraceError(
+            Kind.CONNECTION,
+            f"the run ({lease.holder}) serves no status",
+            "Start it with --public-address; `headrace lag` and `headrace indexes` work without.",
+        )
+    raise HeadraceError(
+        Kind.CONNECTION,
+        f"nothing runs with {key}",
+        "Start `headrace run`; `headrace lag` and `headrace indexes` say how things stand.",
+    )
+
+
+def _ask(address: str, remedy: str = _REMEDY) -> dict[str, Any]:
     host, _, port = address.rpartition(":")
     url = f"http://{_EVERYWHERE.get(host, host)}:{port}/status"
     try:
-        found = urllib3.request("GET", url, retries=False, timeout=_ANSWER_SECONDS, redirect=False).json()
+        answer = urllib3.request("GET", url, retries=False, timeout=_ANSWER_SECONDS, redirect=False)
+        if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
+            raise HeadraceError(
+                Kind.CONNECTION,
+                f"what answers at {address} does not know the name {host}",
+                "Ask by an IP address, or give the run this name by --public-hosts.",
+            )
+        found = answer.json()
     except (urllib3.exceptions.HTTPError, ValueError) as error:
-        raise HeadraceError(Kind.CONNECTION, f"no run answers at {address}", _REMEDY) from error
+        raise HeadraceError(Kind.CONNECTION, f"no run answers at {address}", remedy) from error
     if not isinstance(found, dict) or not {"phase", "ready", "indexes"} <= found.keys():
         raise HeadraceError(Kind.CONNECTION, f"what answers at {address} is no run of Headrace", _REMEDY)
     return found
@@ -66,10 +111,19 @@ def _lines(status: Mapping[str, Any]) -> Iterator[str]:
         yield f"{size(lag['bytes'])} of log behind{late}"
 
 
+def _describe(index: Mapping[str, Any]) -> str:
+    """Describe a backfill; a run of an older version may say less of it."""
+    known = {name: index[name] for name in _PROGRESS if name in index}
+    return describe_backfill(IndexStatus(index["name"], **known))
+
+
+_PROGRESS = ("documents", "ranges_done", "ranges_total", "documents_per_second", "seconds_left")
+
+
 def _row(index: Mapping[str, Any]) -> tuple[str, str, str, str]:
     held = index["documents"] if index["held"] is None else index["held"]
     if index["building"] is not None:
-        state = f"backfilling, {index['ranges_done']} of {index['ranges_total']} ranges"
+        state = f"backfilling: {_describe(index)}"
     elif index["error"] is not None:
         state = f"waits: {index['error']}"
     else:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model.lsn import format_lsn
+from headrace.model.units import are, quantity
 from headrace.pipeline.control.client import index_path
 from headrace.pipeline.verification.recheck import Verdict
 from headrace.pipeline.verification.report import Drift, Report, as_data, report_of
@@ -40,8 +41,9 @@ def _print_report(report: Report) -> None:
     sample = report.sample
     chosen = "" if sample is None else f" ({sample.percent:g} %, seed {sample.seed})"
     terminal.answer(
-        f"{report.alias}: {report.documents:,} documents{chosen} compared in {report.seconds:.1f} s, "
-        f"{report.rate:,.0f}/s; the pipeline had applied {format_lsn(report.applied)}"
+        f"{report.alias}: {quantity(report.documents, 'document')}{chosen} compared "
+        f"in {report.seconds:.1f} s, {report.rate:,.0f}/s; "
+        f"the pipeline had applied {format_lsn(report.applied)}"
     )
     if not report.contents:
         terminal.warn("an ingest pipeline alters the documents: only their ids were compared")
@@ -49,15 +51,13 @@ def _print_report(report: Report) -> None:
         if drift.count:
             _print_drift(verdict, drift)
     if report.in_flight:
-        _line(
-            f"in flight    {report.in_flight:,}: they differed at first, and were right once it was applied"
-        )
+        _line(f"in flight    {report.in_flight:,}: they differed at first, and were right a moment later")
     if report.changing:
         _line(f"changing     {report.changing:,}: written again at each look, so not compared")
     if report.undecided:
         _line(
-            f"undecided    {report.undecided:,}: they differ, and may be in flight: {report.why_undecided}; "
-            "nothing behind the applied position is in the index"
+            f"undecided    {report.undecided:,}: they differ, and changes behind the applied position are "
+            f"not written: {report.why_undecided}"
         )
     if report.repairing and report.wrong:
         _print_repair(report)
@@ -99,7 +99,7 @@ def _print_conclusion(report: Report) -> None:
         return
     if report.wrong > report.repaired:
         wrong = report.wrong - report.repaired
-        terminal.warn(f"{wrong:,} document{'s are' if wrong != 1 else ' is'} not what the database says")
+        terminal.warn(f"{quantity(wrong, 'document')} {are(wrong)} not what the database says")
     if report.wrong and not report.repairing:
         of = "" if report.sink is None else f" --sink {report.sink}"
         terminal.say(f"`headrace verify {report.index}{of} --repair` rebuilds them")
@@ -111,7 +111,7 @@ def _print_conclusion(report: Report) -> None:
     if report.unreadable.count:
         terminal.say("What cannot be read is nowhere right: correct the rows or the schema, and verify again")
     if report.undecided:
-        terminal.say("Start `headrace run`, and verify again")
+        terminal.say(f"{report.remedy} Then verify again")
 
 
 def _line(text: str) -> None:

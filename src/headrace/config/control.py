@@ -26,6 +26,10 @@ def command_words(value: object) -> object:
     return tuple(words) if isinstance(words, list) else words
 
 
+HostName = Annotated[str, Field(pattern=r"^[^\s/@]+$")]
+"""A value of the Host header: `HOST:PORT`, or `HOST` with any port."""
+
+
 class ControlToken(FileModel):
     """A token of the private address; the file says only where it is read from, with paths relative to it."""
 
@@ -54,9 +58,7 @@ class Control(FileModel):
 
     tokens: Annotated[tuple[ControlToken, ...], Field(strict=False)] = ()
     """Without any, nothing listens at the private address."""
-    allowed_hosts: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^[^\s/@]+$")], ...], Field(strict=False)
-    ] = ()
+    allowed_hosts: Annotated[tuple[HostName, ...], Field(strict=False)] = ()
     """Values of the Host header besides the address itself: `HOST:PORT`, or `HOST` with any port."""
     certificate_file: Annotated[Path, Field(strict=False)] | None = None
     """A PEM file with the certificate and its chain; with `key_file` it makes the address HTTPS."""

@@ -24,7 +24,7 @@ from pydantic import (
     field_validator,
 )
 
-from headrace.config.control import Control, command_words
+from headrace.config.control import Control, HostName, command_words
 from headrace.config.file_model import FileModel
 from headrace.config.mirror import MirrorConfig
 from headrace.config.secret import Secret
@@ -343,6 +343,9 @@ class Server(FileModel):
     public_address: str = "127.0.0.1:9464"
     """Health, readiness, status, metrics and the console, for everyone who reaches it. `--public-address`
     wins; listens only where the file or the option says so."""
+    public_hosts: Annotated[tuple[HostName, ...], Field(strict=False)] = ()
+    """Names that the public address is asked by, of a proxy or a Service: `HOST:PORT`, or `HOST` with any
+    port. IP addresses and localhost need not be named. Those of `--public-hosts` count too."""
     private_address: str = "127.0.0.1:9465"
     """Orders, behind the tokens of `[control]`; see docs/control.md. `--private-address` wins; listens only
     where the file or the option says so."""

@@ -14,7 +14,7 @@ from headrace.config.deployment import Deployment, IndexEntry, OpenSearchSink, S
 from headrace.config.mirror import is_folder
 from headrace.config.problems import Locator
 from headrace.config.secret import Secret
-from headrace.config.text_files import read_text
+from headrace.config.text_files import is_file, read_text
 from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError, Place
 
 _AT = re.compile(r" \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$")
@@ -147,18 +147,11 @@ def _files(entry: IndexEntry) -> dict[str, Path | None]:
     }
 
 
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:  # a name that is too long, a folder that may not be searched
-        return False
-
-
 def _missing_files(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
     errors = []
     for number, entry in enumerate(deployment.indexes):
         for field, file in _files(entry).items():
-            if file is None or _is_file(file):
+            if file is None or is_file(file):
                 continue
             key = field.replace("schema_path", "schema")
             errors.append(

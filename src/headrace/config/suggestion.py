@@ -1,16 +1,18 @@
-"""Write a first deployment file, never with a password in it."""
+"""Write a first deployment file, never with a password in it, and names that a deployment file takes."""
 
 from __future__ import annotations
 
 import json
 import re
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from urllib.parse import urlsplit, urlunsplit
 
 _PASSWORD = re.compile(r"(?:^|[\s?&])(?:ssl)?password\s*=", re.IGNORECASE)
 
 _MAX_READABLE_LENGTH = 40
+_MAX_INDEX_LENGTH = 56
+"""Of the 63 that a name may have; the rest is for a number."""
 
 
 def suggest_deployment(
@@ -31,18 +33,18 @@ def suggest_deployment(
     if holds_password(database_url):
         connection = '{ env = "DATABASE_URL" }  # it holds a password, so it stays out of this file'
     else:
-        connection = _text(database_url)
+        connection = write_toml_text(database_url)
     url, credentials = _without_credentials(opensearch_url)
     lines = [
         "[source]",
         'type = "postgres"',
         f"connection_url = {connection}",
-        f"slot = {_text(slot)}  # no two deployments of a cluster have the same",
-        f"publication = {_text(slot)}",
+        f"slot = {write_toml_text(slot)}  # no two deployments of a cluster have the same",
+        f"publication = {write_toml_text(slot)}",
         "",
         "[sinks.primary]",
         'type = "opensearch"',
-        f"url = {_text(url)}",
+        f"url = {write_toml_text(url)}",
     ]
     if credentials:
         lines.append('username = { env = "PRIMARY_OPENSEARCH_USERNAME" }')
@@ -52,8 +54,30 @@ def suggest_deployment(
 
 def suggest_index(name: str, schema: str) -> str:
     """Return an index of a deployment file, as TOML text to append to the file."""
-    lines = ["", "[[index]]", f"name = {_text(name)}", f"schema = {_text(schema)}", "enabled = true"]
+    lines = [
+        "",
+        "[[index]]",
+        f"name = {write_toml_text(name)}",
+        f"schema = {write_toml_text(schema)}",
+        "enabled = true",
+    ]
     return "\n".join(lines) + "\n"
+
+
+def suggest_index_name(text: str, taken: Collection[str] = ()) -> str:
+    """Return a name of an index like `text` that a deployment file takes and that is not taken."""
+    name = re.sub(r"[^a-z0-9_]+", "_", text.lower()).lstrip("_") or "documents"
+    return unused_name(f"documents_{name}" if name[0].isdigit() else name, taken)
+
+
+def unused_name(name: str, taken: Collection[str]) -> str:
+    """Return a name of an index, shortened to what it may have, with a number where it is taken."""
+    base = name = name[:_MAX_INDEX_LENGTH]
+    number = 1
+    while name in taken:
+        number += 1
+        name = f"{base}_{number}"
+    return name
 
 
 def suggest_slot(database: str) -> str:
@@ -81,5 +105,8 @@ def _without_credentials(url: str) -> tuple[str, bool]:
     return urlunsplit((parts.scheme, address[2], parts.path, "", "")), bool(address[1])
 
 
-def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)
+def write_toml_text(value: str) -> str:
+    """Return a text in TOML's quotes."""
+    # TOML's escapes are JSON's; it wants one more character escaped, and has no lone surrogates.
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return text.encode(errors="replace").decode()

@@ -1,16 +1,51 @@
-"""Read and write the text files of a deployment, or say which cannot be read, and where."""
+"""Read and write the text files of a deployment, or say which cannot be read, and where.
+
+A reader finds files that are about to be written as if they had been (`as_if_written`), so that they can be
+loaded as a run would load them before they replace the old ones.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind, LocatedError, Place
+
+_LONGEST_PART = 100
+_UNWRITTEN: ContextVar[Mapping[Path, bytes]] = ContextVar(
+    "files that are about to be written", default=MappingProxyType({})
+)
+
+
+@contextlib.contextmanager
+def as_if_written(files: Mapping[Path, bytes]) -> Iterator[None]:
+    """Let `read_text` and `is_file` find these files as if they had been written; for this thread alone."""
+    token = _UNWRITTEN.set({_absolute(path): data for path, data in files.items()})
+    try:
+        yield
+    finally:
+        _UNWRITTEN.reset(token)
+
+
+def is_file(path: Path) -> bool:
+    """Whether there is such a file."""
+    try:
+        return _absolute(path) in _UNWRITTEN.get() or path.is_file()
+    except OSError:  # a name that is too long, a folder that may not be searched
+        return False
+
+
+def _absolute(path: Path) -> Path:
+    return Path(os.path.abspath(path))  # noqa: PTH100 - Path.absolute keeps "..", and resolve follows links
 
 
 def read_text(path: Path, what: str, kind: Kind, remedy: str = "Check the path.") -> str:
@@ -26,7 +61,8 @@ def read_text(path: Path, what: str, kind: Kind, remedy: str = "Check the path."
         HeadraceError: `kind`; a LocatedError where a byte is not UTF-8.
     """
     try:
-        data = path.read_bytes()
+        unwritten = _UNWRITTEN.get().get(_absolute(path))
+        data = path.read_bytes() if unwritten is None else unwritten
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not a path"
         raise HeadraceError(kind, f"{str(path)!r}: {what} cannot be read: {reason}", remedy) from error
@@ -60,7 +96,9 @@ def read_json_object(path: Path) -> dict[str, Any]:
 
 
 def write_files(folder: Path, files: Mapping[Path, bytes]) -> None:
-    """Write all files, or none: each beside the old one first, then in its place.
+    """Write all files, or none: each beside the old one first, then in its place, in the order given.
+
+    A new file replaces what a symbolic link leads to, and keeps the old one's permissions.
 
     Args:
         folder: where they are; it need not exist.
@@ -76,11 +114,14 @@ def write_files(folder: Path, files: Mapping[Path, bytes]) -> None:
             target = file.resolve()
             if target.is_dir():
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-            new = target.with_name(f".{target.name}.new")
-            beside[new] = target
-            new.write_bytes(data)
-            if target.exists():
-                shutil.copymode(target, new)
+            new = target.with_name(f".{target.name[:_LONGEST_PART]}.{secrets.token_hex(4)}.new")
+            with new.open("xb") as writing:  # never what is there, nor what a link leads to
+                beside[new] = target
+                if target.exists():
+                    shutil.copymode(target, new)
+                writing.write(data)
+                writing.flush()
+                os.fsync(writing.fileno())  # else a crash of the machine may leave an empty file
         for new, target in beside.items():
             new.replace(target)
     except OSError as error:

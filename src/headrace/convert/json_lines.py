@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind, LocatedError, Place
 
 _SPACE = re.compile(r"[ \t\r\n]*")
+_HALF = re.compile("[\ud800-\udfff]")
 _DECODER = json.JSONDecoder()
 
 
@@ -88,15 +90,14 @@ class _Parser:
             case "[":
                 return JsonNode([node for _, node in self._members("]")], line)
             case _:
-                value, self._at = _DECODER.raw_decode(self._text, self._at)
-                return JsonNode(value, line)
+                return JsonNode(self._scalar(), line)
 
     def _members(self, end: str) -> Iterator[tuple[str, JsonNode]]:
         self._step()
         while self._text[self._at] != end:
             key = ""
             if end == "}":
-                key, self._at = _DECODER.raw_decode(self._text, self._at)
+                key = self._scalar()
                 self._skip_space()
                 self._step()  # over the colon
             yield key, self.parse()
@@ -104,6 +105,16 @@ class _Parser:
             if self._text[self._at] == ",":
                 self._step()
         self._at += 1
+
+    def _scalar(self) -> Any:
+        """Parse a text, a number or a word; what Python reads, and no file can hold, is no JSON."""
+        begin = self._at
+        value, self._at = _DECODER.raw_decode(self._text, begin)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise json.JSONDecodeError("a number that is none, or too large", self._text, begin)
+        if isinstance(value, str) and _HALF.search(value):
+            raise json.JSONDecodeError("half a character (a lone surrogate)", self._text, begin)
+        return value
 
     def _step(self) -> None:
         self._at += 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,12 @@ from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.remedies import KINDS
 from headrace.config.load import deployment_of
 from headrace.config.resolve import resolve_database
-from headrace.config.suggestion import holds_password, suggest_slot
+from headrace.config.suggestion import (
+    holds_password,
+    suggest_slot,
+    unused_name,
+    write_toml_text,
+)
 from headrace.convert.notes import Note, Notes
 from headrace.convert.pgsync_env import EnvFile, address_of, connection_of, note_rest, read_env, sink_of
 from headrace.convert.pgsync_file import PgsyncIndex, read_pgsync
@@ -26,6 +32,11 @@ from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 from headrace.schema.json_schema import EDITOR_FILE
 from headrace.schema.json_schema import schema_text as editor_schema
+from headrace.schema.writing import write_comment
+from headrace.sinks.opensearch.settings import mappings_of, settings_of
+
+_LONGEST_FILE_NAME = 100
+_OTHERS = "Take that out, and convert again; or write the others into a {}s_file."
 
 PREFIX = "hr_"
 """Keeps the names of both tools apart, until `headrace adopt`."""
@@ -91,7 +102,7 @@ def convert_pgsync(
         views: dict[TableName, TableView] = {}
         if env is not None or address:
             catalog, views = _catalog(own, source, address, variables, None if database else env_notes)
-        config = "headrace.toml" if len(own) == len(indexes) else f"headrace.{_file_name(name)}.toml"
+        config = "headrace.toml" if len(own) == len(indexes) else _config_name(name, files)
         deployments.append(config)
         files[config] = _deployment_text(schema.name, source, sink)
         for index in own:
@@ -113,27 +124,30 @@ def _by_database(indexes: Iterable[PgsyncIndex]) -> dict[str, list[PgsyncIndex]]
 def _named_once(indexes: Iterable[PgsyncIndex], notes: Notes) -> list[PgsyncIndex]:
     """Return the indexes under names that Headrace takes; of several with one name only the first."""
     found: dict[str, PgsyncIndex] = {}
-    for given in indexes:
-        index = replace(given, name=_index_name(given, notes))
+    given = list(indexes)
+    taken = {index.name for index in given}
+    for index in given:
         if index.name in found:
             notes.left(
                 index.line,
                 f"a second tree of documents for the index {index.name!r} is left out",
                 "Give it an index of its own, and an alias over both.",
             )
-        else:
-            found[index.name] = index
+            continue
+        name = _index_name(index, taken - {index.name}, notes)
+        taken.add(name)
+        found[index.name] = replace(index, name=name)
     return list(found.values())
 
 
-def _index_name(index: PgsyncIndex, notes: Notes) -> str:
+def _index_name(index: PgsyncIndex, taken: Collection[str], notes: Notes) -> str:
     name = re.sub(r"\W", "_", index.name.lower(), flags=re.ASCII)
-    name = f"_{name}" if name[:1].isdigit() else name
+    name = unused_name(f"_{name}" if name[:1].isdigit() else name, taken)  # the prefix stands before _
     if name != index.name:
         notes.differs(
             index.lines["index"],
             f"the index {index.name} is called {name} here",
-            f"`headrace adopt {name} --name {index.name}` gives it the name that readers use.",
+            f"`headrace adopt {name} --name {shlex.quote(index.name)}` gives it the name that readers use.",
         )
     return name
 
@@ -187,14 +201,21 @@ def _catalog(
 
 def _index_files(source: str, index: PgsyncIndex, converted: ConvertedIndex, notes: Notes) -> dict[str, str]:
     """Return the files of an index."""
-    name = _file_name(index.name)
+    name = index.name
     comment = f"Documents of the index {index.name}, converted from {source}."
     found = {f"{name}.schema.yml": schema_text(converted.head, comment)}
     setting = {**index.setting, **({"default_pipeline": index.pipeline} if index.pipeline else {})}
-    if setting:
-        found[f"{name}.settings.json"] = _json({"index": setting})
-    if converted.mappings:
-        found[f"{name}.mappings.json"] = _json(converted.mappings)
+    for word, content, check in (
+        ("setting", {"index": setting} if setting else {}, settings_of),
+        ("mapping", converted.mappings, mappings_of),
+    ):
+        try:
+            if content and check(content):
+                found[f"{name}.{word}s.json"] = _json(content)
+        except ValueError as error:
+            notes.left(
+                index.lines[word], f"{word!r} of {index.name} is left out: {error}", _OTHERS.format(word)
+            )
     if index.plugins:
         notes.left(
             index.lines["plugins"],
@@ -211,8 +232,14 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
-def _file_name(name: str) -> str:
-    return re.sub(r"[^\w.-]", "_", name)
+def _config_name(database: str, taken: Collection[str]) -> str:
+    """Return a name for the deployment file of one database of several."""
+    base = name = re.sub(r"[^\w.-]", "_", database, flags=re.ASCII)[:_LONGEST_FILE_NAME]
+    number = 1
+    while f"headrace.{name}.toml" in taken:
+        number += 1
+        name = f"{base}_{number}"
+    return f"headrace.{name}.toml"
 
 
 # the deployment file
@@ -220,7 +247,7 @@ def _file_name(name: str) -> str:
 
 def _deployment_text(schema: str, source: Mapping[str, Any], sink: Mapping[str, Any]) -> str:
     lines = [
-        f"# Converted from {schema} by `headrace convert pgsync`.",
+        f"# Converted from {write_comment(schema)} by `headrace convert pgsync`.",
         f'prefix = "{PREFIX}"  # keeps the names apart from those of PGSync, until `headrace adopt`',
         "",
         "[source]",
@@ -233,7 +260,7 @@ def _deployment_text(schema: str, source: Mapping[str, Any], sink: Mapping[str, 
 
 
 def _index_text(index: PgsyncIndex, converted: ConvertedIndex, files: Mapping[str, str]) -> str:
-    name = _file_name(index.name)
+    name = index.name
     keys: dict[str, Any] = {"name": index.name, "schema": f"{name}.schema.yml"}
     for word in ("settings", "mappings"):
         if f"{name}.{word}.json" in files:
@@ -250,4 +277,4 @@ def _pairs(values: Mapping[str, Any]) -> Iterator[str]:
 def _toml(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{ " + ", ".join(_pairs(value)) + " }"
-    return json.dumps(value, ensure_ascii=False)
+    return write_toml_text(value) if isinstance(value, str) else json.dumps(value)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 from headrace.config.text_files import read_text
 from headrace.convert.notes import Notes
@@ -108,7 +108,9 @@ def address_of(env: EnvFile, database: str) -> str:
     except ValueError:
         return ""
     scheme = parts.scheme.partition("+")[0]
-    return urlunsplit((scheme, parts.netloc, f"/{database}", parts.query, "")) if scheme else ""
+    return (
+        urlunsplit((scheme, parts.netloc, "/" + quote(database, safe=""), parts.query, "")) if scheme else ""
+    )
 
 
 def _connection_of_url(env: EnvFile, url: str, database: str, notes: Notes) -> Any:
@@ -119,7 +121,7 @@ def _connection_of_url(env: EnvFile, url: str, database: str, notes: Notes) -> A
     except ValueError:
         notes.left(env.line("PG_URL"), "PG_URL is no URL", "Write postgresql://USER@HOST:PORT/DATABASE.")
         return {"env": "PG_URL"}
-    path = f"/{database}"
+    path = "/" + quote(database, safe="")
     if not has_password:
         return urlunsplit((parts.scheme.partition("+")[0], parts.netloc, path, parts.query, ""))
     if parts.path != path or "+" in parts.scheme:

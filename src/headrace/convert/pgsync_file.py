@@ -18,6 +18,7 @@ from headrace.convert.object_reader import ObjectReader
 from headrace.errors import Kind, LocatedError, Place
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
+from headrace.model.units import quantity
 
 _INDEX = (
     *("database", "index", "nodes", "node", "plugins", "pipeline", "setting", "mapping", "mappings"),
@@ -318,7 +319,8 @@ class _Reader:
         if not parent or len(parent) != len(child):
             self._notes.left(
                 node.line,
-                f"the foreign_key names {len(parent)} column(s) of the parent and {len(child)} of the child",
+                f"the foreign_key names {quantity(len(parent), 'column')} of the parent "
+                f"and {len(child)} of the child",
                 "Name as many of both; until then the database's foreign keys count.",
             )
             return (), ()
@@ -326,12 +328,15 @@ class _Reader:
 
     def _side(self, reader: ObjectReader, key: str) -> tuple[str, ...]:
         """Read the columns of one side: a list, one text, or lists by table."""
-        node = reader.member(key) if reader.has(key) else None
-        match node.value if node is not None else None:
+        if not reader.has(key):
+            return ()
+        node = reader.member(key)
+        match node.value:
             case str() as name:
                 return (name,)
             case dict() as by_table:
-                return tuple(str(name) for part in by_table.values() for name in part.plain)
+                lists = ObjectReader(node, (*by_table,), f"{key!r} of a foreign_key", self._notes)
+                return tuple(name for table in by_table for name in lists.texts(table))
             case _:
                 return reader.texts(key)
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from headrace.schema.json_schema import EDITOR_LINE
-from headrace.schema.writing import name_text
+from headrace.schema.writing import name_text, write_comment
 
 FieldEntry = dict[str, Any]
 """An item of `fields`, in the order of its keys; `fields` holds further items."""
@@ -16,7 +16,7 @@ FieldEntry = dict[str, Any]
 
 def schema_text(head: FieldEntry, comment: str) -> str:
     """Return the text of a schema file whose keys are those of `head`."""
-    lines = [EDITOR_LINE, f"# {comment}"]
+    lines = [EDITOR_LINE, f"# {write_comment(comment)}"]
     for key, value in head.items():
         lines += ["fields:", *_items(value, 2)] if key == "fields" and value else [f"{key}: {_flow(value)}"]
     return "\n".join(lines) + "\n"

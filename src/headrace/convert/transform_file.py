@@ -1,16 +1,20 @@
-"""Write the Python module that finishes the documents of a converted index."""
+"""Write the Python module that finishes the documents of a converted index.
+
+Names of the file that is converted never become code as they are: a text is written by `repr`, and
+a function's name has only letters, digits and _ and is in the module once.
+"""
 
 from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headrace.convert import documents
 
-_WORD = re.compile(r"\W+")
+_NOT_IN_NAMES = re.compile(r"\W+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,15 +27,22 @@ class DocumentStep:
 
 
 def module_name(index: str) -> str:
-    """Return the name of the module for an index."""
-    return f"{function_name(index)}_transform"
+    """Return the name of the module for an index, whose name is one of a deployment file."""
+    return f"{index}_transform"
 
 
 def function_name(index: str) -> str:
-    """Return a Python name like `index`, which is neither a keyword nor a name that the module imports."""
-    name = _WORD.sub("_", index).lower()
-    name = name if not name[:1].isdigit() else f"_{name}"
-    return f"{name}_" if keyword.iskeyword(name) or hasattr(documents, name) else name
+    """Return the name of the module's transform."""
+    return _unused_name(index, dir(documents))
+
+
+def _unused_name(like: str, taken: Collection[str]) -> str:
+    """Return a name of Python like `like`, which is neither a keyword nor taken."""
+    name = _NOT_IN_NAMES.sub("_", like).lower()
+    name = name if name.isidentifier() else f"_{name}"
+    while keyword.iskeyword(name) or name in taken:
+        name += "_"
+    return name
 
 
 def module_text(index: str, steps: Sequence[DocumentStep], plugins: Sequence[str]) -> str:
@@ -44,6 +55,9 @@ def module_text(index: str, steps: Sequence[DocumentStep], plugins: Sequence[str
     """
     used = sorted({"each_document", *(step.function for step in steps), *(["rows"] if steps else [])})
     name = function_name(index)
+    functions: dict[str, str] = {}
+    for plugin in dict.fromkeys(plugins):
+        functions[plugin] = _unused_name(f"plugin_{plugin}", {name, *functions.values()})
     lines = [
         f'"""Finishes the documents of {index}: what its PGSync schema says beyond tables and columns.',
         "",
@@ -57,11 +71,11 @@ def module_text(index: str, steps: Sequence[DocumentStep], plugins: Sequence[str
         "@each_document",
         f"def {name}(document, document_id):",
         *_calls(steps),
-        *_plugin_calls(plugins),
+        *_plugin_calls([functions[plugin] for plugin in plugins]),
         "    return document",
     ]
-    for plugin in plugins:
-        lines += ["", "", *_stub(plugin)]
+    for plugin, function in functions.items():
+        lines += ["", "", *_stub(plugin, function)]
     return "\n".join(lines) + "\n"
 
 
@@ -76,24 +90,20 @@ def _calls(steps: Sequence[DocumentStep]) -> list[str]:
     return lines
 
 
-def _plugin_calls(plugins: Sequence[str]) -> list[str]:
-    if not plugins:
+def _plugin_calls(functions: Sequence[str]) -> list[str]:
+    if not functions:
         return []
     return [
-        f"    for plugin in ({', '.join(map(_plugin_function, plugins))},):",
+        f"    for plugin in ({', '.join(functions)},):",
         "        document = plugin(document, document_id)",
         "        if not document:",
         "            return None  # no document",
     ]
 
 
-def _plugin_function(plugin: str) -> str:
-    return f"plugin_{function_name(plugin)}"
-
-
-def _stub(plugin: str) -> list[str]:
+def _stub(plugin: str, function: str) -> list[str]:
     return [
-        f"def {_plugin_function(plugin)}(document, document_id):",
-        f'    """Do what `transform(doc, _id=…, _index=…)` of PGSync\'s plugin {plugin} did."""',
+        f"def {function}(document, document_id):",
+        f"    # Do what `transform(doc, _id=…, _index=…)` of PGSync's plugin {plugin!r} did.",
         "    return document  # to be filled in",
     ]

@@ -16,6 +16,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.capture import LogOrigin
+from headrace.capture.named_in_log import NamedInLog
+from headrace.catalog.unlogged import UnloggedChange
+from headrace.datasources.catalog_watch import CatalogWatch, has_catalog, unlogged_error
 from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.publication_membership import (
     MembershipWatch,
@@ -145,6 +149,9 @@ class FollowedTables:
     Args:
         options: of the query.
         plan: for `envelope=rows`.
+
+    Attributes:
+        columns: what the log has named; None where names are not looked at.
     """
 
     def __init__(self, options: CdcOptions, plan: RowsPlan | None) -> None:
@@ -152,6 +159,9 @@ class FollowedTables:
         self._plan = plan
         self._published: Published | None = None
         self._watch: MembershipWatch | None = None
+        columns = {} if plan is None else {plan.shape.table: frozenset(plan.shape.columns)}
+        self.columns = NamedInLog(options.publication_name) if self._watches_catalog else None
+        self._catalog = CatalogWatch(self._url, options.publication_name, self.read_all, columns)
 
     @cached_property
     def named(self) -> tuple[TableName, ...]:
@@ -185,13 +195,17 @@ class FollowedTables:
         """Return the offset's fields for the followed tables and how they are published."""
         if self._published is None:
             self._published = self._read_published()
-        return table_fields(self.named) | self._published.to_json()
+        catalog = self._catalog.fields() if self._watches_catalog else {}
+        return table_fields(self.named) | self._published.to_json() | catalog
 
     def check_published(self, start: Mapping[str, Any]) -> None:
         """Check that the publication sends the followed tables, and has done so since `start` was stored."""
         known = tables_of(start)
         tables = [table for table in self.named if known is None or table in known]
         found = self._read_published()  # before this process alters it
+        origin = LogOrigin.from_json(start)
+        if origin is None or (origin.system, origin.database) == found.place:
+            self._catalog.restore(start)
         self.publish((), tables)
         options = self._options
         check_published(start, found, options.publication_name, allows_loss=not options.fail_on_data_loss)
@@ -223,6 +237,56 @@ class FollowedTables:
             )
         self._watch.look()
 
+    def unlogged(self) -> tuple[TableName, ...]:
+        """Return the tables that are to be read again, because rows changed without a change in the log.
+
+        Raises:
+            HeadraceError: SCHEMA_CHANGED, where the options do not say to read them again.
+        """
+        if not self._watches_catalog:
+            return ()
+        found = self._catalog.look()
+        if self._options.on_unlogged_change == "keep":
+            found = [change for change in found if not change.is_departure]
+        altered = self._read_again(found)
+        self._catalog.accept()
+        return altered
+
+    @property
+    def has_reused_names(self) -> bool:
+        """Whether the log has two columns of a table under one name."""
+        return self.columns is not None and bool(self.columns.reused)
+
+    def forget_names(self) -> None:
+        """Forget what the log has named: the tables are read again."""
+        self.columns = NamedInLog(self._options.publication_name)
+
+    def reused(self) -> tuple[TableName, ...]:
+        """Return the tables that are to be read again, because the log has two columns under one name.
+
+        Raises:
+            HeadraceError: SCHEMA_CHANGED, where the options do not say to read them again.
+        """
+        if self.columns is None:
+            return ()
+        self._catalog.note(self.columns.known, self.columns.leaves)
+        return self._read_again(UnloggedChange(table, what) for table, what in self.columns.reused.items())
+
+    def _read_again(self, changes: Iterable[UnloggedChange]) -> tuple[TableName, ...]:
+        found = list(changes)
+        if found and self._options.on_unlogged_change != "snapshot":
+            raise unlogged_error(found)
+        return tuple(sorted({change.table for change in found}))
+
+    def note_rows(self, session: ReadSession, tables: Sequence[TableName]) -> None:
+        """Note the catalog as the snapshot of a session has it, in which the rows of `tables` are read."""
+        if self._watches_catalog:
+            self._catalog.read_with(session, tables)
+
+    def is_outdated(self, start: Mapping[str, Any]) -> bool:
+        """Tell whether an offset has a fingerprint of the catalog that is not compared any more."""
+        return has_catalog(start) and not self._watches_catalog
+
     def left_out(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> dict[TableName, Lsn | None]:
         """Return the tables whose changes a batch excludes, all of them or those before a position.
 
@@ -233,10 +297,15 @@ class FollowedTables:
         return {**since_of(start), **dict.fromkeys(new)}
 
     def close(self) -> None:
-        """Close the connection of the watch."""
+        """Close the connections of the watches."""
+        self._catalog.close()
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+
+    @property
+    def _watches_catalog(self) -> bool:
+        return self._options.on_unlogged_change != "ignore"
 
     def _read_published(self) -> Published:
         with connect(self._url, application_name="headrace watch") as connection:

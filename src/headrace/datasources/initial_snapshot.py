@@ -9,7 +9,7 @@ matches a later position.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -186,6 +186,7 @@ class InitialRows:
         tables: Sequence[TableName],
         shape: RowShape | None,
         followed: Sequence[TableName] = (),
+        note: Callable[[ReadSession, Sequence[TableName]], None] = lambda _session, _tables: None,
     ) -> None:
         """Cut `tables` into parts.
 
@@ -193,6 +194,7 @@ class InitialRows:
             tables: what is read.
             shape: of the one table; None: all columns that the log has of each table.
             followed: these and other tables, whose first rows were read before.
+            note: is given a session that sees the snapshot, and `tables`.
 
         Raises:
             HeadraceError: BINDING where there is no such table; SCHEMA_CHANGED where it was altered since the
@@ -203,6 +205,7 @@ class InitialRows:
         batch_bytes = options.max_bytes_per_trigger
         size = min(_MAX_PART_BYTES, max(1, batch_bytes // 4))
         with ReadSession(options.connection, snapshot=self._snapshot) as session:
+            note(session, tables)
             types = read_row_types(session, tables)
             [(database,)] = session.query("SELECT current_database()::text")
             descriptions = TableDescriptions(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self, TypeVar
 
 from pydantic import (
@@ -106,6 +106,10 @@ class DatabaseOptions(BaseModel):
         named = [name for name in _PLACE if getattr(self, name) is not None]
         if self.url is not None and named:
             raise ValueError(f"url and {named[0]} both say where the database is: give one of them")
+        if self.password_command is not None:
+            _check_usable("passwordCommand", lambda: split_command(_secret_text(self.password_command) or ""))
+        if self.url is not None:
+            _check_usable("url", lambda: with_defaults(_secret_text(self.url) or ""))
         with_defaults(self.connection)
         return self
 
@@ -123,6 +127,18 @@ class DatabaseOptions(BaseModel):
             {name: value for name, value in words.items() if value is not None},
             () if command is None else split_command(command),
         )
+
+
+def _check_usable(option: str, parse: Callable[[], object]) -> None:
+    """Name the option whose value cannot be used.
+
+    Raises:
+        HeadraceError: CONFIG; the text never shows the value.
+    """
+    try:
+        parse()
+    except HeadraceError as error:
+        raise HeadraceError(error.kind, f"the option {option}: {error.cause}", error.remedy) from None
 
 
 _Options = TypeVar("_Options", bound=DatabaseOptions)

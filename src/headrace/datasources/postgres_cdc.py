@@ -50,7 +50,7 @@ from headrace.datasources.starting_offsets import (
     later_offset,
     resume_offset,
 )
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.names import TableName
@@ -122,6 +122,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: dict[str, Any] | None = None
         self._exported: ExportedSlot | None = None
         self._rows: InitialRows | None = None
+        self._is_read_in_vain = False
         self._resumed = False
         self._moved: Offset | None = None
         self._used = False
@@ -179,20 +180,38 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         progress = snapshot_progress(SnapshotProgress.from_json(start), start, new, self._options)
         if new:
             self._tables.publish(new)
-        named = (origin.to_json() if origin is not None else {}) | self._tables.fields()
+        origin_fields = origin.to_json() if origin is not None else {}
         if progress is not None:
-            return self._next_rows_offset(begin, progress, since_of(start)) | named
+            rows = self._next_rows_offset(begin, progress, since_of(start))
+            return rows | origin_fields | self._tables.fields()
         self._forget_rows()
-        planner = self._open_planner(begin, origin, begin)
-        if new or begin != stored:
-            return begin.to_json() | since_fields(since_of(start), begin.lsn) | named
+        here = begin.to_json() | since_fields(since_of(start), begin.lsn) | origin_fields
+        if not new and (altered := self._tables.unlogged()):
+            return self._read_again(here, altered)
+        planner = self._open_planner(begin, origin, begin, since_of(start))
+        if new or begin != stored or self._tables.is_outdated(start):
+            return here | self._tables.fields()
         planner.confirm(begin)
         self._tables.watch()
-        end = planner.next_offset(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        end = begin
+        try:
+            end = planner.next_offset(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        except HeadraceError:
+            if not self._tables.has_reused_names:  # it says more than that a column is another one
+                raise
+        if altered := self._tables.reused():
+            return self._read_again(here, altered)
         if end == begin or planner.origin is None:
             return start
         fields = since_fields(since_of(start), end.lsn) | keep_batch_start(start, self._initial)
         return end.to_json() | planner.origin.to_json() | self._tables.fields() | fields
+
+    def _read_again(self, here: dict[str, Any], tables: tuple[TableName, ...]) -> dict[str, Any]:
+        """Return the offset from which the rows of `tables` are read again; the log is read on from there."""
+        if not self._options.temporary_slot:
+            self._planner.close()  # it may have stopped at rows from before, which nobody needs then
+        self._tables.forget_names()
+        return here | SnapshotProgress(attempt=1, tables=tables).to_json() | self._tables.fields()
 
     def _retry_after_loss(self, work: Callable[[], _Result]) -> _Result:
         """Run `work`; after a data loss once more behind the loss, if the options allow it."""
@@ -201,11 +220,15 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except HeadraceError as error:
             if self._options.fail_on_data_loss or error.kind not in LOSSES:
                 raise
+            self._is_read_in_vain = error.kind is Kind.SLOT_LOST
         self._close_stream()
         self._forget_rows()
         self._close_slot()
         self._resumed, self._moved = False, None
-        return work()
+        try:
+            return work()
+        finally:
+            self._is_read_in_vain = False
 
     def _resume(self, start: Mapping[str, Any], known: Lsn) -> Offset:
         """Return the offset to read on from; checked once in each process, for a log known up to `known`."""
@@ -217,7 +240,14 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if allows_loss or SnapshotProgress.from_json(start) is not None:  # else the stream checks it
                 origin = LogOrigin.from_json(start)
                 make = lambda: self._prepare().confirmed  # noqa: E731
-                self._moved = resume_offset(self._options, begin, origin, known=known, make=make)
+                self._moved = resume_offset(
+                    self._options,
+                    begin,
+                    origin,
+                    known=known,
+                    make=make,
+                    is_read_in_vain=self._is_read_in_vain,
+                )
             self._resumed = self._used = True
         return later_offset(begin, self._moved)
 
@@ -243,7 +273,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._rows is None and (tables or not done.tables):
             self._rows = rows = InitialRows(self._options, begin.lsn, done.attempt + 1, self._exported)
             shape = None if self._plan is None else self._plan.shape
-            rows.plan(tables or self._tables.read_all(), shape, followed)
+            rows.plan(tables or self._tables.read_all(), shape, followed, self._tables.note_rows)
             if tables:
                 since = since | dict.fromkeys(tables, rows.start)
             else:
@@ -292,7 +322,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         truncated: Mapping[TableName, TableName] = {}
         if begin != behind:
             origin = LogOrigin.from_json(start) or LogOrigin.from_json(end)
-            planner = self._open_planner(begin, origin, behind)
+            planner = self._open_planner(begin, origin, behind, since_of(start))
             batches, absences = planner.changes(begin, behind), planner.absences
             truncated = planner.truncated_partitions
         descriptions = self._describe(batches, truncated)
@@ -345,8 +375,13 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planner.close()
         self._tables.close()
 
-    def _open_planner(self, start: Offset, origin: LogOrigin | None, read: Offset) -> ChangePlanner:
-        """Open the stream after `start`, a position in the log of `origin`, which was read up to `read`."""
+    def _open_planner(
+        self, start: Offset, origin: LogOrigin | None, read: Offset, since: Mapping[TableName, Lsn]
+    ) -> ChangePlanner:
+        """Open the stream after `start`, a position in the log of `origin`, which was read up to `read`.
+
+        Earlier changes of the tables in `since` are left out, whatever their columns were.
+        """
         if not self._planner.is_open:
             options, plan, holder = self._options, self._plan, self._holder(start)
             settings = StreamSettings(
@@ -355,6 +390,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 publication=options.publication_name,
                 tables=frozenset(self._tables.named),
                 expected={} if plan is None else {plan.shape.table: plan.expected},
+                since=since,
+                columns=self._tables.columns,
                 buffer_bytes=max(options.buffer_bytes, 2 * options.max_bytes_per_trigger),
                 backlog_bytes=options.backlog_bytes or None,
                 origin=origin,

@@ -33,7 +33,7 @@ from pyspark.sql.types import StructType
 
 from headrace.catalog.types import RowType, read_row_types
 from headrace.datasources.options import read_options
-from headrace.datasources.query_schema import chosen_columns, no_table
+from headrace.datasources.query_schema import check_distinct, chosen_columns, no_table
 from headrace.datasources.source_options import SnapshotOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import CtidRange
@@ -223,6 +223,7 @@ def _choose_columns(row_type: RowType, options: SnapshotOptions) -> tuple[str, .
     chosen = chosen_columns(options, row_type.table, list(row_type.columns))
     if not chosen:
         raise HeadraceError(Kind.USAGE, f"no column of {row_type.table} is left to read")
+    check_distinct(row_type.table, chosen)
     return tuple(chosen)
 
 

@@ -16,17 +16,15 @@ from headrace.capture import LogOrigin
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
-from headrace.postgres.connection import Connection, connect, execute
+from headrace.postgres.connection import Connection, connect, query
 from headrace.postgres.identity import read_identities
 from headrace.postgres.publication import read_last_alteration, read_memberships
+from headrace.postgres.server import read_identifier
 
 _LOG = logging.getLogger(__name__)
 _SECONDS = 10.0
 _KEY = "published"
-_PLACE = """
-SELECT (SELECT system_identifier::text FROM pg_control_system()),
-       (SELECT oid::bigint FROM pg_database WHERE datname = current_database())
-"""
+_DATABASE = "SELECT oid::bigint FROM pg_database WHERE datname = current_database()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +34,13 @@ class Published:
     Attributes:
         altered: the last transaction that altered the publication itself; None where there is none.
         members: the server's id of each table's membership; another one if the table ever left.
-        place: the system identifier and the database's oid; values of another place cannot be compared.
+        place: the system identifier, None where the server does not give it, and the database's oid; values
+            of another place cannot be compared.
     """
 
     altered: int | None
     members: Mapping[str, int]
-    place: tuple[str, int] | None = None
+    place: tuple[str | None, int] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset's fields."""
@@ -52,6 +51,11 @@ class Published:
         """Read the fields of an offset; None for an offset without them."""
         found = stored.get(_KEY)
         return None if found is None else cls(found["altered"], found["members"])
+
+    def is_elsewhere(self, origin: LogOrigin) -> bool:
+        """Return whether this is of another server or database than a log is."""
+        system, database = self.place or (None, origin.database)
+        return database != origin.database or system not in {None, origin.system}
 
     def lost(self, now: Published) -> str | None:
         """Explain what changed until `now`, if changes may be missing; else None."""
@@ -71,8 +75,9 @@ def read_published(connection: Connection, publication: str, tables: Sequence[Ta
     """
     found = read_memberships(connection, publication) if tables else {}
     members = {format_table(table): found[table] for table in sorted(tables) if table in found}
-    [(system, database)] = execute(connection, _PLACE)
-    return Published(read_last_alteration(connection, publication), members, (str(system), int(database)))
+    system, [(database,)] = read_identifier(connection), query(connection, _DATABASE)
+    place = (None if system is None else str(system), int(database))
+    return Published(read_last_alteration(connection, publication), members, place)
 
 
 def check_published(
@@ -90,7 +95,7 @@ def check_published(
         HeadraceError: PUBLICATION.
     """
     origin = LogOrigin.from_json(stored)
-    if origin is not None and (origin.system, origin.database) != now.place:
+    if origin is not None and now.is_elsewhere(origin):
         return  # the log's reader raises the error
     before = Published.from_json(stored)
     what = None if before is None else before.lost(now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from headrace.capture.relation_routing import PlannedTable
@@ -137,11 +137,12 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
 
 
 def check_names(shape: RowShape) -> None:
-    """Refuse a table with a column that has the name of one of Headrace's.
+    """Refuse a table with a column that has the name of one of Headrace's, or of another one but for case.
 
     Raises:
         HeadraceError: USAGE.
     """
+    check_distinct(shape.table, shape.columns)
     ours = {(shape.prefix + field.name).lower() for field in shape.metadata}
     for name in shape.columns:
         if name.lower() in ours:
@@ -149,6 +150,23 @@ def check_names(shape: RowShape) -> None:
                 Kind.USAGE,
                 f"{shape.table} has a column {name!r}, and a column of the change has the same name",
                 "Give the option metadataPrefix, as in metadataPrefix=__.",
+            )
+
+
+def check_distinct(table: TableName, columns: Iterable[str]) -> None:
+    """Refuse columns whose names differ in case alone: Spark does not tell them apart.
+
+    Raises:
+        HeadraceError: USAGE.
+    """
+    known: dict[str, str] = {}
+    for name in columns:
+        other = known.setdefault(name.lower(), name)
+        if other != name:
+            raise HeadraceError(
+                Kind.USAGE,
+                f"{table} has the columns {other!r} and {name!r}, which Spark does not tell apart",
+                "Leave one out by the option excludeColumns or columns, or rename it.",
             )
 
 

@@ -81,6 +81,13 @@ class CdcOptions(DatabaseOptions):
         "type any more, stand as JSON in `_rescued_data`; `ignore`: new columns are left out. With both, "
         "columns that are dropped become NULL",
     )
+    on_unlogged_change: Literal["fail", "snapshot", "keep", "ignore"] = Field(
+        "fail",
+        description="what happens where rows changed and the log does not say so (a partition came or went "
+        "with its rows, `ALTER … TYPE … USING`): `fail`: an error says what; `snapshot`: the table is read "
+        "again, a `truncate` and then every row; `keep`: as `fail`, and rows that went with a partition "
+        "stay; `ignore`: it is not looked at",
+    )
     pre_images: bool = Field(
         default=False, description="`rows`: a row with the values before each update, as `update_preimage`"
     )
@@ -172,6 +179,11 @@ class CdcOptions(DatabaseOptions):
     def _check_following(self) -> Self:
         if self.temporary_slot and not self.create_slot:
             raise ValueError("temporarySlot=true makes a slot, and createSlot=false says not to")
+        if self.on_unlogged_change == "snapshot" and self.bootstrap not in {"snapshot", "none"}:
+            raise ValueError(
+                "onUnloggedChange=snapshot reads the tables, and bootstrap names another place: leave "
+                "bootstrap out, the checkpoint has its rows"
+            )
         if self.form == "rows" and self.new_tables != "refuse":
             raise ValueError("newTables is for many tables (envelope=changes)")
         if self.form != "rows" and self.on_schema_change != "fail":

@@ -108,6 +108,7 @@ def resume_offset(
     *,
     known: Lsn,
     make: Callable[[], Lsn],
+    is_read_in_vain: bool = False,
 ) -> Offset:
     """Return the offset from which the log can be read on: `begin`, or a later one where changes are lost.
 
@@ -117,6 +118,7 @@ def resume_offset(
         origin: whose log that is a position of, if it is known.
         known: how far that log is known to have been (bytes).
         make: creates the slot and returns where it begins.
+        is_read_in_vain: whether reading has just shown that the slot is lost, which the server may not show.
 
     Raises:
         HeadraceError: CONTINUITY, SLOT_UNKNOWN or SLOT_LOST where the options do not allow a loss, or it
@@ -132,7 +134,11 @@ def resume_offset(
     check_continuity(expected, slot, begin.lsn, origin, known=known)
     if not allows_loss:
         return begin
-    why = "was temporary, and is recreated" if options.temporary_slot else _lost(options, url)
+    why = (
+        "was temporary, and is recreated"
+        if options.temporary_slot
+        else _lost(options, url, is_read_in_vain=is_read_in_vain)
+    )
     confirmed = now.confirmed if why is None else None
     if confirmed is not None and confirmed <= begin.lsn:
         return begin
@@ -157,12 +163,13 @@ def later_offset(offset: Offset, moved: Offset | None) -> Offset:
     return moved
 
 
-def _lost(options: CdcOptions, url: str) -> str | None:
+def _lost(options: CdcOptions, url: str, *, is_read_in_vain: bool) -> str | None:
     """Explain why the slot is lost, and drop it if it may be created again; None if it is not lost."""
     with connect(url) as connection:
         facts = read_slot(connection, options.slot_name)
-        if facts is None or facts.temporary or not facts.lost:
+        if facts is None or facts.temporary or not (facts.lost or (is_read_in_vain and options.create_slot)):
             return None
         if options.create_slot:
             drop_slot(connection, options.slot_name)
-    return f"was lost ({facts.why_lost}), and is recreated"
+    why = facts.why_lost if facts.lost else "the server does not find its log"
+    return f"was lost ({why}), and is recreated"

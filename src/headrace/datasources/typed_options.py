@@ -70,6 +70,7 @@ class PostgresSource(CdcOptions):
             fail_on_data_loss: bool = True,
             new_tables: Literal["refuse", "follow", "snapshot"] = "refuse",
             on_schema_change: Literal["fail", "rescue", "ignore"] = "fail",
+            on_unlogged_change: Literal["fail", "snapshot", "keep", "ignore"] = "fail",
             pre_images: bool = False,
             metadata_prefix: str = "_",
             unchanged_toast: Literal["reread", "old", "mark"] = "reread",

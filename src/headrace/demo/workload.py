@@ -17,6 +17,7 @@ from typing import Self
 from headrace.demo.shop.changes import CHANGES, WEIGHTS, Hand
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
+from headrace.model.units import quantity
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.sinks.opensearch import Counters, MetaIndex, PipelineState
 
@@ -179,4 +180,4 @@ def _describe_effect(before: Counters, after: Counters) -> str:
     if after.changes == before.changes:
         return "no row is another than before"
     documents = after.upserts + after.deletes - before.upserts - before.deletes
-    return f"{documents:,} {'document' if documents == 1 else 'documents'}"
+    return quantity(documents, "document")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,6 +23,7 @@ from headrace.mirror.modes import Mode
 from headrace.model.lsn import Lsn
 
 _TEXTS = frozenset({"text", "varchar"})
+_NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class Alteration:
         sources: of each column that takes over values the column's name before.
         added: the columns that the database's table got, which `sources` lacks.
         needs_load: whether the table's rows must be read from the database: the lake does not have what
-            they are now, or the log's next changes cannot be told apart by their columns' names.
+            they are now.
         has_same_key: whether the same columns identify rows, and have the values that they had.
     """
 
@@ -64,22 +66,22 @@ def plan_alteration(
     new: pa.Schema,
     *,
     keeps: bool,
-    is_rewritten: bool,
     complete: Lsn,
     now: Lsn,
     highest: int,
+    defaults: Mapping[str, str] = _NO_DEFAULTS,
 ) -> Alteration:
-    """Plan how a table with the columns `old` gets those of `new`.
+    """Plan how a table with the columns `old` gets those of `new`, where `drift.py` finds no doubt.
 
     Args:
         old: the lake's columns.
         new: those of the database's table, then the mirror's own.
         keeps: whether columns that the database dropped stay, with their values.
-        is_rewritten: whether the database has written the table anew since it was loaded.
         complete: up to where (bytes) the lake has the log.
         now: a position (bytes) behind the alteration.
         highest: the highest number of a column that the database's table had at `complete`. One that comes
             to be mirrored and is older has values that the lake does not know.
+        defaults: the texts of the values that rows have which are older than a column.
 
     A column that got another mask loses the values that it had under the one before, or none.
     """
@@ -89,17 +91,13 @@ def plan_alteration(
     remasked = {number_of(one) for one, other in pairs if one.metadata.get(MASK) != other.metadata.get(MASK)}
     retyped = [pair for pair in pairs if not _is_same_type(*pair)]
     added = tuple(field.name for number, field in after.items() if number not in before)
-    holders = {field.name: number for number, field in before.items()}
-    names_again = any(holders.get(field.name, number) != number for number, field in after.items())
     has_same_key = _key(before.values()) == _key(after.values()) and all(
         _keeps_values(*pair) for pair in retyped if KEY in pair[1].metadata
     )
     has_same_key &= not any(KEY in field.metadata for number, field in after.items() if number in remasked)
     needs_load = (
         altered_at(old) > complete
-        or names_again
         or bool(remasked)
-        or (is_rewritten and bool(added or retyped))
         or any(int(number or 0) <= highest for number in after.keys() - before.keys())
         or not all(_keeps_values(*pair) for pair in retyped)
         or not has_same_key
@@ -119,6 +117,7 @@ def plan_alteration(
                 altered=str(now),
                 former=former if former not in {None, field.name} else None,
                 added="true" if field.name in added else None,
+                default=defaults.get(field.name) if field.name in added else None,
             )
             if is_followed(field)
             else field
@@ -132,7 +131,14 @@ def plan_alteration(
             kept = _free_name(field, names)
             names.add(kept)
             fields.append(
-                with_metadata(field.with_name(kept), dropped="true", former=None, added=None, partition=None)
+                with_metadata(
+                    field.with_name(kept),
+                    dropped="true",
+                    former=None,
+                    added=None,
+                    default=None,
+                    partition=None,
+                )
             )
             sources[kept] = field.name
     own = {field.name for field in old if number_of(field) is None}

@@ -17,6 +17,9 @@ FORMER, ALTERED = b"headrace.former", b"headrace.altered"
 changes which know the column by that name lie before."""
 ADDED = b"headrace.added"
 """Metadata of a column that the database's table got with its last alteration: changes before it lack it."""
+DEFAULT = b"headrace.default"
+"""Metadata of such a column: the text of the value that the database's older rows have, masked as the lake's
+are. The database forgets it when it writes the table anew."""
 MASK = b"headrace.mask"
 """Metadata of a column whose values the lake does not have: what it has in their place, with which salt."""
 PARTITION = b"headrace.partition"
@@ -51,6 +54,7 @@ def with_metadata(field: pa.Field, **values: str | None) -> pa.Field:
         "former": FORMER,
         "altered": ALTERED,
         "added": ADDED,
+        "default": DEFAULT,
         "dropped": DROPPED,
         "partition": PARTITION,
     }
@@ -71,6 +75,13 @@ def former_names(schema: pa.Schema) -> dict[str, str]:
     """Return the present name of each column that was renamed by the last alteration, by the name before."""
     return {
         field.metadata[FORMER].decode(): field.name for field in schema if FORMER in (field.metadata or {})
+    }
+
+
+def defaults_of(schema: pa.Schema) -> dict[str, str]:
+    """Return the text of the default of each column that the last alteration added with one."""
+    return {
+        field.name: field.metadata[DEFAULT].decode() for field in schema if DEFAULT in (field.metadata or {})
     }
 
 

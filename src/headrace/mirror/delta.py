@@ -23,7 +23,13 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from headrace.config.mirror import is_url
-from headrace.mirror.delta_commits import committing, find_other_commit, properties, read_position
+from headrace.mirror.delta_commits import (
+    committing,
+    find_other_commit,
+    is_put_back,
+    properties,
+    read_position,
+)
 from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
 from headrace.mirror.delta_merge import Merge, merge_of_marks, merge_of_rows, merge_of_versions
 from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
@@ -220,6 +226,10 @@ class DeltaLakeTable:
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows behind the commit `since`; None: nothing."""
         return find_other_commit(self.delta, since)
+
+    def is_put_back(self, since: int) -> bool:
+        """Tell whether the table is an older copy of what the version `since` was."""
+        return is_put_back(self.delta, since)
 
     @property
     def schema(self) -> pa.Schema:

@@ -1,64 +1,134 @@
-"""Find what made a table's rows others beside the log: partitions, labels of enums, rewrites.
+"""Find what happened to a table between two looks at the catalog that the log does not tell.
 
-Columns that were added, dropped, renamed or got another type are left to `alterations.py`; whether the
-publication has sent the table, to the stream. Decision 0126.
+A table is read anew unless what happened is proved to leave the lake's rows, and the log's next ones, known
+(decisions 0126 and 0133). Whether the publication has sent the table, is left to the stream.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from headrace.catalog.differences import compare
+from headrace.catalog.differences import any_rewritten, compare
 from headrace.catalog.drift import compare_fingerprints
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, TablePrint
+from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 
-
-def may_have_drifted(before: Fingerprint, now: Fingerprint) -> bool:
-    """Tell, without asking the server, whether a table's rows may have become others beside the log."""
-    found = compare(*_comparable(before, now))
-    return bool(found.plain or found.arrivals or found.departures or found.rewrites)
+_TEXTS = frozenset({25, 1043})
+"""The oids of `text` and `varchar`, whose values are the same."""
 
 
-def find_drift(session: ReadSession, before: Fingerprint, now: Fingerprint) -> str | None:
-    """Return what made rows of tables others beside the log since `before`; None: nothing did.
+def may_have_drifted(before: Fingerprint, now: Fingerprint, mirrored: Collection[str]) -> bool:
+    """Tell, without asking the server, whether a table must be read anew."""
+    found = compare(*_comparable(before, now, mirrored))
+    is_changed = bool(found.plain or found.arrivals or found.departures or found.rewrites)
+    return is_changed or _first_doubt(before, now, mirrored) is not None
+
+
+def find_drift(
+    session: ReadSession, before: Fingerprint, now: Fingerprint, mirrored: Collection[str]
+) -> str | None:
+    """Return why a table must be read anew; None: it need not.
+
+    Args:
+        session: reads what the fingerprints do not tell.
+        before: the catalog at the last look, with all columns of the table.
+        now: the catalog at this look.
+        mirrored: the names of the mirrored columns, now.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
-    drift = compare_fingerprints(session, *_comparable(before, now))
+    drift = compare_fingerprints(session, *_comparable(before, now, mirrored))
     if drift.wrong:
         return drift.wrong[0].what
-    return f"rows of {min(drift.emptied)} went with a partition" if drift.emptied else None
+    if drift.emptied:
+        return f"rows of {min(drift.emptied)} went with a partition"
+    return _first_doubt(before, now, mirrored)
 
 
-def _comparable(before: Fingerprint, now: Fingerprint) -> tuple[Fingerprint, Fingerprint]:
-    """Return both fingerprints with what both have, but for the publication and columns of another type.
+def column_numbers(table: TablePrint) -> dict[str, int]:
+    """Return the number of each column."""
+    return {name: column.number for name, column in table.columns.items()}
+
+
+def _first_doubt(before: Fingerprint, now: Fingerprint, mirrored: Collection[str]) -> str | None:
+    both = sorted(before.tables.keys() & now.tables.keys())
+    doubts = (
+        doubt for name in both for doubt in _doubts(name, before.tables[name], now.tables[name], mirrored)
+    )
+    return next(doubts, None)
+
+
+def _doubts(
+    table: TableName, before: TablePrint, now: TablePrint, mirrored: Collection[str]
+) -> Iterator[str]:
+    """Yield why the names of columns in the log may be those of others than the catalog has now.
+
+    The log names columns as they were called when a row was written. No number is used twice; so where no
+    column went, a row's columns are known by how many they are, and where columns only went, by their names.
+    """
+    old, new = ({column.number: column for column in side.columns.values()} for side in (before, now))
+    old_names, new_names = ({n: name for name, n in column_numbers(side).items()} for side in (before, now))
+    added, dropped, kept = new.keys() - old, old.keys() - new, old.keys() & new
+    renamed = {number for number in kept if old_names[number] != new_names[number]}
+    holders = column_numbers(before)
+    if now.highest - before.highest != len(added) and before.highest:
+        yield f"a column of {table} was added and dropped again"
+    for name, number in column_numbers(now).items():
+        if holders.get(name, number) != number:
+            yield f"another column of {table} is called {name} now"
+    is_touched = any(old[number].touched != new[number].touched for number in kept)
+    if dropped and (added or is_touched):
+        yield f"columns of {table} were dropped, and others altered"
+    if len(added) + len(renamed) > 1 and not now.in_order:
+        yield f"more than one column of {table} was altered, whose partitions have them in another order"
+    if any(new_names[number] in mirrored for number in added) and _is_written_anew(before, now):
+        yield f"a column was added to {table}, and its rows were written anew"
+
+
+def _is_written_anew(before: TablePrint, now: TablePrint) -> bool:
+    """Tell whether files were written anew, which puts the default of added columns into the rows."""
+    return any(oid in now.parts and part.file != now.parts[oid].file for oid, part in before.parts.items())
+
+
+def _comparable(
+    before: Fingerprint, now: Fingerprint, mirrored: Collection[str]
+) -> tuple[Fingerprint, Fingerprint]:
+    """Return both fingerprints with what both have, but for the publication.
 
     A column that was renamed has its former name in both: it may have been altered otherwise, too.
     """
     names = before.tables.keys() & now.tables.keys()
-    pairs = {name: _pair(before.tables[name], now.tables[name]) for name in names}
+    pairs = {name: _pair(before.tables[name], now.tables[name], mirrored) for name in names}
     return (
         Fingerprint({name: former for name, (former, _) in pairs.items()}, ended=before.ended),
         Fingerprint({name: present for name, (_, present) in pairs.items()}, ended=now.ended),
     )
 
 
-def _pair(before: TablePrint, now: TablePrint) -> tuple[TablePrint, TablePrint]:
-    present = {_identity(column): column for column in now.columns.values()}
-    names = [name for name, column in before.columns.items() if _identity(column) in present]
-    former = {name: before.columns[name] for name in names}
+def _pair(before: TablePrint, now: TablePrint, mirrored: Collection[str]) -> tuple[TablePrint, TablePrint]:
+    present = {column.number: column for name, column in now.columns.items() if name in mirrored}
+    is_rewritten = any_rewritten(before, now)
+    former: dict[str, ColumnPrint] = {}
+    for name, column in before.columns.items():
+        if column.number in present:
+            after = present[column.number]
+            former[name] = (
+                column if is_rewritten or not _has_same_values(column, after) else _like(column, after)
+            )
+    columns: Mapping[str, ColumnPrint] = {name: present[column.number] for name, column in former.items()}
     return (
         replace(before, columns=former, members=frozenset(), inherited=False),
-        replace(
-            now,
-            columns={name: present[_identity(column)] for name, column in former.items()},
-            members=frozenset(),
-            inherited=False,
-        ),
+        replace(now, columns=columns, members=frozenset(), inherited=False),
     )
 
 
-def _identity(column: ColumnPrint) -> tuple[int, int, int]:
-    return column.number, column.type_oid, column.modifier
+def _has_same_values(before: ColumnPrint, now: ColumnPrint) -> bool:
+    """Tell whether a column whose rows were not written anew shows the same values in its present type."""
+    return before.type_oid == now.type_oid or {before.type_oid, now.type_oid} <= _TEXTS
+
+
+def _like(column: ColumnPrint, other: ColumnPrint) -> ColumnPrint:
+    return replace(column, type_oid=other.type_oid, modifier=other.modifier, type=other.type)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -9,13 +10,14 @@ from itertools import islice
 
 import pyarrow as pa
 
+from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import fitted
 from headrace.mirror.files import DataFile
 from headrace.mirror.lake import Lake
 from headrace.mirror.modes import LoadMoment
-from headrace.mirror.tables import MirroredTable
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.model.lsn import Lsn
-from headrace.model.names import CtidRange
+from headrace.model.names import CtidRange, TableName
 from headrace.postgres.copying import RowSession
 from headrace.snapshot import read_part
 from headrace.snapshot.reading import RowSelection
@@ -24,6 +26,26 @@ from headrace.snapshot.unchanged import has_same_rows
 CONNECTIONS = 2
 """So many units are read at once."""
 _BATCH_BYTES = 8 << 20
+
+
+class RewrittenError(HeadraceError):
+    """The rows of a table moved while they were read: it was truncated, or written anew."""
+
+
+@contextlib.contextmanager
+def reading_rows(name: TableName) -> Iterator[None]:
+    """Tell the only gap that the reading of rows meets from those of the lake and of the log.
+
+    Raises:
+        RewrittenError: in its place.
+    """
+    try:
+        yield
+    except HeadraceError as error:
+        if error.kind is not Kind.CONTINUITY:
+            raise
+        cause = f"the table {name} was truncated, or written anew, while it was read"
+        raise RewrittenError(error.kind, cause, "Nothing to do: it is read again.") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +128,7 @@ def load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit:
         HeadraceError: CONTINUITY, a table was rewritten meanwhile; CONNECTION, DATABASE, VALUE.
         OSError: the files cannot be written.
     """
-    with RowSession(unit.url, snapshot=unit.snapshot) as session:
+    with RowSession(unit.url, snapshot=unit.snapshot, lock_seconds=LOCK_SECONDS) as session:
         noted = unit.noted
         if noted is not None and has_same_rows(
             session, unit.selection, noted.ranges, oldest=noted.oldest, rows=noted.rows

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import contextlib
+import threading
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,9 +18,17 @@ from headrace.mirror.files import DataFile
 from headrace.mirror.lake import Lake, LakeTable, other_writer
 from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
 from headrace.mirror.load_plan import UnitPlan
-from headrace.mirror.load_units import LoadUnit, UnitLoader, load_in_threads
+from headrace.mirror.load_units import (
+    LoadedUnit,
+    LoadUnit,
+    RewrittenError,
+    UnitLoader,
+    load_in_threads,
+    reading_rows,
+)
 from headrace.mirror.modes import LoadMoment
-from headrace.mirror.tables import MirroredTable, Selection
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
+from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -29,6 +39,9 @@ from headrace.snapshot import PlannedPart, RangesDone, plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
 from headrace.snapshot.planning import PARTITION_BYTES
 from headrace.snapshot.unchanged import read_bounds
+
+_FIRST_SNAPSHOT_SECONDS, _SNAPSHOT_SECONDS = 60.0, 15.0
+"""How long a snapshot waits for open transactions, also while other tables stand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +69,10 @@ class LakeLoader:
         lake: the tables.
         report: is told what is loaded.
         load_units: reads units of a table; this process does by default.
+        waiting: where a table waits that cannot be loaded; None: its error ends the load.
+
+    Attributes:
+        stopping: ends a load between two tables, or two units of one, with `LoadStoppedError`.
     """
 
     def __init__(
@@ -67,7 +84,10 @@ class LakeLoader:
         report: Reporter,
         *,
         load_units: UnitLoader = load_in_threads,
+        waiting: WaitingTables | None = None,
     ) -> None:
+        self._waiting = waiting
+        self.stopping = threading.Event()
         self._url = url
         self._slot = slot
         self._selection = selection
@@ -75,29 +95,82 @@ class LakeLoader:
         self._report = report
         self._load_units = load_units
 
-    def load(self, names: Iterable[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
+    def load(
+        self, names: Iterable[TableName], *, others_go_on: bool = False
+    ) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
         """Read all rows of tables anew, in one snapshot; yield each with its position (bytes) when done.
 
-        A table that is gone by now is left out.
+        A table that is gone by now, or that has to wait, is left out. One that is truncated or written anew
+        while it is read is read again in a later snapshot.
+
+        Args:
+            names: the tables.
+            others_go_on: whether other tables stand meanwhile: then these wait for open transactions that
+                keep the server from taking a snapshot.
 
         Raises:
-            HeadraceError: CONTINUITY, a table was rewritten meanwhile; CONNECTION, DATABASE.
+            HeadraceError: CONTINUITY, a table was rewritten again and again; CONNECTION, DATABASE.
         """
+        for is_last in (False, False, True):
+            names = yield from self._load_in_snapshot(names, is_last=is_last, others_go_on=others_go_on)
+            if not names:
+                return
+
+    def _load_in_snapshot(
+        self, names: Iterable[TableName], *, is_last: bool, others_go_on: bool
+    ) -> Generator[tuple[TableName, tuple[MirroredTable, Lsn]], None, list[TableName]]:
+        """Read tables anew in one snapshot; return those that were rewritten while they were read."""
+        rewritten = []
         with ReadSession(self._url) as session:
             [(now,)] = session.query("SELECT clock_timestamp()")
-        target = min(PARTITION_BYTES, self._lake.file_bytes)
-        with positioned_snapshot(self._url, self._slot) as (start, snapshot):
-            with ReadSession(self._url, snapshot=snapshot) as session:
+        limit = _SNAPSHOT_SECONDS if others_go_on else _FIRST_SNAPSHOT_SECONDS
+        with contextlib.ExitStack() as held:
+            try:
+                taken = held.enter_context(positioned_snapshot(self._url, self._slot, limit))
+            except HeadraceError as error:
+                if self._waiting is None or not others_go_on or error.kind is not Kind.SLOT_WAIT:
+                    raise
+                with ReadSession(self._url) as session:
+                    for table in self._selection.read(session, names).values():
+                        self._waiting.add(error, table)
+                return []
+            start, snapshot = taken
+            with ReadSession(self._url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                 tables = self._selection.read(session, names)
-                parts = plan_tables(session, list(tables), target_bytes=target, inheritance_children=False)
                 bounds = read_bounds(session)
             with replication_connection(self._url, "headrace load") as connection:
                 origin = read_positions(connection, self._slot).origin.to_json()
             source = _Source(snapshot, LoadSnapshot(start, bounds, origin), LoadMoment(start, now))
             for name, table in sorted(tables.items()):
+                self._check_stopping()
                 self._report.info(f"loading {name}")
-                self._load(table, parts[name], source)
-                yield name, (table, start)
+                is_loaded = False
+                with self._alone(table):
+                    try:
+                        self._load(table, self._plan(table, source), source)
+                        is_loaded = True
+                    except RewrittenError as error:
+                        if is_last:
+                            raise
+                        self._report.info(f"{error.cause}; reading it again")
+                        rewritten.append(name)
+                if is_loaded:
+                    yield name, (table, start)
+        return rewritten
+
+    def _check_stopping(self) -> None:
+        if self.stopping.is_set():
+            raise LoadStoppedError
+
+    def _alone(self, table: MirroredTable) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._waiting is None else self._waiting.alone(table)
+
+    def _plan(self, table: MirroredTable, source: _Source) -> Sequence[PlannedPart]:
+        target = min(PARTITION_BYTES, self._lake.file_bytes)
+        with ReadSession(self._url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
+            with reading_rows(table.name):
+                planned = plan_tables(session, [table.name], target_bytes=target, inheritance_children=False)
+            return planned[table.name]
 
     def _load(self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source) -> None:
         """Replace the lake's table, but for what its mode keeps of the rows that it has."""
@@ -109,7 +182,10 @@ class LakeLoader:
         if existing is not None and mode.keeps:
             alteration = _plan_kept(existing.schema, schema, keeps=True)
             schema = pa.schema(
-                [with_metadata(field, former=None, altered=None, added=None) for field in alteration.schema]
+                [
+                    with_metadata(field, former=None, altered=None, added=None, default=None)
+                    for field in alteration.schema
+                ]
             )
             old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
             files += self._lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
@@ -161,7 +237,8 @@ class LakeLoader:
 
         files: list[DataFile] = []
         taken = 0
-        for loaded in self._load_units(self._lake, units()):
+        for loaded in _each_read(table.name, self._load_units(self._lake, units())):
+            self._check_stopping()
             plan.learn(loaded.unit.ranges, loaded.files)
             files += loaded.files
             if loaded.is_taken:
@@ -189,6 +266,19 @@ class LakeLoader:
             raise other_writer(name, "a load that was broken off is complete")
 
 
+class LoadStoppedError(Exception):
+    """A load was stopped; the next one goes on with what it has noted."""
+
+
+def _each_read(name: TableName, units: Iterator[LoadedUnit]) -> Iterator[LoadedUnit]:
+    while True:
+        with reading_rows(name):
+            unit = next(units, None)
+        if unit is None:
+            return
+        yield unit
+
+
 def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:
     """Plan which columns of a lake's old rows become columns of a table that is read anew.
 
@@ -202,9 +292,7 @@ def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:
         else with_metadata(field, dropped="true")
         for field in old
     ]
-    return plan_alteration(
-        pa.schema(marked), new, keeps=keeps, is_rewritten=True, complete=0, now=0, highest=0
-    )
+    return plan_alteration(pa.schema(marked), new, keeps=keeps, complete=0, now=0, highest=0)
 
 
 def open_mirrored(lake: Lake, table: MirroredTable) -> LakeTable | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,28 +12,33 @@ from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import LogPositions, check_continuity, read_positions
 from headrace.config.mirror import MirrorConfig, is_folder
 from headrace.datasources.publication_membership import Published, read_published
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.drift import may_have_drifted
-from headrace.mirror.files import flush
+from headrace.mirror.files import flush, folds_case
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, known_position, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
+from headrace.mirror.ownership import check_own
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.table_checks import check_columns, check_excluded, check_tables
-from headrace.mirror.tables import MirroredTable, Selection
+from headrace.mirror.table_checks import check_excluded, find_absent_columns, find_namesakes, find_problem
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
+from headrace.mirror.waiting import WaitingTables, concerns_table, said_of
 from headrace.mirror.writing import LakeWriter
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
 from headrace.postgres.connection import connect
 from headrace.postgres.provision import prepare_slot
+from headrace.postgres.publication import read_publication
 from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
+from headrace.postgres.setup import publication_too_young
+from headrace.postgres.slot import read_slot, slot_problem
 from headrace.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -45,6 +50,9 @@ RELOAD = (
 )
 WATCH_SECONDS = 10.0
 """How often a mirror looks whether tables were created, dropped or altered."""
+_NO_KEY = "no key tells changed rows apart; with a primary key the table is taken in"
+_LOOK_SECONDS = 0.5
+"""So long the sizes of tables are waited for, which are shown alone."""
 
 
 def _sent_ever_since(stream: Mapping[str, Any], now: Published) -> Callable[[TableName], bool]:
@@ -63,6 +71,19 @@ def _sent_ever_since(stream: Mapping[str, Any], now: Published) -> Callable[[Tab
     return is_sent
 
 
+@dataclass(frozen=True, slots=True)
+class _LeftOut:
+    """A table that only patterns match, and that is not mirrored.
+
+    Attributes:
+        why: the reason.
+        said: what the catalog said of it; None: nothing that counts.
+    """
+
+    why: str
+    said: tuple[object, ...] | None
+
+
 class MirroredLake:
     """A lake that holds some of a database's tables.
 
@@ -79,6 +100,8 @@ class MirroredLake:
         self._selection = Selection(config)
         self._positions = LakePositions()
         self._tended: Collection[TableName] = ()
+        self._waiting = WaitingTables(report)
+        self._left_out: dict[TableName, _LeftOut] = {}
         self._ahead: set[TableName] = set()
         self._write_to(open_lake(config), load_in_threads)
 
@@ -87,7 +110,13 @@ class MirroredLake:
         self.lake = lake
         self._table = PositionsTable(lake, config.slot)
         self._writer = LakeWriter(
-            self._url, config.slot, self._selection, lake, self._report, load_units=load_units
+            self._url,
+            config.slot,
+            self._selection,
+            lake,
+            self._report,
+            load_units=load_units,
+            waiting=self._waiting,
         )
         self._upkeep = LakeUpkeep(lake, config, self._report)
 
@@ -117,9 +146,38 @@ class MirroredLake:
         )
 
     def set_up(self) -> None:
-        """Make publication and slot, where they are missing."""
+        """Make publication and slot, where they are missing.
+
+        A table that cannot be published waits, unless the file names it and the lake does not have it.
+        """
+        with reaching(self.lake):
+            known = self._table.read().tables
+        tables = self._read_tables(known)
+        if not tables:
+            return
+        try:
+            self._prepare_slot(tables)
+        except HeadraceError as error:
+            if not concerns_table(error) or len(tables) <= 1:
+                raise
+            self._publish_alone(tables, known)
+
+    def _publish_alone(self, tables: Mapping[TableName, MirroredTable], known: Collection[TableName]) -> None:
+        """Publish one table after the other, so that only those wait that cannot be."""
+        problems: dict[TableName, HeadraceError] = {}
+        for name, table in tables.items():
+            try:
+                self._prepare_slot({name: table})
+            except HeadraceError as error:
+                if not concerns_table(error):
+                    raise
+                problems[name] = error
+        if len(problems) == len(tables):
+            raise next(iter(problems.values()))  # it is nothing of theirs
+        self._let_wait(problems, tables, known)
+
+    def _prepare_slot(self, tables: Mapping[TableName, MirroredTable]) -> None:
         config = self._config
-        tables = self._read_tables()
         requirements = {
             name: PublicationRequirements(selection=PublicationFilter(rows=table.where))
             for name, table in tables.items()
@@ -140,13 +198,59 @@ class MirroredLake:
         Raises:
             HeadraceError: what keeps it from starting; every mistake at once.
         """
-        tables = self._read_tables()
-        with reaching(self.lake), ReadSession(self._url) as session:
-            known = self._table.read().tables
+        with reaching(self.lake), ReadSession(self._url, lock_seconds=_LOOK_SECONDS) as session:
+            positions = self._table.read()
+            known = positions.tables
+            tables = self._read_tables(known)
             check_excluded(tables, known)
-            return make_plan(
+            self._check_goes_on(positions)
+            plan = make_plan(
                 session, tables, known, publication=self._config.publication, slot=self._config.slot
             )
+        waiting = {name: table.error for name, table in self._waiting.tables.items()}
+        waiting |= self._find_written(tables, known)
+        return replace(
+            plan, waiting=waiting, left_out={name: table.why for name, table in self._left_out.items()}
+        )
+
+    def _find_written(
+        self, tables: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition]
+    ) -> dict[TableName, HeadraceError]:
+        """Return the error of each table that another program has written."""
+        found = {}
+        for name in tables:
+            lake = self.lake.open(name) if name in known else None
+            if lake is not None:
+                try:
+                    check_own(lake, known[name], tables[name])
+                except HeadraceError as error:
+                    found[name] = error
+        return found
+
+    def _check_goes_on(self, known: LakePositions) -> None:
+        """Make sure that the log goes on where the lake is, where there is a lake.
+
+        Raises:
+            HeadraceError: SLOT_LOST, PUBLICATION, CONTINUITY, where it does not.
+        """
+        if known.stream is None:
+            return
+        config = self._config
+        with connect(self._url) as connection:
+            facts = read_slot(connection, config.slot)
+            if facts is None:
+                raise HeadraceError(
+                    Kind.CONTINUITY,
+                    f"the slot {config.slot}, which the lake at {self.lake.location} is written from, is "
+                    "gone: what was changed since is in no log",
+                    RELOAD,
+                )
+            problem = slot_problem(facts, connection.info.dbname)
+            if problem is None and read_publication(connection, config.publication) is None:
+                problem = publication_too_young(config.publication, facts)
+            if problem is not None:
+                raise problem
+        self._check_log(self._read_log(), known.stream, known)
 
     def prepare(self, *, reload: bool = False) -> list[TableName]:
         """Check that the log goes on, and bring the lake's tables into shape.
@@ -163,6 +267,10 @@ class MirroredLake:
         known = self._table.read()  # refuses the location of another slot, also to be read anew
         if reload:
             known = LakePositions()
+        tables = self._read_tables(known.tables)
+        if not tables:
+            self._positions, self._writer.tables = known, {}
+            return []
         now = self._read_log()
         stream = known.stream
         if stream is None:
@@ -170,37 +278,155 @@ class MirroredLake:
             stream = Offset(now.confirmed).to_json() | now.origin.to_json()
         else:
             self._check_log(now, stream, known)
-        tables = self._read_tables()
         check_excluded(tables, known.tables)
         published = self._read_published([*tables])
         sent = _sent_ever_since(stream, published)
         same = {
             name: position
             for name, position in known.tables.items()
-            if name in tables and position.relation == tables[name].relation and sent(name)
+            if name in tables
+            and position.waits_for is None
+            and name not in self._waiting
+            and position.relation == tables[name].relation
+            and sent(name)
         }
         stream = dict(stream) | published.to_json()
         fitting = {name: table for name, table in tables.items() if name in same}
+        self._writer.altered = {}
         again = self._writer.follow_alterations(fitting, same)
-        missing = [name for name in tables if name not in same or name in again]
-        self._positions = LakePositions(same, stream)
-        self._writer.tables = {name: tables[name] for name in same if name not in again}
+        self._refuse_written(tables, known.tables, same)
+        missing = [
+            name for name in tables if (name not in same or name in again) and not self._waiting.is_held(name)
+        ]
+        others = {
+            name: replace(position, waits_for=position.waits_for or "it must be read anew")
+            for name, position in known.tables.items()
+            if name not in same and (name in tables or name in self._waiting)
+        }
+        self._positions = LakePositions(same | others, stream)
+        self._writer.tables = {
+            name: tables[name] for name in same if name not in again and name not in self._waiting
+        }
         if missing:
-            with ReadSession(self._url) as session:
+            with ReadSession(self._url, lock_seconds=_LOOK_SECONDS) as session:
                 sizes = read_sizes(session, missing)
             self._report.info(f"{len(missing)} of {len(tables)} tables to load: {total(sizes.values())}")
-        for name, loaded in self._writer.loader.load(missing) if missing else ():
+        for name, loaded in self._load(missing) if missing else ():
+            self._waiting.remove(name)
             self._writer.tables[name], _ = loaded
             self._note(stream, {name: loaded}, only={name})  # a killed load goes on with the next table
         self._note(stream, {})
         return list(self._writer.tables)
 
-    def _read_tables(self) -> dict[TableName, MirroredTable]:
-        with ReadSession(self._url) as session:
-            tables = self._selection.read(session, self._selection.find(session))
-        check_tables(tables.values())
-        check_columns(tables.values())
-        return tables
+    def _refuse_written(
+        self,
+        tables: Mapping[TableName, MirroredTable],
+        known: Mapping[TableName, TablePosition],
+        same: Collection[TableName],
+    ) -> None:
+        """Let a table that waited wait on, where another program has written it, until somebody looks."""
+        for name, table in tables.items():
+            position = known.get(name)
+            if position is not None and position.waits_for is not None and name not in same:
+                with self._waiting.alone(table):
+                    lake = self.lake.open(name)
+                    if lake is not None:
+                        check_own(lake, position, table)
+
+    def _read_tables(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
+        """Read the tables that can be mirrored, and let the others wait, or leave them out.
+
+        Args:
+            known: those that the lake has.
+
+        Raises:
+            HeadraceError: why a table cannot be mirrored that the file names and the lake does not have, or
+                why none can; BINDING.
+        """
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+            found = self._selection.read(session, self._selection.find(session, known))
+            foreign = [name for name in self._selection.find_foreign(session) if name not in known]
+            unfit, absent = self._selection.find_unfit(session, found)
+        refused = [problem for name, problem in unfit.items() if name not in known]
+        if refused:
+            raise refused[0] if len(refused) == 1 else ErrorGroup(refused)
+        for name in [name for name in self._waiting.tables if name not in found]:
+            self._waiting.forget(name)
+        self._leave_out(dict.fromkeys(foreign), "of an extension")
+        self._leave_out(dict.fromkeys([*absent, *unfit]), "there is no such table")
+        found = {name: table for name, table in found.items() if not self._is_left_out(table)}
+        problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
+        problems |= find_absent_columns(found, known)
+        problems |= self._find_namesakes([name for name in found if name not in problems], known)
+        self._let_wait(problems, found, known)
+        tables = {name: table for name, table in found.items() if name not in problems}
+        if problems and not tables and not self._waiting.tables:
+            raise ErrorGroup([*problems.values()])
+        return {name: table for name, table in tables.items() if not self._waiting.is_held(name)}
+
+    def _find_namesakes(
+        self, names: Iterable[TableName], known: Collection[TableName]
+    ) -> dict[TableName, HeadraceError]:
+        """Return the error of each table that would have the folder of another one."""
+        found = find_namesakes(names, known)
+        if not found or not folds_case(self.lake.location):
+            return {}
+        return {
+            name: HeadraceError(
+                Kind.BINDING,
+                f"the tables {name} and {other} differ in case alone, and {self.lake.location} takes such "
+                "names for one",
+                "Leave one of them out of `tables`, rename it, or choose another location.",
+            )
+            for name, other in found.items()
+        }
+
+    def _let_wait(
+        self,
+        problems: Mapping[TableName, HeadraceError],
+        tables: Mapping[TableName, MirroredTable],
+        known: Collection[TableName],
+    ) -> None:
+        """Let tables with problems wait, leave those out that never could be followed, refuse named ones.
+
+        Args:
+            problems: what is wrong with each of them.
+            tables: what the catalog says of them.
+            known: those that the lake has.
+
+        Raises:
+            HeadraceError: what is wrong with tables that the file names and the lake does not have.
+        """
+        refused = [
+            problem for name, problem in problems.items() if name not in known and self._selection.names(name)
+        ]
+        if refused:
+            raise refused[0] if len(refused) == 1 else ErrorGroup(refused)
+        keyless = [
+            name
+            for name, problem in problems.items()
+            if name not in known and problem.kind is Kind.REPLICA_IDENTITY and tables[name].problem is None
+        ]
+        self._leave_out({name: tables[name] for name in keyless}, _NO_KEY)
+        for name, problem in problems.items():
+            if name not in keyless:
+                self._waiting.add(problem, tables[name])
+
+    def _leave_out(self, tables: Mapping[TableName, MirroredTable | None], why: str) -> None:
+        """Name tables once that only patterns match, and that are not mirrored."""
+        new = [name for name in tables if name not in self._left_out]
+        for name, table in tables.items():
+            self._left_out[name] = _LeftOut(why, None if table is None else said_of(table))
+        if new:
+            self._report.warning(f"left out: {', '.join(map(str, new))} ({why})")
+
+    def _is_left_out(self, table: MirroredTable) -> bool:
+        """Tell whether a table is left out, and the catalog says of it what it said then."""
+        left_out = self._left_out.get(table.name)
+        return left_out is not None and left_out.said == said_of(table)
+
+    def _load(self, names: Sequence[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
+        return self._writer.loader.load(names, others_go_on=bool(self._writer.tables))
 
     def _read_published(self, names: Sequence[TableName]) -> Published:
         with connect(self._url) as connection:
@@ -231,12 +457,32 @@ class MirroredLake:
 
     def is_altered(self) -> bool:
         """Tell whether the database's tables are not those, or not as, the lake's are."""
-        with ReadSession(self._url) as session:
-            now = self._selection.read(session, self._selection.find(session))
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+            known = self._positions.tables
+            found = self._selection.read(session, self._selection.find(session, known))
         followed = self._writer.tables
-        return {name: (one.relation, one.schema) for name, one in now.items()} != {
-            name: (one.relation, one.schema) for name, one in followed.items()
-        } or any(may_have_drifted(followed[name].catalog, table.catalog) for name, table in now.items())
+        for name, waiting in self._waiting.tables.items():
+            if name in found and waiting.differs(found[name]):
+                self._waiting.try_now(name)
+        now = {
+            name: table
+            for name, table in found.items()
+            if name not in self._waiting and not self._is_left_out(table)
+        }
+        return (
+            self._waiting.is_due
+            or any(name not in found for name in self._waiting.tables)
+            or {name: (one.relation, one.schema) for name, one in now.items()}
+            != {name: (one.relation, one.schema) for name, one in followed.items()}
+            or any(
+                may_have_drifted(followed[name].catalog, table.catalog, table.columns)
+                for name, table in now.items()
+            )
+        )
+
+    def waiting_error(self) -> HeadraceError | None:
+        """Return what says which tables were not written, and why; None: all were."""
+        return self._waiting.error()
 
     def check_reached(self, start: Mapping[str, Any]) -> None:
         """Make sure that the lake has all that lies before an offset, at which the next batch begins.
@@ -247,7 +493,11 @@ class MirroredLake:
         wanted, stream = Offset.from_json(start), self._positions.stream
         if stream is not None and Offset.from_json(stream).order >= wanted.order:
             return
-        behind = [name for name, one in self._positions.tables.items() if one.complete < wanted.version]
+        behind = [
+            name
+            for name, one in self._positions.tables.items()
+            if one.complete < wanted.version and one.waits_for is None
+        ]
         if behind:
             raise HeadraceError(
                 Kind.CONTINUITY,
@@ -282,6 +532,8 @@ class MirroredLake:
             tables: what `prepare` returned.
         """
         loaded = self._writer.apply(batch, tables, self._positions.tables)
+        for name in self._waiting.tables:
+            self._writer.tables.pop(name, None)
         self._note(end, loaded, only={*loaded, *self._writer.written, *self._tended})
         self._tended = self._writer.written if len(batch) else ()
         self._upkeep.tend(self._tended)
@@ -292,13 +544,21 @@ class MirroredLake:
         loaded: Mapping[TableName, tuple[MirroredTable, Lsn]],
         only: Collection[TableName] | None = None,
     ) -> None:
-        """Write down that all tables have reached an offset; only those of `only` may have new versions."""
+        """Write down that all tables have reached an offset; only those of `only` may have new versions.
+
+        One that waits stays where it was.
+        """
         offset = Offset.from_json(stream)
         tables_now = self._writer.tables
         tables: dict[TableName, TablePosition] = dict(self._positions.tables)
         for name, (table, start) in loaded.items():
             tables[name] = TablePosition(0, start, table.relation, table.files, table.where)
         for name, position in tables.items():
+            if name in self._waiting:
+                tables[name] = replace(position, waits_for=self._waiting.tables[name].error.cause)
+                continue
+            if position.waits_for is not None:
+                continue
             is_new = only is None or name in only or name in self._ahead
             lake = self.lake.open(name) if is_new else None
             complete = max(position.complete, offset.lsn)
@@ -309,8 +569,11 @@ class MirroredLake:
                 self._ahead.add(name)
             else:
                 self._ahead.discard(name)
+            former, altered = self._writer.altered.get(name, (position.former, position.altered))
             tables[name] = replace(
                 position,
+                former=former,
+                altered=altered if altered > complete else 0,
                 version=version,
                 complete=complete,
                 is_whole=offset.transaction is None or position.complete >= offset.order[0],

@@ -104,7 +104,7 @@ class Mode(ABC):
         """
 
     def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
-        """Make the rows with these keys `rows`, in one commit that leaves the table's position.
+        """Make the rows with these keys `rows`, in one commit: the table is as of the moment then.
 
         Args:
             table: the lake's table.
@@ -113,6 +113,11 @@ class Mode(ABC):
             moment: when the rows were read.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be repaired")
+
+
+def repaired_position(table: LakeTable, moment: LoadMoment) -> Position:
+    """Return the last change that a table has once it is as the database was at a moment."""
+    return max(known_position(table), (moment.start - 1, 0))
 
 
 class CurrentMode(Mode):
@@ -143,13 +148,14 @@ class CurrentMode(Mode):
         else:
             table.merge(net.rows, key, net.position)
 
-    def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, _: LoadMoment) -> None:
+    def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
         """Write the rows, and delete those that the database does not have."""
         key = keys.column_names
         kept = rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), len(rows)))
         gone = keys.join(rows.select(key), key, join_type="left anti")
         gone = gone.append_column(DELETED, pa.repeat(pa.scalar(value=True), len(gone)))
-        table.merge(pa.concat_tables([kept, gone], promote_options="default"), key, known_position(table))
+        repaired = pa.concat_tables([kept, gone], promote_options="default")
+        table.merge(repaired, key, repaired_position(table, moment))
 
 
 class ContentMode(CurrentMode):
@@ -214,7 +220,8 @@ class HistoryMode(Mode):
         ended = keys.append_column(versions.VALID_TO, time).append_column(versions.TO_LSN, lsn)
         begun = [self.loaded(batch, moment) for batch in rows.to_batches()]
         schema = pa.schema([*rows.schema, *self.fields])
-        found = versions.RowVersions(pa.Table.from_batches(begun, schema), ended, None, known_position(table))
+        position = repaired_position(table, moment)
+        found = versions.RowVersions(pa.Table.from_batches(begun, schema), ended, None, position)
         table.add_versions(found, keys.column_names)
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
+from headrace.errors import HeadraceError
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.model.units import size as size_text
+from headrace.postgres.lock_holders import LockedError
 from headrace.postgres.session import ReadSession
 
 _SIZES = """
@@ -59,14 +62,18 @@ class MirrorPlan:
     """What a start does.
 
     Attributes:
-        tables: with each table.
+        tables: with each table that is written.
         publication: the publication's name where it will be made; None: it is there.
         slot: the slot's, in the same way.
+        waiting: why each of the other tables would wait.
+        left_out: why tables are left out that only patterns match.
     """
 
     tables: tuple[TablePlan, ...]
     publication: str | None
     slot: str | None
+    waiting: Mapping[TableName, HeadraceError] = field(default_factory=lambda: MappingProxyType({}))
+    left_out: Mapping[TableName, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def to_load(self) -> tuple[TablePlan, ...]:
@@ -99,23 +106,31 @@ def make_plan(
     plans = []
     for name, table in sorted(tables.items()):
         position = known.get(name)
-        stays = position is not None and position.relation == table.relation and position.where == table.where
+        stays = (
+            position is not None
+            and position.waits_for is None
+            and position.relation == table.relation
+            and position.where == table.where
+        )
         complete = position.complete if position is not None and stays and not no_slot else None
         plans.append(TablePlan(name, table.mode, sizes.get(name, TableSize()), complete))
     return MirrorPlan(tuple(plans), publication if no_publication else None, slot if no_slot else None)
 
 
 def read_sizes(session: ReadSession, tables: Collection[TableName]) -> dict[TableName, TableSize]:
-    """Return how large tables are.
+    """Return how large tables are, without those that somebody has locked.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
     parameters = ([name.schema for name in tables], [name.name for name in tables])
-    return {
-        TableName(schema, name): TableSize(rows, size)
-        for schema, name, rows, size in session.query(_SIZES, parameters)
-    }
+    try:
+        rows = session.query(_SIZES, parameters)
+    except LockedError:
+        if len(tables) == 1:
+            return {}
+        return {name: size for table in tables for name, size in read_sizes(session, [table]).items()}
+    return {TableName(schema, name): TableSize(number, size) for schema, name, number, size in rows}
 
 
 def total(sizes: Iterable[TableSize]) -> str:

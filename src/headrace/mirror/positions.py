@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import POSITIONS, Lake
+from headrace.mirror.lake import POSITIONS, Lake, LakeTable, known_position
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -35,6 +35,9 @@ _SCHEMA = pa.schema(
         pa.field("row_filter", pa.string()),
         pa.field("highest_column", pa.int32()),
         pa.field("catalog", pa.string()),
+        pa.field("former_catalog", pa.string()),
+        pa.field("altered_lsn", pa.int64()),
+        pa.field("waits_for", pa.string()),
     ]
 )
 
@@ -50,8 +53,13 @@ class TablePosition:
         files: the filenodes of its files when it was loaded.
         where: the condition that its rows satisfied when it was loaded; None: there was none.
         highest: the highest number of a column that the database's table had.
-        catalog: what else its rows' values depended on.
+        catalog: what else its rows' values depended on, and its columns.
+        former: the catalog before the last alteration of its columns, while the log is not past that.
+        altered: a position (bytes) that all changes of the time before that alteration lie before; 0: there
+            was none.
         is_whole: whether the table has no part of a transaction of which other parts are still to come.
+        waits_for: why the table is not written for now; None: it is. What it misses since `complete` is in
+            no later batch: it must be read anew before it goes on.
     """
 
     version: int
@@ -61,7 +69,10 @@ class TablePosition:
     where: str | None = None
     highest: int = 0
     catalog: Fingerprint = _NOTHING
+    former: Fingerprint = _NOTHING
+    altered: Lsn = 0
     is_whole: bool = True
+    waits_for: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,17 +134,29 @@ class PositionsTable:
                 where=row.get("row_filter"),
                 highest=row.get("highest_column") or 0,
                 catalog=Fingerprint.from_text(row.get("catalog") or ""),
+                former=Fingerprint.from_text(row.get("former_catalog") or ""),
+                altered=row.get("altered_lsn") or 0,
                 is_whole=row["is_whole"],
+                waits_for=row.get("waits_for"),
             )
             for row in rows
         }
         return LakePositions(tables, json.loads(rows[0]["stream"]) if rows else None)
 
-    def accept(self, table: TableName, version: int) -> None:
-        """Say of a table's present version what was said of the one before, whoever wrote it."""
+    def accept(self, table: LakeTable, *, is_repaired: bool) -> None:
+        """Say of a table's present version what was said of the one before, whoever wrote it.
+
+        Args:
+            table: the table.
+            is_repaired: whether all of it is as the database was at its position; it waits no more then.
+        """
         known = self.read()
         tables = dict(known.tables)
-        tables[table] = replace(tables[table], version=version)
+        accepted = replace(tables[table.name], version=table.version)
+        if is_repaired:
+            complete = max(accepted.complete, known_position(table)[0] + 1)
+            accepted = replace(accepted, complete=complete, waits_for=None, is_whole=True)
+        tables[table.name] = accepted
         self.write(LakePositions(tables, known.stream))
 
     def write(self, positions: LakePositions) -> None:
@@ -162,6 +185,9 @@ class PositionsTable:
                 "row_filter": position.where,
                 "highest_column": position.highest,
                 "catalog": position.catalog.to_text(),
+                "former_catalog": position.former.to_text() if position.altered else None,
+                "altered_lsn": position.altered,
+                "waits_for": position.waits_for,
             }
             for table, position in sorted(positions.tables.items())
         ]

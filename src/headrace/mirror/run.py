@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
+import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.config.deployment import Deployment
 from headrace.config.mirror import MirrorConfig
 from headrace.config.resolve import resolve_mirror
-from headrace.errors import BACKFILL_AGAIN, POLICIES, HeadraceError, Kind, Retry
-from headrace.mirror.lake import reaching
+from headrace.errors import BACKFILL_AGAIN, POLICIES, HeadraceError, Kind, Patience, Retry
+from headrace.mirror.lake import Lake, reaching
+from headrace.mirror.load_units import UnitLoader
+from headrace.mirror.loading import LoadStoppedError
 from headrace.mirror.mirrored_lake import RELOAD, WATCH_SECONDS, MirroredLake
 from headrace.mirror.verify import LakeComparer
 from headrace.model.names import TableName
@@ -23,6 +25,7 @@ from headrace.model.table_pattern import format_table
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
 from headrace.postgres.ddl_plan import LockTimeoutError
+from headrace.postgres.lock_holders import LockedError
 from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import drop_slot, read_slot, slot_problem
 from headrace.reporter import Reporter, SilentReporter
@@ -80,8 +83,12 @@ class MirrorRun(MirroredLake):
     """
 
     def __init__(self, url: str, config: MirrorConfig, report: Reporter, stopping: threading.Event) -> None:
-        super().__init__(url, config, report)
         self._stopping = stopping
+        super().__init__(url, config, report)
+
+    def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:
+        super()._write_to(lake, load_units)
+        self._writer.loader.stopping = self._stopping
 
     def session_settings(self, given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
         """Return the settings of a session of Headrace's own: `given`, and what the engine needs.
@@ -100,7 +107,8 @@ class MirrorRun(MirroredLake):
             reload: read all tables anew first.
 
         Raises:
-            HeadraceError: what the database, the lake or Spark refuse.
+            HeadraceError: what the database, the lake or Spark refuse; with `once` also why tables wait,
+                after all others are written.
         """
         register(spark.session)
         self.use(spark.session)
@@ -110,9 +118,9 @@ class MirrorRun(MirroredLake):
             self._run(spark, lock, once=once, reload=reload)
 
     def _run(self, spark: LocalSpark, lock: SlotLock, *, once: bool, reload: bool) -> None:
-        failures = 0
-        for start in itertools.count(1):
-            began = time.monotonic()
+        failures, patience = 0, Patience()
+        while True:
+            began, is_following = time.monotonic(), False
             try:
                 self._hold(lock)
                 if reload:
@@ -120,17 +128,33 @@ class MirrorRun(MirroredLake):
                 self.set_up()
                 with reaching(self.lake):
                     tables = self.prepare(reload=reload)
-                reload = False
-                self._follow(spark, tables, spark.scratch / f"mirror-{start}", once=once)
-            except HeadraceError as error:
+                reload, is_following = False, True
+                if tables:
+                    checkpoint = tempfile.mkdtemp(prefix="mirror-", dir=spark.scratch)
+                    self._follow(spark, tables, Path(checkpoint), once=once)
+                elif not once:
+                    self._watch(lambda: False)
+                self._raise_waiting(once=once)
+            except LoadStoppedError:
+                return
+            except HeadraceError as failure:
+                is_calm = time.monotonic() > began + _QUIET_SECONDS
+                if is_calm:
+                    patience.forget()
+                error = patience.judge(failure)
                 if once or not self._can_go_on(error, failures):
-                    raise self._with_own_advice(error) from error.__cause__
-                failures = 1 if time.monotonic() > began + _QUIET_SECONDS else failures + 1
+                    raise self._with_own_advice(error, is_following=is_following) from failure.__cause__
+                failures = 1 if is_calm else failures + 1
                 seconds = min(_LONGEST_WAIT, 2.0**failures)
                 self._report.warning(f"{error.cause}; trying again in {seconds:.0f} s")
                 self._stopping.wait(seconds)
             if once or self._stopping.is_set():
                 return
+
+    def _raise_waiting(self, *, once: bool) -> None:
+        waiting = self.waiting_error() if once else None
+        if waiting is not None:
+            raise waiting
 
     def _hold(self, lock: SlotLock) -> None:
         """Keep other mirrors of the slot away, which nobody reads while tables are loaded.
@@ -149,12 +173,18 @@ class MirrorRun(MirroredLake):
         is_passing = POLICIES[error.kind].retry is Retry.BACK_OFF or isinstance(error, LockTimeoutError)
         return is_passing or (error.kind is Kind.PUBLICATION and failures < _MOST_FAILURES)
 
-    def _with_own_advice(self, error: HeadraceError) -> HeadraceError:
-        """Return an error that says what to do with a mirror, where it says so of documents."""
+    def _with_own_advice(self, error: HeadraceError, *, is_following: bool) -> HeadraceError:
+        """Return an error that says what to do with a mirror, where it says so of documents.
+
+        Args:
+            error: what ended the mirror.
+            is_following: whether reading the log has shown it, so that a start finds the slot sound.
+        """
         if BACKFILL_AGAIN not in str(error):
             return error
         remedy = RELOAD
-        if error.kind is Kind.PUBLICATION:  # the slot is older than any publication that is made now
+        # The slot is older than any publication that is made now, or a start would go on from it.
+        if error.kind is Kind.PUBLICATION or (is_following and error.kind is Kind.SLOT_LOST):
             remedy = f"Run `headrace slots drop {self.slot}`, then `headrace mirror --reload`."
         parts = (text.replace(BACKFILL_AGAIN, remedy) for text in (error.cause, error.remedy))
         return HeadraceError(error.kind, *parts)
@@ -194,6 +224,7 @@ class MirrorRun(MirroredLake):
                 envelope="changes",
                 startingOffsets="earliest",
                 unchangedToast="mark",
+                onUnloggedChange="ignore",  # it reads tables anew itself
                 maxBytesPerTrigger=str(_BATCH_BYTES),
                 **self._conditions(),
             )
@@ -203,17 +234,24 @@ class MirrorRun(MirroredLake):
         query = (writer.trigger(availableNow=True) if once else writer).start()
         self._report.info(f"following {len(tables)} tables")
         try:
-            watched = time.monotonic()
-            while not self._stopping.wait(_POLL_SECONDS) and query.isActive:
-                if not once and time.monotonic() > watched + WATCH_SECONDS:
-                    watched = time.monotonic()
-                    if self.is_altered():
-                        break
-            if not query.isActive:
+            self._watch(lambda: not query.isActive, looks=not once)
+            if not query.isActive and not self._stopping.is_set():
                 query.awaitTermination()  # raises what ended it
         finally:
             ending.set()
             query.stop()
+
+    def _watch(self, has_ended: Callable[[], bool], *, looks: bool = True) -> None:
+        """Return once stopped, or something has ended, or where it `looks` tables are to be prepared anew."""
+        watched = time.monotonic()
+        while not self._stopping.wait(_POLL_SECONDS) and not has_ended():
+            if looks and time.monotonic() > watched + WATCH_SECONDS:
+                watched = time.monotonic()
+                try:
+                    if self.is_altered():
+                        return
+                except LockedError as error:  # what was committed is followed all the same
+                    self._report.warning(f"{error.cause}; looking again in {WATCH_SECONDS:.0f} s")
 
     def _conditions(self) -> dict[str, str]:
         """Return the option that says which rows are followed, where not all are."""

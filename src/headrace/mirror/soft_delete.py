@@ -18,8 +18,8 @@ from headrace.mirror.deletions import (
     row_deletions,
 )
 from headrace.mirror.digests import hashes
-from headrace.mirror.lake import Lake, LakeTable, known_position
-from headrace.mirror.modes import CurrentMode, LoadMoment, replace_rows, with_fields
+from headrace.mirror.lake import Lake, LakeTable
+from headrace.mirror.modes import CurrentMode, LoadMoment, repaired_position, replace_rows, with_fields
 
 
 class SoftDeleteMode(CurrentMode):
@@ -80,4 +80,4 @@ class SoftDeleteMode(CurrentMode):
             kind = shown.schema.field(name).type
             gone = gone.append_column(name, pa.repeat(pa.scalar(value, kind), len(gone)))
         marked = pa.concat_tables([shown, gone], promote_options="default")
-        table.merge_marks(marked, key, known_position(table))
+        table.merge_marks(marked, key, repaired_position(table, moment))

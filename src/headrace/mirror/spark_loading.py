@@ -12,7 +12,6 @@ from pyspark.errors import PySparkException
 
 from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind, unexpected
-from headrace.mirror.delta import DeltaLake
 from headrace.mirror.lake import Lake
 from headrace.mirror.load_units import LoadedUnit, LoadUnit, load_in_threads, load_unit
 from headrace.spark.session import places_beside
@@ -40,6 +39,8 @@ class ExecutorLoader:
         Raises:
             HeadraceError: what a task's `load_unit` raised; SINK_UNREACHABLE, where a task ended otherwise.
         """
+        from headrace.mirror.delta import DeltaLake  # noqa: PLC0415 - Iceberg's mirrors do without deltalake
+
         location = lake.location if is_url(lake.location) else str(Path(lake.location).absolute())
         places = min(_MOST, places_beside(self._session))
         yield from load_in_threads(DeltaLake(location, lake.file_bytes), units, self._load, places)

@@ -1,4 +1,4 @@
-"""Refuse tables that cannot be mirrored as the file wants it; every mistake at once. Pure."""
+"""Tell why tables cannot be mirrored as the file wants it; every mistake at once. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.columns import MASK, PREFIX, is_followed, number_of
+from headrace.mirror.lake import folder_name
 from headrace.mirror.partitions import allowed_transforms
 from headrace.mirror.tables import MirroredTable
 from headrace.model.names import TableName
@@ -15,42 +16,61 @@ from headrace.model.suggestion import nearest
 from headrace.postgres.quoting import table as quoted
 
 
-def check_tables(tables: Iterable[MirroredTable]) -> None:
-    """Refuse tables that cannot be mirrored as the file wants it.
+def find_problem(table: MirroredTable) -> HeadraceError | None:
+    """Return why a table cannot be mirrored as the file wants it; None: it can.
 
-    Raises:
-        ErrorGroup: REPLICA_IDENTITY, for each table whose rows nothing identifies; BINDING, for each whose
-            key is left out, or that has a column with the name of one of the mirror's own; what
-            `check_options` raises.
+    An alteration may bring that about at any time: a masked column that was renamed would lose its mask.
+
+    Returns:
+        REPLICA_IDENTITY, where nothing identifies its rows; BINDING, where its key is left out, or it has a
+        column with the name of one of the mirror's own, or lacks what `partition_by`, `soft_delete` and
+        `masks` need; several as a group.
     """
-    problems = [problem for table in tables for problem in (*_problems(table), *_option_problems(table))]
-    if problems:
-        raise ErrorGroup(problems)
+    problems = [*_problems(table), *_option_problems(table)]
+    if not problems:
+        return None
+    return problems[0] if len(problems) == 1 else ErrorGroup(problems)
 
 
-def check_options(tables: Iterable[MirroredTable]) -> None:
-    """Refuse tables that lack what `partition_by`, `soft_delete` and `masks` need.
+def find_namesakes(names: Iterable[TableName], known: Collection[TableName]) -> dict[TableName, TableName]:
+    """Return the tables whose folders differ from another one's in case alone, each with that one.
 
-    An alteration may take it away at any time: a masked column that was renamed would lose its mask.
-
-    Raises:
-        ErrorGroup: BINDING; REPLICA_IDENTITY.
+    Args:
+        names: the tables.
+        known: those that the lake has, which keep their folders.
     """
-    problems = [problem for table in tables for problem in _option_problems(table)]
-    if problems:
-        raise ErrorGroup(problems)
+    first: dict[tuple[str, str], TableName] = {}
+    found = {}
+    for name in sorted(names, key=lambda name: (name not in known, name)):
+        folder = folder_name(name.schema).casefold(), folder_name(name.name).casefold()
+        other = first.setdefault(folder, name)
+        if other != name:
+            found[name] = other
+    return found
 
 
-def check_columns(tables: Iterable[MirroredTable]) -> None:
-    """Make sure that each of the `columns` of a part is a column of some table of it.
+def find_absent_columns(
+    tables: Mapping[TableName, MirroredTable], known: Collection[TableName]
+) -> dict[TableName, HeadraceError]:
+    """Return the error of each table whose part names a column in `columns` that no table of it has.
 
     Args:
         tables: all tables that exist.
+        known: those that the lake has: a column of theirs was renamed or dropped.
 
     Raises:
-        HeadraceError: BINDING.
+        HeadraceError: BINDING, for a part of which the lake has no table: the name is misspelt.
     """
-    _refuse_absent("columns", [(table.chosen, table.numbers) for table in tables])
+    found: dict[TableName, HeadraceError] = {}
+    for chosen in {table.chosen for table in tables.values()}:
+        part = {name: table for name, table in tables.items() if table.chosen == chosen}
+        try:
+            _refuse_absent("columns", [(chosen, table.numbers) for table in part.values()])
+        except HeadraceError as error:
+            if not any(name in known for name in part):
+                raise
+            found |= dict.fromkeys(part, error)
+    return found
 
 
 def check_excluded(tables: Mapping[TableName, MirroredTable], known: Collection[TableName]) -> None:
@@ -200,6 +220,9 @@ def _listed(table: MirroredTable) -> str:
 
 
 def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
+    if table.problem is not None:
+        yield table.problem
+        return
     taken = [name for name in table.columns if name in table.rules.names]
     if taken:
         yield HeadraceError(

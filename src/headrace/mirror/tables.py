@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from headrace.capture.rows import RowShape
 from headrace.catalog import list_tables
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_once
-from headrace.catalog.known import read_known
+from headrace.catalog.known import KnownTable, UncarriedKeyError, read_known
 from headrace.catalog.types import RowType, read_row_types
 from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.config.secret import Secret
@@ -30,34 +30,72 @@ from headrace.model.values import convert_all
 from headrace.postgres.publication import read_column_lists, will_send_generated
 from headrace.postgres.session import ReadSession
 
+LOCK_SECONDS = 3.0
+"""So long a mirror waits for somebody's lock on a table: then that table waits, and it is said for whom."""
 _NOTHING = Fingerprint()
 
 # PostgreSQL keeps the default of an added column beside the table, of a partitioned one beside each of its
 # partitions: rows that were there before have it, and the log says nothing of them. A rewrite of the table
 # (another filenode) puts it into the rows.
+# pg_partition_tree would wait for a lock on each partition that somebody alters.
 _COLUMNS = """
-SELECT n.nspname::text, c.relname::text, c.oid::bigint,
+WITH RECURSIVE wanted (oid, nspname) AS (
+    SELECT c.oid, n.nspname
+    FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
+    JOIN pg_namespace n ON n.nspname = wanted.nspname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+),
+part (root, oid, relkind) AS (
+    SELECT c.oid, c.oid, c.relkind FROM wanted JOIN pg_class c USING (oid)
+    UNION ALL
+    SELECT part.root, c.oid, c.relkind
+    FROM part JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
+    JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE part.relkind = 'p'
+),
+leaf AS MATERIALIZED (
+    SELECT part.root, c.oid, c.relreplident FROM part JOIN pg_class c USING (oid) WHERE part.relkind <> 'p'
+)
+SELECT wanted.nspname::text, c.relname::text, c.oid::bigint,
        array_agg(a.attname::text ORDER BY a.attnum), array_agg(a.attnum::int ORDER BY a.attnum),
        array_agg(coalesce(
            (a.attmissingval::text::text[])[1],
            (SELECT max((own.attmissingval::text::text[])[1])
-            FROM pg_partition_tree(c.oid) AS leaf
-            JOIN pg_attribute own ON own.attrelid = leaf.relid AND own.attname = a.attname
-            WHERE leaf.isleaf)) ORDER BY a.attnum),
-       coalesce((SELECT string_agg(pg_relation_filenode(leaf.relid)::text, ' ' ORDER BY leaf.relid)
-                 FROM pg_partition_tree(c.oid) AS leaf WHERE leaf.isleaf), pg_relation_filenode(c.oid)::text),
-       coalesce((SELECT bool_and(part.relreplident = 'f')
-                 FROM pg_partition_tree(c.oid) AS leaf JOIN pg_class part ON part.oid = leaf.relid
-                 WHERE leaf.isleaf), c.relreplident = 'f'),
+            FROM leaf JOIN pg_attribute own ON own.attrelid = leaf.oid AND own.attname = a.attname
+            WHERE leaf.root = c.oid)) ORDER BY a.attnum),
+       (SELECT string_agg(pg_relation_filenode(leaf.oid)::text, ' ' ORDER BY leaf.oid)
+        FROM leaf WHERE leaf.root = c.oid),
+       coalesce((SELECT bool_and(leaf.relreplident = 'f') FROM leaf WHERE leaf.root = c.oid),
+                c.relreplident = 'f'),
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate),
        array_remove(array_agg(CASE WHEN a.attgenerated = 's' THEN a.attname::text END), NULL)
-FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
-JOIN pg_namespace n ON n.nspname = wanted.nspname
-JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+FROM wanted JOIN pg_class c USING (oid)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-GROUP BY c.oid, n.nspname, c.relname
+GROUP BY c.oid, wanted.nspname, c.relname
 """
 
+
+_OF_EXTENSIONS = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_depend d JOIN pg_class c ON c.oid = d.objid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e' AND c.relkind IN ('r', 'p')
+ORDER BY 1, 2
+"""
+
+# What the file names itself and `list_tables` does not have.
+_UNFIT = """
+SELECT wanted.nspname, wanted.relname,
+       CASE WHEN c.oid IS NULL THEN NULL
+            WHEN c.relispartition THEN 'is a partition, which is mirrored with its partitioned table'
+            WHEN c.relkind IN ('v', 'm') THEN 'is a view, which the log does not have'
+            WHEN c.relkind = 'f' THEN 'is a foreign table, which the log does not have'
+            WHEN c.relpersistence = 'u' THEN 'is unlogged, so that the log does not have it'
+            WHEN c.relpersistence = 't' THEN 'is temporary, so that the log does not have it'
+            ELSE 'is no table that can be followed' END
+FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
+LEFT JOIN (pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid)
+     ON n.nspname = wanted.nspname AND c.relname = wanted.relname
+"""
 
 _SOFT_DELETE = SoftDeleteMode()
 
@@ -70,19 +108,21 @@ class MirroredTable:
         relation: its oid; a table that is dropped and created again has another.
         row_type: its columns; types that no lake has are read as text.
         key: the columns that identify its rows.
-        columns: the mirrored columns: those that the log carries and the file does not leave out.
+        sent: the columns that the log carries.
+        columns: the mirrored columns: those of them that the file does not leave out.
         numbers: the database's number of each column, which no later column gets.
         defaults: for a column that was added with a default, the text of the value of older rows.
         files: the filenodes of its files.
         has_full_identity: whether the log has whole rows before their change (REPLICA IDENTITY FULL).
         mode: what the lake holds of it.
         where: SQL that its mirrored rows satisfy; None: all are mirrored.
-        catalog: what its rows' values depend on besides: its partitions, labels of enums, rewrites.
+        catalog: what its rows' values depend on: all columns, partitions, labels of enums, rewrites.
         partitions: the levels of the lake table's partitions.
         soft_delete: whether deleted rows stay in the lake.
         masks: what the lake has in the place of some columns' values.
         chosen: the columns that the file names; none: it chooses all.
         excluded: those that it leaves out.
+        problem: what keeps its changes from being understood; None: nothing.
     """
 
     relation: int
@@ -101,11 +141,14 @@ class MirroredTable:
     masks: Masks = field(default_factory=Masks)
     chosen: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    problem: HeadraceError | None = None
+    sent: frozenset[str] = frozenset()
 
     @property
     def highest(self) -> int:
-        """The highest number of its columns, mirrored or not; one that is added later has a higher one."""
-        return max(self.numbers.values(), default=0)
+        """The highest number that any of its columns had; one that is added later has a higher one."""
+        found = self.catalog.tables.get(self.name)
+        return max(self.numbers.values(), default=0) if found is None else found.highest
 
     @property
     def name(self) -> TableName:
@@ -154,7 +197,7 @@ class MirroredTable:
             kinds,
             self.key,
             PREFIX,
-            pre_images=self.is_known_by_content,
+            pre_images=not self.key,  # only its former values tell which row was changed
             left_out=left_out,
             inserts_are_whole=True,  # a table is read anew where they are not
         )
@@ -164,6 +207,19 @@ class MirroredTable:
         kind = self.row_type.columns[column]
         texts = pa.array([self.defaults.get(column)], pa.string())
         return self.masks.value(column, convert_all(kind, texts, f"{self.name}.{column}")[0])
+
+    def default_texts(self) -> dict[str, str]:
+        """Return the text of `default` of each column that has one, for the lake to keep."""
+        texts = {name: self.defaults[name] for name in self.columns if name in self.defaults}
+        masked = {
+            name: self.masks.value(name, pa.scalar(text, pa.string())).as_py() for name, text in texts.items()
+        }
+        return {name: text for name, text in masked.items() if text is not None}
+
+    def kept_default(self, column: str, text: str) -> pa.Scalar:
+        """Return the value of a text that the lake has kept."""
+        kind = self.row_type.columns[column]
+        return convert_all(kind, pa.array([text], pa.string()), f"{self.name}.{column}")[0]
 
 
 class Selection:
@@ -178,14 +234,19 @@ class Selection:
         self._publication = config.publication
         self._salt = config.mask_salt if isinstance(config.mask_salt, Secret) else None
 
-    def find(self, session: ReadSession) -> tuple[TableName, ...]:
-        """Return the tables that exist.
+    def names(self, table: TableName) -> bool:
+        """Tell whether the file names a table itself, not by a pattern."""
+        return any(pattern.exact == table for part in self._parts for pattern in part.patterns)
+
+    def find(self, session: ReadSession, known: Collection[TableName] = ()) -> tuple[TableName, ...]:
+        """Return the tables that exist, without those of extensions that are neither named nor `known`.
 
         Raises:
             HeadraceError: BINDING: there is none.
         """
         patterns = [pattern for part in self._parts for pattern in part.patterns]
-        found = match_tables(patterns, list_tables(session))
+        foreign = {table for table in self.find_foreign(session) if table not in known}
+        found = tuple(table for table in match_tables(patterns, list_tables(session)) if table not in foreign)
         if not found:
             raise HeadraceError(
                 Kind.BINDING,
@@ -194,15 +255,58 @@ class Selection:
             )
         return found
 
+    def find_unfit(
+        self, session: ReadSession, found: Collection[TableName]
+    ) -> tuple[dict[TableName, HeadraceError], list[TableName]]:
+        """Return what is wrong with what the file names itself beside the tables; and what does not exist.
+
+        Args:
+            session: of the database.
+            found: the tables.
+        """
+        named = {pattern.exact for part in self._parts for pattern in part.patterns}
+        names = sorted(name for name in named if name is not None and name not in found)
+        rows = session.query(_UNFIT, ([name.schema for name in names], [name.name for name in names]))
+        said = {TableName(schema, name): what for schema, name, what in rows}
+        problems = {
+            name: HeadraceError(
+                Kind.BINDING, f"{name}, which the file names, {what}", "Leave it out of `tables`."
+            )
+            for name, what in said.items()
+            if what is not None
+        }
+        return problems, [name for name in names if said[name] is None]
+
+    def find_foreign(self, session: ReadSession) -> tuple[TableName, ...]:
+        """Return the tables of extensions that only patterns match: the extension writes them anew itself."""
+        patterns = [pattern for part in self._parts for pattern in part.patterns]
+        owned = (TableName(schema, name) for schema, name in session.query(_OF_EXTENSIONS))
+        return tuple(table for table in match_tables(patterns, owned) if not self.names(table))
+
+    def _read_known(
+        self, session: ReadSession, names: Sequence[TableName]
+    ) -> tuple[dict[TableName, KnownTable], dict[TableName, HeadraceError]]:
+        """Read the facts of tables, and what is wrong with the key of some."""
+        problems: dict[TableName, HeadraceError] = {}
+        while True:
+            try:
+                known = read_known(session, names, dict.fromkeys(problems, ()), self._publication)
+            except UncarriedKeyError as error:
+                problems[error.table] = error
+            else:
+                return known, problems
+
     def read(self, session: ReadSession, tables: Iterable[TableName]) -> dict[TableName, MirroredTable]:
-        """Read what the database says of `tables`; one that it does not have is absent.
+        """Read what the database says of `tables`, at one moment; one that it does not have is absent.
 
         Raises:
-            HeadraceError: REPLICA_IDENTITY, where the log does not carry the key of deleted rows; CONNECTION,
-                DATABASE.
+            HeadraceError: CONNECTION, DATABASE.
         """
-        names = sorted(set(tables))
-        known = read_known(session, names, {}, self._publication)
+        with session.one_snapshot():
+            return self._read(session, sorted(set(tables)))
+
+    def _read(self, session: ReadSession, names: Sequence[TableName]) -> dict[TableName, MirroredTable]:
+        known, problems = self._read_known(session, names)
         types = read_row_types(session, names)
         published = read_column_lists(session, self._publication)
         sends_stored = will_send_generated(session, self._publication)
@@ -245,8 +349,10 @@ class Selection:
                 masks=masks,
                 chosen=part.columns,
                 excluded=part.exclude_columns,
+                problem=problems.get(table),
+                sent=frozenset(column for column in kinds if column in sent),
             )
-        usage = {name: frozenset(table.columns) for name, table in found.items()}
+        usage = {name: frozenset(table.numbers) for name, table in found.items()}
         catalog = read_once(session, usage, self._publication)
         return {
             name: replace(table, catalog=catalog.part(name))

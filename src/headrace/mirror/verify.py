@@ -23,9 +23,11 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import is_followed
 from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
 from headrace.mirror.lake import Lake, LakeTable
+from headrace.mirror.load_units import RewrittenError, reading_rows
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import Key
-from headrace.mirror.positions import PositionsTable
+from headrace.mirror.ownership import check_repairable
+from headrace.mirror.positions import PositionsTable, TablePosition
 from headrace.mirror.python_values import arrow_rows, python_rows, python_values, shown_value
 from headrace.mirror.tables import MirroredTable, Selection
 from headrace.model.lsn import Lsn
@@ -69,6 +71,7 @@ class TableComparison:
         changing: how many rows were written again at each look.
         undecided: how many rows differ, and may be on their way: the mirror does not go on.
         repaired: how many rows were written.
+        waits_for: why the mirror does not write the table for now, which is not compared then.
     """
 
     table: TableName
@@ -80,6 +83,7 @@ class TableComparison:
     changing: int = 0
     undecided: int = 0
     repaired: int = 0
+    waits_for: str | None = None
 
     @property
     def wrong(self) -> int:
@@ -89,7 +93,7 @@ class TableComparison:
     @property
     def is_right(self) -> bool:
         """Whether every row is as the database has it, by now."""
-        return self.wrong == self.repaired and not self.undecided
+        return self.wrong == self.repaired and not self.undecided and self.waits_for is None
 
 
 class LakeComparer:
@@ -136,7 +140,7 @@ class LakeComparer:
 
         Raises:
             HeadraceError: SLOT_IN_USE, to repair while the mirror runs; BINDING, no such table is mirrored;
-                what the database or the lake refuse.
+                CONTINUITY, to repair what the database does not have; what the database or the lake refuse.
         """
         with contextlib.ExitStack() as held:
             if repair:
@@ -172,12 +176,33 @@ class LakeComparer:
                 f"It has: {', '.join(map(str, sorted(known)))}.",
             )
         for name in sorted(names or known):
+            waits_for = known[name].waits_for
+            if waits_for is not None and not repair:
+                yield TableComparison(name, waits_for=waits_for)
+                continue
+            if repair:
+                self._check_repairable(name, known[name])
             found = self._compare(name, repair=repair)
             if repair and found.is_right:
-                self._positions.accept(name, self._open(name).version)
+                self._positions.accept(self._open(name), is_repaired=found.repaired > 0)
+                if waits_for is not None and not found.repaired:
+                    found.waits_for = waits_for
             yield found
 
+    def _check_repairable(self, name: TableName, known: TablePosition) -> None:
+        with ReadSession(self._url) as session:
+            table = self._selection.read(session, [name]).get(name)
+        if table is not None:
+            check_repairable(self._open(name), known, table)
+
     def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
+        """Compare one table; anew where it is truncated, or written anew, while it is read."""
+        for _ in range(_LOOKS - 1):
+            with contextlib.suppress(RewrittenError):
+                return self._compare_unmoved(name, repair=repair)
+        return self._compare_unmoved(name, repair=repair)
+
+    def _compare_unmoved(self, name: TableName, *, repair: bool) -> TableComparison:
         found = TableComparison(name)
         wanted = np.ones(BUCKETS, np.bool_)
         seen: dict[Key, tuple[str, str]] = {}
@@ -203,7 +228,9 @@ class LakeComparer:
                 before = read(_batches(lake, database.table), key, wanted)
                 expected = read(database.batches(), key, wanted)
                 moment = LoadMoment(start, database.now)
-            is_complete = self._await_complete(name, start)
+            # nobody writes the lake, and these rows have what is still in the log, too
+            is_decided = repair and not database.table.is_known_by_content
+            is_complete = is_decided or self._await_complete(name, start)
             lake = self._open(name)
             after = read(_batches(lake, database.table), key, wanted)
             differing = [one for one in expected.keys() | after.keys() if not _same(one, expected, after)]
@@ -215,7 +242,7 @@ class LakeComparer:
                     if _same(one, before, after)
                 },
             )
-            wrong = [one for one, sides in seen.items() if seen_before.get(one) == sides]
+            wrong = [one for one, sides in seen.items() if is_decided or seen_before.get(one) == sides]
             found.changing = len(differing) - len(wrong)
             if not is_complete:
                 found.undecided, found.changing = len(differing), 0
@@ -265,7 +292,8 @@ class LakeComparer:
             with ReadSession(self._url, snapshot=snapshot) as session:
                 table = self._selection.read(session, [name]).get(name)
                 [(now,)] = session.query("SELECT clock_timestamp()")
-                parts = plan_tables(session, [name], inheritance_children=False) if table else {}
+                with reading_rows(name):
+                    parts = plan_tables(session, [name], inheritance_children=False) if table else {}
             if table is None:
                 yield None, start
                 return
@@ -318,7 +346,12 @@ class _DatabaseRows:
         with RowSession(self.url, snapshot=self.snapshot) as session:
             for range_ in self.ranges:
                 rows = read_part(session, selection, range_, self.table.schema, _BATCH_BYTES)
-                yield from map(self.table.masks.apply, rows)
+                yield from map(self.table.masks.apply, _unmoved(self.table.name, rows))
+
+
+def _unmoved(name: TableName, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    with reading_rows(name):
+        yield from rows
 
 
 def _batches(lake: LakeTable, table: MirroredTable) -> Iterator[pa.RecordBatch]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import numpy as np
@@ -10,27 +11,29 @@ import pyarrow.compute as pc
 
 from headrace.capture.envelope import by_table, unwrapped
 from headrace.capture.visibility import await_visible
+from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import altered_rows, plan_alteration
+from headrace.mirror.column_names import ColumnNames, rows_names
 from headrace.mirror.columns import (
-    ADDED,
     DROPPED,
     PREFIX,
     all_fitted,
-    altered_at,
+    defaults_of,
     described,
     former_names,
-    is_followed,
 )
-from headrace.mirror.drift import find_drift
+from headrace.mirror.drift import column_numbers, find_drift
 from headrace.mirror.lake import Lake, LakeTable, known_position
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.loading import LakeLoader, open_mirrored
 from headrace.mirror.net_changes import Position
+from headrace.mirror.ownership import check_own
 from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.mirror.positions import TablePosition
-from headrace.mirror.table_checks import check_options, check_renamed
-from headrace.mirror.tables import MirroredTable, Selection
+from headrace.mirror.table_checks import check_renamed, find_problem
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
+from headrace.mirror.waiting import WaitingTables
 from headrace.model.changes import Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -58,11 +61,14 @@ class LakeWriter:
         lake: the tables.
         report: is told what is loaded and altered.
         load_units: reads units of tables that are loaded.
+        waiting: where a table waits that cannot be written; None: its error is raised.
 
     Attributes:
         loader: reads tables anew.
         tables: each table as the database had it when its changes were last written.
         written: those that the last batch was of.
+        altered: the catalog before the last alteration of a table's columns, and a position (bytes) that all
+            changes of that time lie before.
     """
 
     def __init__(
@@ -74,27 +80,43 @@ class LakeWriter:
         report: Reporter,
         *,
         load_units: UnitLoader = load_in_threads,
+        waiting: WaitingTables | None = None,
     ) -> None:
+        self._waiting = waiting
         self._url = url
         self._selection = selection
         self._lake = lake
         self._report = report
-        self.loader = LakeLoader(url, slot, selection, lake, report, load_units=load_units)
+        self.loader = LakeLoader(url, slot, selection, lake, report, load_units=load_units, waiting=waiting)
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
-        self._gone: dict[TableName, set[str]] = {}  # names of columns before an alteration
+        self.altered: dict[TableName, tuple[Fingerprint, Lsn]] = {}
 
     def follow_alterations(
         self, tables: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition]
     ) -> list[TableName]:
         """Give the lake's tables the columns that the database's have; return those that must be loaded.
 
+        One that has to wait is not among them.
+
         Args:
             tables: the database's tables.
             known: up to where each is complete.
         """
-        with ReadSession(self._url) as session:
-            return [name for name, table in tables.items() if not self._follow(session, table, known[name])]
+        to_load = []
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+            for name, table in tables.items():
+                with self._alone(table):
+                    if not self._follow(session, table, known[name]):
+                        to_load.append(name)
+        self.altered = {name: before for name, before in self.altered.items() if name not in to_load}
+        return to_load
+
+    def _alone(self, table: MirroredTable) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._waiting is None else self._waiting.alone(table)
+
+    def _waits(self, name: TableName) -> bool:
+        return self._waiting is not None and name in self._waiting
 
     def _follow(self, session: ReadSession, table: MirroredTable, known: TablePosition) -> bool:
         """Alter one table of the lake; return whether it fits by then."""
@@ -104,8 +126,11 @@ class LakeWriter:
         check_renamed(table, lake.schema, known.highest)
         if known.where != table.where:
             return False
-        _check_own(lake, known)
-        drift = find_drift(session, known.catalog, table.catalog)
+        check_own(lake, known, table)
+        position = known_position(lake)
+        complete = max(known.complete, position[0])
+        drift = find_drift(session, known.catalog, table.catalog, table.columns)
+        drift = drift or self._note_names(table, known, complete)
         if drift is not None:
             self._report.info(drift)
             return False
@@ -113,23 +138,37 @@ class LakeWriter:
         if described(kept) == described(table.lake_schema):
             self._partition(table, lake)
             return True
-        position = known_position(lake)
         alteration = plan_alteration(
             lake.schema,
             table.lake_schema,
             keeps=table.rules.keeps,
-            is_rewritten=table.files != known.files,
-            complete=max(known.complete, position[0]),
+            complete=complete,
             now=self._read_position(),
             highest=known.highest,
+            defaults=table.default_texts(),
         )
         if alteration.needs_load or table.is_known_by_content:
             return False
         self._report.info(f"altering {table.name}: {alteration}")
-        self._gone.setdefault(table.name, set()).update(lake.schema.names)
         rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
         self._rewrite(lake, alteration.schema, rows, position)
         return True
+
+    def _note_names(self, table: MirroredTable, known: TablePosition, complete: Lsn) -> str | None:
+        """Note which names columns had before, where they have others now; return why that does not do."""
+        before, now = known.catalog.tables.get(table.name), table.catalog.tables[table.name]
+        if before is None or column_numbers(before) == column_numbers(now):
+            return None
+        if self._names_before(table.name, known)[1] > complete:
+            return (
+                f"columns of {table.name} were altered again before the log had come to the alteration before"
+            )
+        self.altered[table.name] = known.catalog, self._read_position()
+        return None
+
+    def _names_before(self, name: TableName, known: TablePosition) -> tuple[Fingerprint, Lsn]:
+        """Return the catalog before the last alteration of a table's columns, and where that lies behind."""
+        return self.altered.get(name, (known.former, known.altered))
 
     def _partition(self, table: MirroredTable, lake: LakeTable) -> None:
         """Write a table's files anew where the file wants other partitions."""
@@ -157,6 +196,8 @@ class LakeWriter:
     ) -> dict[TableName, tuple[MirroredTable, Lsn]]:
         """Apply a batch of `envelope=changes`; return the tables that were loaded anew, and their positions.
 
+        One that has to wait, now or already, is left as it is.
+
         Args:
             batch: the changes.
             tables: the followed tables.
@@ -175,33 +216,50 @@ class LakeWriter:
             for name, places in by_table(part):
                 own = part if len(places) == len(part) else part.take(pa.array(places))
                 changes.setdefault(name, []).append(own)
-        with ReadSession(self._url) as session:
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
             self._await_visible(session, batch)
-            names = [name for name in tables if name in changes or str(name) in truncated_partitions]
+            names = [
+                name
+                for name in tables
+                if (name in changes or str(name) in truncated_partitions) and not self._waits(name)
+            ]
             found = self._selection.read(session, names)
         # one that was made again is not published yet: the next start publishes and loads it
         mirrored = {name: table for name, table in found.items() if known[name].relation == table.relation}
-        check_options(mirrored.values())
+        for table in mirrored.values():
+            with self._alone(table):
+                _check(table)
+        mirrored = {name: table for name, table in mirrored.items() if not self._waits(name)}
         self.tables |= mirrored
         self.written = tuple(mirrored)
         to_load = self.follow_alterations(mirrored, known)
-        to_load += [name for name in mirrored if str(name) in truncated_partitions and name not in to_load]
-        to_load += [
-            name
-            for name, table in mirrored.items()
-            if name not in to_load
-            and (
-                self._lacks_values(table, changes)
-                or self._lacks_keys(table, changes[name])
-                or self._lacks_columns(table, changes[name])
-            )
-        ]
-        loaded = dict(self.loader.load(to_load)) if to_load else {}
-        self.tables |= {name: table for name, (table, _) in loaded.items()}
         for name, table in mirrored.items():
-            if name not in loaded and name not in to_load:
-                self._apply_anew(table, changes[name])
+            if name not in to_load and not self._waits(name):
+                with self._alone(table):
+                    if str(name) in truncated_partitions or self._is_not_told(table, changes, known):
+                        to_load.append(name)
+        loaded = dict(self.loader.load(to_load, others_go_on=True)) if to_load else {}
+        self.tables |= {name: table for name, (table, _) in loaded.items()}
+        self.altered = {name: before for name, before in self.altered.items() if name not in loaded}
+        for name, table in mirrored.items():
+            if name not in loaded and name not in to_load and not self._waits(name):
+                with self._alone(table):
+                    self._apply_anew(table, changes[name])
         return loaded
+
+    def _is_not_told(
+        self,
+        table: MirroredTable,
+        changes: Mapping[TableName, list[pa.RecordBatch]],
+        known: Mapping[TableName, TablePosition],
+    ) -> bool:
+        """Tell whether changes of a table lack what the lake's rows need."""
+        own = changes[table.name]
+        return (
+            self._lacks_values(table, changes)
+            or self._lacks_keys(table, own)
+            or self._lacks_names(table, own, known[table.name])
+        )
 
     def _lacks_values(self, table: MirroredTable, changes: Mapping[TableName, list[pa.RecordBatch]]) -> bool:
         """Tell whether rows came to satisfy `where` without a large value, which nobody has but the database.
@@ -232,31 +290,38 @@ class LakeWriter:
             )
         return lacks
 
-    def _lacks_columns(self, table: MirroredTable, changes: Sequence[pa.RecordBatch]) -> bool:
-        """Tell whether rows were written while a column was called otherwise, and it is called so no more.
+    def _lacks_names(
+        self, table: MirroredTable, changes: Sequence[pa.RecordBatch], known: TablePosition
+    ) -> bool:
+        """Tell whether rows were written while columns were perhaps called otherwise.
 
-        The catalog does not tell. An inserted row has all columns that the table had, and an updated one all
-        but its large values; so a column that the lake has already, and such a row has not, had another name.
+        The catalog does not tell: a column may have its name again, or may have got one that another had.
         """
-        attributes = {attribute.name for attribute in table.row_type.attributes}
-        if not any(_lacks_present(part, table.columns, attributes) for part in changes):
-            return False
-        lake = self._opened(table.name)
-        position, former, altered = known_position(lake), former_names(lake.schema), altered_at(lake.schema)
-        present = {field.name for field in lake.schema if is_followed(field)}
-        before = present - {field.name for field in lake.schema if ADDED in (field.metadata or {})}
-        names = attributes | self._gone.get(table.name, set())
-        lacks = False
-        for part in changes:
-            rows = _renamed(part.filter(_is_after(part, position)), former)
-            is_older = pc.less(rows.column("_commit_lsn"), altered)
-            lacks |= _lacks_present(rows.filter(is_older), before, names)
-            lacks |= _lacks_present(rows.filter(pc.invert(is_older)), present, names)
-        if lacks:
-            self._report.info(
-                f"columns of {table.name} were called otherwise, and are called as before again"
+        catalog = table.catalog.tables[table.name]
+        now = {name: number for name, number in column_numbers(catalog).items() if name in table.sent}
+        present = ColumnNames.between(now, now, in_order=catalog.in_order)
+        former, altered = self._names_before(table.name, known)
+        older = present
+        if table.name in former.tables:
+            unsent = set(column_numbers(catalog).values()) - set(now.values())
+            before = column_numbers(former.tables[table.name])
+            older = ColumnNames.between(
+                {name: number for name, number in before.items() if number not in unsent},
+                now,
+                in_order=catalog.in_order,
             )
-        return lacks
+        position = known_position(self._opened(table.name))
+        for part in changes:
+            is_new = _is_after(part, position)
+            is_older = pc.less(part.column("_commit_lsn"), altered)
+            for names, chosen in ((older, is_older), (present, pc.invert(is_older))):
+                for found, is_inserted in rows_names(part, pc.and_(is_new, chosen)):
+                    if not names.tell(found, is_inserted=is_inserted):
+                        self._report.info(
+                            f"columns of {table.name} may have been called otherwise when rows were written"
+                        )
+                        return True
+        return False
 
     def _await_visible(self, session: ReadSession, batch: pa.Table) -> None:
         """Wait until the catalog shows the alterations that committed before these changes."""
@@ -287,7 +352,8 @@ class LakeWriter:
         position = known_position(lake)
         former = former_names(lake.schema)
         after = (part.filter(_is_after(part, position)) for part in changes)
-        typed = [_typed_rows(table, _renamed(part, former)) for part in after if len(part)]
+        defaults = defaults_of(lake.schema)
+        typed = [_typed_rows(table, _renamed(part, former), defaults) for part in after if len(part)]
         if typed:
             table.rules.apply(self._lake, lake, table.key, pa.concat_tables(typed))
 
@@ -298,19 +364,15 @@ class LakeWriter:
         return lake
 
 
-def _check_own(lake: LakeTable, known: TablePosition) -> None:
-    """Make sure that nobody else has written a table since its position was noted.
+def _check(table: MirroredTable) -> None:
+    """Make sure that a table can be mirrored as the file wants it.
 
     Raises:
-        HeadraceError: CONTINUITY.
+        HeadraceError: as of `find_problem`.
     """
-    other = lake.find_other_commit(known.version)
-    if other is not None:
-        raise HeadraceError(
-            Kind.CONTINUITY,
-            f"another program has written the lake's table {lake.name} ({other})",
-            "Run `headrace mirror verify --repair`: it makes its rows right, and accepts what is there.",
-        )
+    problem = find_problem(table)
+    if problem is not None:
+        raise problem
 
 
 def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:
@@ -330,19 +392,6 @@ def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBat
 def _lacks_inserted(changes: pa.RecordBatch, columns: Collection[str]) -> bool:
     """Tell whether an inserted row lacks a column: a large value, or one that was added later."""
     return _lacks_any(_names_after(changes, Op.INSERT), columns)
-
-
-def _lacks_present(changes: pa.RecordBatch, columns: Collection[str], known: Collection[str]) -> bool:
-    """Tell whether a row lacks a column that its table had, by another reason than a large value.
-
-    Args:
-        changes: inserted and updated rows, among others.
-        columns: the columns that the table had.
-        known: the names that any column may have; another one was a column's for a while.
-    """
-    updated = _names_after(changes, Op.UPDATE)
-    is_strange = not {*pc.unique(updated.flatten()).to_pylist()} <= {*known}
-    return _lacks_inserted(changes, columns) or (is_strange and _lacks_any(updated, columns))
 
 
 def _names_after(changes: pa.RecordBatch, op: Op) -> pa.ListArray:
@@ -371,14 +420,23 @@ def _is_after(changes: pa.RecordBatch, position: Position) -> pa.Array:
     return pa.array((lsn > position[0]) | ((lsn == position[0]) & (sequence > position[1])))
 
 
-def _typed_rows(table: MirroredTable, changes: pa.RecordBatch) -> pa.Table:
+def _typed_rows(table: MirroredTable, changes: pa.RecordBatch, defaults: Mapping[str, str]) -> pa.Table:
     rows = table.masks.apply(pa.Table.from_batches([table.shape.rows(changes)]))
-    return rows if table.mode == "changes" else _with_defaults(rows, changes, table)
+    return rows if table.mode == "changes" else _with_defaults(rows, changes, table, defaults)
 
 
-def _with_defaults(rows: pa.Table, changes: pa.RecordBatch, table: MirroredTable) -> pa.Table:
-    """Give rows that were inserted before a column was added the default that they have in the database."""
-    names = [name for name in table.columns if name in table.defaults]
+def _with_defaults(
+    rows: pa.Table, changes: pa.RecordBatch, table: MirroredTable, texts: Mapping[str, str]
+) -> pa.Table:
+    """Give rows that were inserted before a column was added the default that they have in the database.
+
+    Args:
+        rows: those of `changes`.
+        changes: the changes.
+        table: the table.
+        texts: of the defaults, as the lake has kept them.
+    """
+    names = [name for name in table.columns if name in texts]
     if not names:
         return rows
     inserted = pc.equal(changes.column("op"), Op.INSERT.value)
@@ -399,6 +457,6 @@ def _with_defaults(rows: pa.Table, changes: pa.RecordBatch, table: MirroredTable
                 strict=True,
             )
             mask = pa.array(np.fromiter((position in places for position in positions), np.bool_, len(rows)))
-            filled = pc.if_else(mask, table.default(name), rows.column(name))
+            filled = pc.if_else(mask, table.kept_default(name, texts[name]), rows.column(name))
             rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), filled)
     return rows

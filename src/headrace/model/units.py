@@ -1,10 +1,29 @@
-"""Format bytes and seconds for people. Pure."""
+"""Format counts, bytes and seconds for people. Pure."""
 
 from __future__ import annotations
 
 _UNIT = 1024
 _UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _MINUTE, _HOUR = 60, 3600
+_HISSING = ("s", "x", "ch", "sh")
+"""Endings of nouns whose plural ends with `es`."""
+
+
+def quantity(count: int, noun: str) -> str:
+    """Format a number of things: `1 document`, `12,000 documents`, `2 indexes`."""
+    return f"{count:,} {plural(count, noun)}"
+
+
+def plural(count: int, noun: str) -> str:
+    """Return a regular English noun as it stands behind this number."""
+    if count == 1:
+        return noun
+    return f"{noun}es" if noun.endswith(_HISSING) else f"{noun}s"
+
+
+def are(count: int) -> str:
+    """Return `is` or `are`, as it stands behind this number of things."""
+    return "is" if count == 1 else "are"
 
 
 def size(count: int) -> str:

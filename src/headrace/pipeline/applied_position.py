@@ -22,7 +22,8 @@ from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.postgres.wal_position import end_of_commits, end_of_log
 from headrace.sinks.opensearch import Client, DeferredKeys, MetaIndex, PipelineState, PositionRequest
-from headrace.sinks.opensearch.client import path
+from headrace.sinks.opensearch.documents import refresh_if_exists
+from headrace.sinks.opensearch.lease import LeaseHolder, find_running
 from headrace.sinks.opensearch.replicas import await_replicas
 from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
 from headrace.sinks.opensearch.state_key import StateKey
@@ -33,6 +34,7 @@ _REPLICA_SECONDS = 30.0
 _REQUEST_SECONDS = 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
 _Result = TypeVar("_Result")
+_START = "Start `headrace run`; where it ends with an error, mend that first."
 
 
 class AppliedPosition:
@@ -87,6 +89,14 @@ class AppliedPosition:
     def slot(self) -> SlotFacts | None:
         """Return the slot as it is now; None where it does not exist."""
         return self._query_server(lambda connection: read_slot(connection, self.key.slot))
+
+    def find_running(self) -> LeaseHolder | None:
+        """Return the process that runs the pipeline now, whether it reads the slot or waits; None: none does.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        """
+        return find_running(self.client, self.key.of_pipeline())
 
     def state(self) -> PipelineState:
         """Load the state that the pipeline has saved.
@@ -220,8 +230,7 @@ class AppliedPosition:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY; AUTHENTICATION where the user lacks the privilege.
         """
         for generation in state.generations:
-            target = path(generation.generation, "_refresh")
-            if self.documents.call("POST", target, allow=(404,)).ok:  # else it was replaced since
+            if refresh_if_exists(self.documents, generation.generation):  # else it was replaced since
                 await_replicas(self.documents, generation.generation, _REPLICA_SECONDS)
 
     def _query_server(self, ask: Callable[[Connection], _Result]) -> _Result:
@@ -248,17 +257,27 @@ def why_behind(applied: AppliedPosition, state: PipelineState, awaited: Lsn) -> 
         where = f"says `live` of the sink {sink!r}" if sink else "says that it is ready"
         return "the indexes are being backfilled", f"Wait until /status of the run {where}."
     if state.reached >= awaited:
-        is_read = slot is not None and slot.reader is not None
-        return applied.why_incomplete(), "Wait longer." if is_read else "Start `headrace run`."
+        runs = slot is not None and (slot.reader is not None or applied.find_running() is not None)
+        return applied.why_incomplete(), "Wait longer." if runs else _START
     if slot is None:
         return "the slot is gone", "Look at `headrace check`."
     if slot.reader is None:
-        return f"nobody reads the slot {slot.name!r}", "Start `headrace run`."
+        return _why_unread(applied, slot.name)
     if slot.current < awaited:
         return f"the server itself stands at {format_lsn(slot.current)}", "Correct --lsn."
     return (
         "the pipeline is behind",
-        "Wait longer with --timeout; /status of the run and `headrace lag` say more.",
+        "`headrace status` and `headrace lag` say more; it may take longer.",
+    )
+
+
+def _why_unread(applied: AppliedPosition, slot: str) -> tuple[str, str]:
+    running = applied.find_running()
+    if running is None:
+        return f"nobody reads the slot {slot!r}", _START
+    return (
+        f"the run ({running}) does not read the slot {slot!r} now",
+        "`headrace status` says what it waits for.",
     )
 
 

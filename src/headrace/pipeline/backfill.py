@@ -19,10 +19,19 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.assembly.digests import Identities
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying, unexpected
+from headrace.errors import (
+    BACKFILL_AGAIN,
+    HeadraceError,
+    Kind,
+    Retry,
+    failures_of,
+    retrying,
+    unexpected,
+)
 from headrace.model.changes import key_of_id
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
+from headrace.model.units import quantity
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_documents_job
@@ -89,9 +98,9 @@ class _GenerationBackfill:
 
 @dataclass(frozen=True, slots=True)
 class BackfillFailure:
-    """Why the backfill of a generation failed."""
+    """Why the backfill of some generations failed; the others may go on."""
 
-    generation: GenerationState
+    generations: tuple[GenerationState, ...]
     error: HeadraceError
 
 
@@ -128,7 +137,7 @@ class Backfill:
         self._job_gate = job_gate
         self._group = f"headrace-backfill-{uuid.uuid4().hex}"
         self._generations = generations
-        self._one_by_one = False
+        self._unfinished = {generation.generation: generation for generation in generations}
         self._lock = threading.Lock()
         self._complete: list[tuple[GenerationState, int]] = []
         self._failure: BackfillFailure | None = None
@@ -164,23 +173,23 @@ class Backfill:
         plan = self._work.plan
         endpoints = self._work.endpoints
         with (
-            contextlib.closing(Client(endpoints.sink)) as client,
-            contextlib.closing(Client(endpoints.keeps_state)) as state,
+            contextlib.closing(Client(endpoints.sink, accepted=True)) as client,
+            contextlib.closing(Client(endpoints.keeps_state, accepted=True)) as state,
         ):
-            meta = MetaIndex(state, plan.key)
             try:
-                self._run(
-                    client, meta, [self._load_backfill(state, generation) for generation in self._generations]
-                )
-            except HeadraceError as error:
-                if not self._ending.is_set():
-                    self._failure = BackfillFailure(self._generations[0], error)
-            except _Failed as failed:
-                self._failure = failed.failure
+                backfills = [self._load_backfill(state, generation) for generation in self._generations]
+                self._run(client, MetaIndex(state, plan.key), backfills)
             except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
                 if not self._ending.is_set():
-                    failure = unexpected("filling a generation failed", error)
-                    self._failure = BackfillFailure(self._generations[0], failure)
+                    self._failure = self._failure_of(error)
+
+    def _failure_of(self, error: Exception) -> BackfillFailure:
+        """Return the failure of the generations that the error concerns: perhaps all that are unfinished."""
+        if not isinstance(error, HeadraceError):
+            error = unexpected("filling a generation failed", error)
+        unfinished = tuple(self._unfinished.values())
+        concerned = tuple(state for state in unfinished if state.generation in error.units)
+        return BackfillFailure(concerned or unfinished, error)
 
     def _load_backfill(self, client: Client, generation: GenerationState) -> _GenerationBackfill:
         plan = self._work.plan
@@ -199,18 +208,17 @@ class Backfill:
         failures = 0
         waiting = list(backfills)
         while waiting and not self._ending.is_set():
-            concerned: list[_GenerationBackfill] = []
             try:
                 self._plan(waiting)
                 while waiting and not self._ending.is_set():
                     finished = [backfill for backfill in waiting if not backfill.left]
                     self._refresh(client, finished)
                     for backfill in finished:
-                        concerned = [backfill]
-                        self._finish(client, meta, backfill)
+                        with failures_of(backfill.name):
+                            self._finish(client, meta, backfill)
                         waiting.remove(backfill)
                     if waiting:
-                        concerned = self._run_job(meta, waiting)
+                        self._run_job(meta, waiting)
                         failures = 0
             except HeadraceError as error:
                 if self._ending.is_set():
@@ -218,32 +226,27 @@ class Backfill:
                 failures += 1
                 for backfill in waiting:
                     backfill.disturbed = True
-                self._handle_failure(error, failures, concerned or waiting)
+                self._wait_after(error, failures)
 
-    def _handle_failure(
-        self, error: HeadraceError, failures: int, concerned: list[_GenerationBackfill]
-    ) -> None:
-        """Wait, or change the plan, before the next attempt; raise where neither helps."""
-        if (
-            error.kind is Kind.CONTINUITY and failures <= _MOST_RESTARTS
-        ):  # the table was rewritten; the ranges are planned again
-            return
-        if error.retry is Retry.BACK_OFF or (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS):
-            self._ending.wait(min(_PAUSE_SECONDS * 2**failures, 30.0))
-            return
-        if len(concerned) > 1 and not self._one_by_one:
-            self._one_by_one = True
-            return
-        raise _Failed(BackfillFailure(concerned[0].state, error))
+    def _wait_after(self, error: HeadraceError, failures: int) -> None:
+        """Wait before the next attempt; raise the error where that does not help."""
+        if error.kind is Kind.CONTINUITY and failures <= _MOST_RESTARTS:
+            return  # the table was rewritten; the ranges are planned again
+        if error.retry is Retry.NEVER and not (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS):
+            raise error
+        self._ending.wait(min(_PAUSE_SECONDS * 2**failures, 30.0))
 
     def _plan(self, backfills: list[_GenerationBackfill]) -> None:
         """Plan the ranges that are left, for the tables as they are now."""
         plan = self._work.plan
-        tables = [plan.catalog[plan.specs[backfill.name].table] for backfill in backfills]
         with ReadSession(self._work.endpoints.database) as session:
 
+            def plan_one(name: str, size: int) -> list[CtidRange]:
+                with failures_of(name):
+                    return plan_ranges(session, plan.catalog[plan.specs[name].table], size)
+
             def plan_all(size: int) -> list[list[CtidRange]]:
-                return [plan_ranges(session, table, size) for table in tables]
+                return [plan_one(backfill.name, size) for backfill in backfills]
 
             is_read = self._job_gate.is_read()
             planned = plan_all(_LEAST_BYTES if is_read else _MOST_BYTES)
@@ -256,12 +259,10 @@ class Backfill:
             backfill.ranges = len(ranges)
             self._show(backfill)
 
-    def _run_job(self, meta: MetaIndex, backfills: list[_GenerationBackfill]) -> list[_GenerationBackfill]:
-        """Run one job over some ranges of each generation; return the backfills that it concerned."""
+    def _run_job(self, meta: MetaIndex, backfills: list[_GenerationBackfill]) -> None:
+        """Run one job over some ranges of each generation."""
         tasks_at_once = self._task_slots()
         unfinished = [backfill for backfill in backfills if backfill.left]
-        if self._one_by_one:
-            unfinished = unfinished[:1]
         is_read = self._job_gate.is_read()
         ranges_per_task = _RANGES_OF_A_TASK // 2 if is_read else _RANGES_OF_A_TASK
         chosen = _take_in_turn(unfinished, tasks_at_once * ranges_per_task)
@@ -281,16 +282,23 @@ class Backfill:
                 BackfillRange(backfill.name, part, version, exported, task_rate, throttled=is_read)
             )
         began = time.monotonic()
+        job = uuid.uuid4().hex
         tasks = [
-            BackfillRanges(tuple(partitions[first::tasks_at_once]))
+            BackfillRanges(tuple(partitions[first::tasks_at_once]), job, first)
             for first in range(min(tasks_at_once, len(partitions)))
         ]
-        with self._job_gate.acquire(self._ending):
-            written = run_documents_job(self._spark.sparkContext, self._work, tasks, self._group)
+        with self._job_gate.acquire(self._ending), self._board.sinks.backfill_job(job) as progress:
+            running = time.monotonic()
+            written = run_documents_job(
+                self._spark.sparkContext,
+                self._work,
+                tasks,
+                self._group,
+                watch=lambda: self._show_running(unfinished, progress, time.monotonic() - running),
+            )
         for backfill in unfinished:
             parts = [part for owner, part in chosen if owner is backfill]
             self._note_progress(backfill, parts, written.get(backfill.name, 0), time.monotonic() - began)
-        return unfinished
 
     def _exported(self, backfill: _GenerationBackfill) -> str | None:
         """Return the slot's snapshot for a generation that joined where it was taken, else None."""
@@ -314,7 +322,8 @@ class Backfill:
         backfill.left = deque(part for part in backfill.left if part not in parts)
         backfill.documents += documents
         backfill.rate.add(documents, seconds, len(parts))
-        _LOG.debug("%s: %d ranges gave %d documents in %.1f s", backfill.name, len(parts), documents, seconds)
+        ranges = quantity(len(parts), "range")
+        _LOG.debug("%s: %s, %s in %.1f s", backfill.name, ranges, quantity(documents, "document"), seconds)
         for attempt in retrying(ending=self._ending):
             with attempt:
                 backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})
@@ -326,12 +335,25 @@ class Backfill:
             self._compare(client, meta, backfill)
         with self._lock:
             self._complete.append((dataclasses.replace(backfill.state), backfill.documents))
+            del self._unfinished[backfill.name]
 
     def _refresh(self, client: Client, backfills: list[_GenerationBackfill]) -> None:
-        """Make everything searchable, in one request: the cluster refreshes all shards side by side."""
-        if not self._work.plan.is_plain:
-            for names in join_names([backfill.name for backfill in backfills]):
-                refresh(client, names)
+        """Make everything searchable, in one request: the cluster refreshes all shards side by side.
+
+        Where it refuses that, each index is asked for alone, and the error names the one that is refused.
+        """
+        if self._work.plan.is_plain:
+            return
+        names = [backfill.name for backfill in backfills]
+        try:
+            for joined in join_names(names):
+                refresh(client, joined)
+        except HeadraceError as error:
+            if error.retry is Retry.BACK_OFF:
+                raise
+            for name in names:
+                with failures_of(name):
+                    refresh(client, name)
 
     def _compare(self, client: Client, meta: MetaIndex, backfill: _GenerationBackfill) -> None:
         state = meta.load()  # after the refresh: what came in between counts as a change
@@ -361,19 +383,36 @@ class Backfill:
                 Identities(session, spec, plan.catalog), lambda: ids(client, backfill.name), assemble
             )
         if assembled:
-            self._board.report.info(f"{backfill.state.index}: {assembled:,} ids looked at again")
+            again = quantity(assembled, "document")
+            self._board.report.info(f"{backfill.state.index}: ids differed, assembled {again} again")
             refresh(client, backfill.name)
 
-    def _show(self, backfill: _GenerationBackfill) -> None:
-        done = backfill.ranges - len(backfill.left)
+    def _show_running(
+        self,
+        backfills: Sequence[_GenerationBackfill],
+        progress: Callable[[str], tuple[int, int]],
+        seconds: float,
+    ) -> None:
+        """Show what the running job has written so far."""
+        for backfill in backfills:
+            documents, ranges = progress(backfill.name)
+            if documents or ranges:
+                self._show(backfill, documents, ranges, backfill.rate.including(documents, seconds, ranges))
+
+    def _show(
+        self, backfill: _GenerationBackfill, documents: int = 0, ranges: int = 0, rate: Rate | None = None
+    ) -> None:
+        """Show how far a backfill is, with what its running job has written."""
+        rate = rate or backfill.rate
+        left = max(0, len(backfill.left) - ranges)
         self._board.index(
             backfill.state.index,
             building=backfill.name,
-            ranges_done=max(0, done),
+            ranges_done=max(0, backfill.ranges - left),
             ranges_total=backfill.ranges,
-            documents=backfill.documents,
-            documents_per_second=backfill.rate.per_second,
-            seconds_left=backfill.rate.seconds_for(len(backfill.left)),
+            documents=backfill.documents + documents,
+            documents_per_second=rate.per_second,
+            seconds_left=rate.seconds_for(left),
         )
 
 
@@ -411,12 +450,6 @@ class Backfills:
     def failure(self) -> BackfillFailure | None:
         """Return the first failure of a backfill; see `Backfill.failure`."""
         return next((failure for backfill in self._all if (failure := backfill.failure()) is not None), None)
-
-
-class _Failed(Exception):  # noqa: N818 - ends the thread's loop, no user sees it
-    def __init__(self, failure: BackfillFailure) -> None:
-        super().__init__(failure)
-        self.failure = failure
 
 
 def _take_in_turn(

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.generation_log import GenerationLog
-from headrace.pipeline.schema_drift import ALTERED
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import GenerationState
 
@@ -15,31 +13,22 @@ Concerned = list[tuple[GenerationLog, GenerationState]]
 
 
 def find_concerned(failure: HeadraceError, generation_logs: Iterable[GenerationLog]) -> Concerned:
-    """Return the written generations that a failure names, or whose altered table it names.
-
-    Spark hands on only the text of a failure. Where it names none, it may concern any: all are returned.
-    """
-    written = [
+    """Return the written generations that a failure concerns."""
+    return [
         (generation_log, generation)
         for generation_log in generation_logs
         for generation in generation_log.written
+        if is_concerned(generation_log.manager.spec(generation), failure)
     ]
-    named = [
-        (generation_log, generation)
-        for generation_log, generation in written
-        if is_named(generation_log.manager.spec(generation), failure)
-    ]
-    return named or written
 
 
-def is_named(spec: IndexSpec, failure: HeadraceError) -> bool:
-    """Whether a failure names a generation, or a table that it reads and that was altered.
+def is_concerned(spec: IndexSpec, failure: HeadraceError) -> bool:
+    """Whether a failure concerns a generation, by its name or by a table that it reads.
 
     Args:
         spec: the schema of the generation, under its name.
-        failure: the failure.
+        failure: the failure; one that says nothing of what it concerns may concern any.
     """
-    names = [spec.name]
-    if failure.kind in ALTERED:
-        names += [str(table) for table in spec.tables()]
-    return any(re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-]|\.\w)", failure.cause) for name in names)
+    if not (failure.tables or failure.units):
+        return True
+    return spec.name in failure.units or any(str(table) in failure.tables for table in spec.tables())

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from headrace.catalog import Catalog
 from headrace.errors import HeadraceError, Kind, LocatedError
+from headrace.model.units import quantity
 from headrace.pipeline.index_cost import IndexCost, cost_of
 from headrace.pipeline.preview import BEGIN, Preview, SampleLimits
 from headrace.pipeline.project import Project
@@ -73,8 +74,8 @@ def warnings_of(spec: IndexSpec, cost: IndexCost) -> Iterator[HeadraceError]:
     if nested > cost.nested_limit / 2:
         path = max(lists, key=lambda one: one.most_nested).path
         problem = (
-            f"a document of {spec.name} has {nested:,} nested documents, most of them {path}: the cluster "
-            f"refuses one with more than {cost.nested_limit:,}"
+            f"a document of {spec.name} has {quantity(nested, 'nested document')}, most of them {path}: "
+            f"the cluster refuses one with more than {cost.nested_limit:,}"
         )
         yield _warning(spec, path, problem, _NEAR_LIMIT)
     elif cost.lucene_documents > _MANY_NESTED:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace.assembly import plan_document
@@ -14,7 +15,7 @@ from headrace.catalog.binding import complete
 from headrace.catalog.fingerprint import type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import used_columns
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Place
 from headrace.model.changes import Key, key_of_id
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.units import size
@@ -226,11 +227,15 @@ def answer(trace: DocumentTrace) -> Explanation:
         return Explanation(verdict, facts, remedy, "bad")
     if row.unreadable:
         verdict = f"{name}/{id_} cannot be read from its rows"
-        return Explanation(verdict, facts, f"headrace preview {name} --id {id_} shows why", "bad")
+        return Explanation(
+            verdict, facts, f"headrace preview {name} --id {shlex.quote(id_)} shows why", "bad"
+        )
     if row.body is None and stored is None:
-        return Explanation(f"{name}/{id_} is not in the index: {_why_none(trace)}", facts)
+        return Explanation(f"{name}/{id_} is not in the index: {_why_none(trace)}", facts, right=True)
     if stored is not None and stored.source == row.body:
-        return Explanation(f"{name}/{id_} is in the index as the database has it now", facts, tone="good")
+        return Explanation(
+            f"{name}/{id_} is in the index as the database has it now", facts, tone="good", right=True
+        )
     what = (
         f"{name}/{id_} is not in the index yet"
         if stored is None
@@ -253,7 +258,7 @@ def _late(trace: DocumentTrace, what: str, facts: tuple[tuple[str, str], ...]) -
     if shown is None or shown.building:
         return Explanation(f"{what}: {name} is being backfilled", facts)
     if shown.frozen:
-        return Explanation(f"{what}: what readers see is frozen: {shown.frozen}", facts, tone="bad")
+        return Explanation(f"{what}: {shown.generation} is stopped: {shown.frozen}", facts, tone="bad")
     if trace.state.applied < trace.end:
         behind = size(trace.end - trace.state.applied)
         return Explanation(f"{what}: its change waits in the log, the documents are {behind} behind", facts)
@@ -317,6 +322,10 @@ def _facts(trace: DocumentTrace) -> Iterator[tuple[str, str]]:
         yield f"sink {name}", says
 
 
+def _short(place: Place) -> str:
+    return str(replace(place, file=Path(place.file.name), column=None))
+
+
 def _filter(condition: Filter) -> str:
     """Write a filter as a person would, with its place in the schema file."""
     if condition.raw is not None:
@@ -324,4 +333,4 @@ def _filter(condition: Filter) -> str:
     else:
         values = ", ".join(str(value) for value in condition.values)
         text = " ".join(filter(None, (condition.column, condition.op, values)))
-    return f"{text} ({Path(condition.place.file).name}:{condition.place.line})"
+    return f"{text} ({_short(condition.place)})"

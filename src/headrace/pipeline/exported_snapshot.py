@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Patience
 from headrace.postgres.slot import ExportedSlot, create_slot
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 
 _FIRST_WAIT_SECONDS = 15.0
 _WAIT_SECONDS = 600.0
+_FAULT_SECONDS = 2.0
 
 
 def wait_for_slot(
@@ -26,16 +27,21 @@ def wait_for_slot(
     the beginning.
 
     Raises:
-        HeadraceError: an error of `create_slot` other than SLOT_WAIT.
+        HeadraceError: an error of `create_slot` other than SLOT_WAIT, or a SERVER_FAULT that lasts.
     """
-    seconds = _FIRST_WAIT_SECONDS
+    seconds, patience = _FIRST_WAIT_SECONDS, Patience()
     while True:
         try:
             slot = create_slot(url, name, time_limit=seconds, temporary=temporary, failover=failover)
-        except HeadraceError as error:
-            if error.kind is not Kind.SLOT_WAIT:
-                raise
+        except HeadraceError as failure:
+            error = patience.judge(failure)
+            if error.kind not in {Kind.SLOT_WAIT, Kind.SERVER_FAULT}:
+                if error is failure:
+                    raise
+                raise error from failure
             board.record_error(error)
+            if error.kind is Kind.SERVER_FAULT:
+                time.sleep(_FAULT_SECONDS)
         else:
             board.apply_event(Event.RECOVERED)
             return slot

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
-from headrace.errors import ErrorGroup
+from headrace.errors import ErrorGroup, in_one_line
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
 from headrace.pipeline.worker.plan import Endpoints
@@ -44,7 +44,7 @@ def inspect_fitting(project: Project, endpoints: Endpoints, connection: Connecti
 
 def _why_unfit(project: Project, name: str, endpoints: Endpoints, connection: Connection) -> str:
     """Return the errors that keep one index from being followed, as one text; empty where there are none."""
-    return "; ".join(str(error) for error in inspect(_only(project, {name}), endpoints, connection).errors())
+    return in_one_line(inspect(_only(project, {name}), endpoints, connection).errors())
 
 
 def _only(project: Project, names: Collection[str]) -> Project:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 
 from headrace.catalog.drift import SchemaDrift
-from headrace.errors import HeadraceError, Retry, retrying
+from headrace.errors import HeadraceError, Kind, Retry, retrying
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -39,6 +39,8 @@ from headrace.status.index_board import IndexBoard
 
 _DROP_SECONDS = 60.0
 _LOOK_SECONDS = 30.0
+_MAKE_SECONDS = 30.0
+"""Between two attempts to make a generation that the sink refuses."""
 
 
 class GenerationLog:
@@ -74,6 +76,9 @@ class GenerationLog:
         self._to_drop: list[GenerationState] = []
         self._to_drop_since = 0.0
         self._finished: set[str] = set()
+        self._refused: dict[str, str] = {}
+        """Why the sink refuses the next generation, by index."""
+        self._make_from = 0.0
         self._watch = GenerationMonitor(manager, _LOOK_SECONDS)
 
     @property
@@ -153,6 +158,8 @@ class GenerationLog:
         drift: SchemaDrift,
         catalog: str,
         requests: Sequence[ControlRequest],
+        *,
+        must_make: bool = False,
     ) -> None:
         """Go on from the state that earlier runs saved; nothing runs yet.
 
@@ -161,6 +168,8 @@ class GenerationLog:
             drift: what was altered since the state was saved.
             catalog: the catalog now, as saved in the state.
             requests: control requests that arrived while nothing ran.
+            must_make: whether to raise an error where the sink refuses a generation. Else that index waits,
+                as far as it has had one.
 
         Raises:
             HeadraceError: an error of either server.
@@ -181,7 +190,7 @@ class GenerationLog:
         )
         self.state = state
         for index in self._indexes:
-            self._follow_files(index)
+            self._follow_files(index, must_make=must_make or not state.of(index))
         done = [request for request in requests if self._carry_out_request(request)]
         self._save(self.state)
         self.drop_unneeded()
@@ -190,7 +199,7 @@ class GenerationLog:
             if served is not None:
                 self.manager.serve(served)  # an operator may have removed the alias
             self.manager.drop_unknown(index, self.state.of(index))
-            self._messages.show(index, self.state)
+            self._show(index)
         self._show_waiting()
         self._forget(done)
 
@@ -211,7 +220,7 @@ class GenerationLog:
 
     def freeze_unknown(self) -> None:
         """Freeze generations whose schema is unknown: no file holds it, and the sink was not read."""
-        why = "the schema file is another now, and what it was cannot be read from the sink"
+        why = "the schema file changed, and what it was cannot be read from the sink"
         generations = (
             generation
             if self.manager.is_known(generation) or not generation.followed
@@ -254,6 +263,26 @@ class GenerationLog:
             reach("made")
         return done
 
+    def make_refused(self) -> bool:
+        """Try again, when it is due, to make what the sink has refused; return whether something was made.
+
+        The query may run, and needs a new plan then.
+        """
+        if not self._refused or time.monotonic() < self._make_from:
+            return False
+        before = self._refused
+        self._reload()
+        for index in tuple(before):
+            self._follow_files(index, must_make=False)
+            if self._refused.get(index) != before[index]:
+                self._show(index)
+        if before.keys() == self._refused.keys():
+            return False
+        for attempt in retrying():
+            with attempt:
+                self._meta.save_generations(self.state.generations)
+        return True
+
     def replan(self, replan: Replan) -> None:
         """Go on with changed files beside the running query, as far as it need not take part; see `apply`.
 
@@ -270,7 +299,7 @@ class GenerationLog:
         removed = [entry.generation for entry in self.state.generations if entry.index not in known]
         self.state = self.state.changed(*self._freeze_waiting()).without(*removed)
         for index in self._indexes:
-            self._follow_files(index)
+            self._follow_files(index, must_make=index not in self._refused)
         for attempt in retrying():
             with attempt:
                 self._meta.save_generations(self.state.generations)
@@ -279,7 +308,7 @@ class GenerationLog:
             served = self.state.served(index)
             if served is not None:
                 self.manager.serve(served)  # with the settings that a living index can change
-            self._messages.show(index, self.state)
+            self._show(index)
         self._show_waiting()
 
     def forget(self, done: Sequence[ControlRequest]) -> None:
@@ -372,10 +401,14 @@ class GenerationLog:
         self.state = self.state.changed(*frozen)
         self._messages.warn_of_rebuilding(frozen)
         for index in {generation.index for generation in frozen}:
-            self._follow_files(index)
-            self._messages.show(index, self.state)
+            self._follow_files(index, must_make=False)
+            self._show(index)
         self._save(self.state)
         self.drop_unneeded()
+
+    def note_refused(self, index: str, why: str) -> None:
+        """Show that the sink refuses the next generation of an index, which the caller tries again."""
+        self._messages.warn_of_refused(index, self.state, why)
 
     def drop_unneeded(self) -> None:
         """Drop the generations that wait for it; no running query may have them in its plan.
@@ -458,10 +491,26 @@ class GenerationLog:
             return error.retry is not Retry.BACK_OFF
         return True
 
-    def _follow_files(self, index: str) -> None:
+    def _follow_files(self, index: str, *, must_make: bool = True) -> None:
+        """Do what the schema files require of an index; where the sink refuses that, the index may wait."""
         wanted = self.manager.hashes[index]
         self.state = self.state.changed(*unpinned(self.state.of(index), wanted))
-        self._carry_out(index, plan_from_files(self.state.of(index), wanted))
+        try:
+            self._carry_out(index, plan_from_files(self.state.of(index), wanted))
+        except HeadraceError as error:
+            if must_make or error.kind is Kind.SINK_UNREACHABLE:
+                raise
+            self._refused = {**self._refused, index: error.cause}
+            self._make_from = time.monotonic() + _MAKE_SECONDS
+            with contextlib.suppress(HeadraceError):  # of a generation that was made in part
+                self.manager.drop_unknown(index, (*self.state.of(index), *self._to_drop))
+        else:
+            self._refused = {name: why for name, why in self._refused.items() if name != index}
+
+    def _show(self, index: str) -> None:
+        self._messages.show(index, self.state)
+        if index in self._refused:
+            self.note_refused(index, self._refused[index])
 
     def _carry_out(self, index: str, step: Next) -> None:
         self._mark_to_drop(step.drop)

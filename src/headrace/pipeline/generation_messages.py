@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from headrace.errors import HeadraceError
+from headrace.model.units import quantity
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.sinks.opensearch import ControlRequest, GenerationState, PipelineState
 from headrace.status.board import IndexPhase
@@ -37,7 +38,7 @@ class GenerationMessages:
         )
         if served is not None:
             phase = IndexPhase.LIVE if served.followed else IndexPhase.BACKFILLING
-            error = f"what readers see is frozen: {served.frozen}" if served.frozen else None
+            error = _stopped(served) if served.frozen else None
             self._board.index(
                 index, phase=phase, generation=served.generation, building=building, error=error
             )
@@ -66,10 +67,9 @@ class GenerationMessages:
             before: what readers saw until now.
         """
         index, target = generation.index, self._target
-        self._board.report.done(f"{target.label}{target.prefix}{index}: {documents:,} documents")
+        self._board.report.done(f"{target.label}{target.prefix}{index}: {quantity(documents, 'document')}")
         if before is not None and before.generation != generation.generation:
-            rest = "which is followed again" if before.frozen else f"no longer {before.generation}"
-            text = f"readers see {generation.generation}, {rest}"
+            text = f"readers see {generation.generation}, no longer {before.generation}"
             self._board.report.done(f"{self._name(index)}: {text}")
 
     def clear_backfill(self, index: str, documents: int) -> None:
@@ -105,11 +105,20 @@ class GenerationMessages:
 
     def warn_of_frozen(self, generation: GenerationState, reason: str) -> None:
         """Warn that a generation is followed no more."""
-        what = "is not built" if generation.building else "is frozen, not kept"
+        what = "is not built" if generation.building else "is stopped"
         self._board.report.warning(
             f"{self._name(generation.index)}: {generation.generation} {what}: {reason}"
         )
         self._board.index(generation.index, building=None, error=reason)
+
+    def warn_of_refused(self, index: str, state: PipelineState, why: str) -> None:
+        """Warn that the sink refuses an index's next generation, which is tried again."""
+        served = state.served(index)
+        shown = "" if served is None else f"; searches use {served.generation} until then"
+        stopped = "" if served is None or served.followed else f", which is stopped: {served.frozen}"
+        error = f"the next generation is refused, and tried again: {why.rstrip('.; ')}{shown}{stopped}"
+        self._board.report.warning(f"{self._name(index)}: {error}")
+        self._board.index(index, error=error)
 
     def warn_of_waiting(self, index: str, why: str) -> None:
         """Warn that an index is not followed before its schema file fits the database."""
@@ -128,3 +137,7 @@ class GenerationMessages:
 
     def _name(self, index: str) -> str:
         return f"{self._target.label}{index}"
+
+
+def _stopped(served: GenerationState) -> str:
+    return f"{served.generation} is stopped, and searches still use it: {served.frozen}"

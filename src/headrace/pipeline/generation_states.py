@@ -105,7 +105,7 @@ def why_no_way_back(index: str, generations: Sequence[GenerationState]) -> str:
         if generation.frozen and not generation.building and not generation.published
     ]
     if frozen:
-        return f"the generation before {index}'s is frozen and not right any more: {frozen[-1].frozen}"
+        return f"{frozen[-1].generation}, the generation before, is stopped: {frozen[-1].frozen}"
     return f"no generation of {index} is kept beside the one that is served"
 
 
@@ -119,11 +119,13 @@ def why_built(generations: Sequence[GenerationState], request: str) -> str:
     served = _served(generations)
     if request:
         return "a reindex was asked for"
+    if not generations:
+        return "this deployment did not follow it until now"
     if served is None:
         return "none is complete yet"
     if served.frozen:
-        return f"the served one is not right any more: {served.frozen}"
-    return "its schema file, its settings or the types of its columns have changed since the served one"
+        return f"{served.generation} is stopped: {served.frozen}; searches use it until then"
+    return f"its schema file, its settings or the types of its columns changed since {served.generation}"
 
 
 def superseded(
@@ -187,8 +189,7 @@ def request_generation(
     if what == "rollback":
         _check_way_back(state, index)
     number = ControlRequests(applied.client, applied.key).submit(index, what)
-    slot = applied.slot()
-    return GenerationRequest(index, what, number, slot is not None and slot.reader is not None)
+    return GenerationRequest(index, what, number, applied.find_running() is not None)
 
 
 def wait_until_served(applied: AppliedPosition, request: GenerationRequest, seconds: float) -> str:

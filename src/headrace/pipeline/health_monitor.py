@@ -40,7 +40,7 @@ _ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
 def short_timeout_client(endpoints: Endpoints) -> Client:
     """Return a client with a short timeout, for a cluster that may hang while a caller waits."""
-    return Client(endpoints.sink.with_timeout(_TIMEOUT_SECONDS), read_attempts=1)
+    return Client(endpoints.sink.with_timeout(_TIMEOUT_SECONDS), read_attempts=1, accepted=True)
 
 
 class HealthMonitor:
@@ -220,7 +220,7 @@ class HealthMonitor:
             self._named_session = self._lock.session
 
     def _without_slot(self, connection: Connection) -> HeadraceError:
-        """Return why the slot is missing: the server may be another one now."""
+        """Return why the slot is missing: the address may lead to another server now."""
         if self._state is not None and self._state.phase == "following":
             server = inspect_server(connection, self._endpoints.database)
             try:

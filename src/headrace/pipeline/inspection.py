@@ -1,6 +1,7 @@
 """Inspect the database and plan what must change before it can be followed; nothing is altered.
 
-EXPLAIN shows what the server would refuse this role, without reading a row.
+EXPLAIN shows what the server would refuse this role, without reading a row. Only raw filters are tried on
+some rows too, because they may call functions.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.assembly import plan_document
-from headrace.assembly.statement import document_probe, filter_probes
+from headrace.assembly.statement import document_probe, filter_probes, filter_trials
 from headrace.assembly.transform import load_transform
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.access import unreadable_tables
@@ -24,10 +25,10 @@ from headrace.catalog.checks import (
     nested_findings,
     value_findings,
 )
-from headrace.catalog.fingerprint import Fingerprint, type_definitions
+from headrace.catalog.fingerprint import Fingerprint, describe_changed_types, type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import Usage, used_columns
-from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError
+from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError, Retry
 from headrace.model.names import TableName
 from headrace.pipeline.project import Project, with_specs
 from headrace.pipeline.sink_target import SinkTarget
@@ -43,15 +44,14 @@ from headrace.postgres.setup import Policy, plan_setup, stream_columns
 from headrace.postgres.slot import SlotFacts, read_slot, slot_problem
 from headrace.resolution import required_columns
 from headrace.schema.normal import denormalised, spec_hash
-from headrace.schema.tree import IndexSpec
+from headrace.schema.tree import Filter, IndexSpec
 from headrace.sinks.opensearch import Generations, GenerationState, PipelineState
 
 _LOCK_SECONDS = 10.0
 """Somebody waits for the answer; a run that reloads its files does nothing else meanwhile."""
 _DETERMINING = {
-    "types": "a column that it reads is another one now",
-    "pipeline": "the sink's ingest pipeline is another one now",
-    "transform_code": "its transform's code is another now",
+    "pipeline": "the sink's ingest pipeline changed",
+    "transform_code": "the code of its transform changed",
 }
 """What must be unchanged beside the schema. Other determinants are about the mapping, which is fixed."""
 
@@ -256,7 +256,8 @@ def _read_consistent(session: ReadSession, project: Project) -> tuple[Catalog, F
     """Read the catalog and its fingerprint as of one moment."""
     while True:
         catalog = read_catalog(session, project.tables())
-        usage = used_columns(project.followed.values(), catalog)
+        # Completed, as the plans are: a generation's saved schema has the keys that its file leaves out.
+        usage = used_columns((complete(spec, catalog) for spec in project.followed.values()), catalog)
         fingerprint = read_fingerprint(session, usage, project.publication)
         if read_catalog(session, project.tables()) == catalog:
             return catalog, fingerprint
@@ -321,28 +322,48 @@ def _try_filters(
     session: ReadSession, spec: IndexSpec, catalog: Catalog, without: Collection[TableName]
 ) -> list[BindingFinding]:
     """Try all filters in one statement and, where that is refused, each by itself."""
-    trials = [
+    probes = [
         (condition, sql) for table, condition, sql in filter_probes(spec, catalog) if table not in without
     ]
-    if not trials or _explain(session, " UNION ALL ".join(sql for _, sql in trials)) is None:
+    if not probes:
         return []
-    found = []
-    for condition, sql in trials:
-        refusal = _explain(session, sql)
-        if refusal is not None:
-            kind = Kind.PRIVILEGE if refusal.kind is Kind.PRIVILEGE else Kind.BINDING
-            remedy = refusal.remedy or "Correct the filter."
-            found.append(
-                BindingFinding("error", LocatedError(kind, condition.place, refusal.full_cause, remedy))
-            )
-    return found
+    if _explain(session, " UNION ALL ".join(sql for _, sql in probes)) is None:
+        return _execute_filters(session, spec, catalog, without)
+    refusals = [(condition, _explain(session, sql)) for condition, sql in probes]
+    return [_filter_finding(condition, refusal) for condition, refusal in refusals if refusal is not None]
+
+
+def _execute_filters(
+    session: ReadSession, spec: IndexSpec, catalog: Catalog, without: Collection[TableName]
+) -> list[BindingFinding]:
+    """Execute raw filters on some rows, for names and privileges that a function's body lacks.
+
+    What else makes one fail is the content of a row, which `on_error` is about.
+    """
+    found: dict[Filter, BindingFinding] = {}
+    for table, condition, sql in filter_trials(spec, catalog):
+        refusal = None if table in without else _refusal(session, sql)
+        if refusal is not None and refusal.kind in (Kind.BINDING, Kind.PRIVILEGE):
+            found[condition] = _filter_finding(condition, refusal)
+    return list(found.values())
+
+
+def _filter_finding(condition: Filter, refusal: HeadraceError) -> BindingFinding:
+    kind = Kind.PRIVILEGE if refusal.kind is Kind.PRIVILEGE else Kind.BINDING
+    remedy = refusal.remedy or "Correct the filter."
+    return BindingFinding("error", LocatedError(kind, condition.place, refusal.full_cause, remedy))
 
 
 def _explain(session: ReadSession, sql: str, parameters: Sequence[object] = ()) -> HeadraceError | None:
+    return _refusal(session, _EXPLAIN + sql, parameters)
+
+
+def _refusal(session: ReadSession, sql: str, parameters: Sequence[object] = ()) -> HeadraceError | None:
+    """Return why the server refuses a statement; None where it does not."""
     try:
-        session.query(_EXPLAIN + sql, parameters)
+        session.query(sql, parameters)
     except HeadraceError as error:
-        if error.kind is Kind.CONNECTION:
+        if error.retry is Retry.BACK_OFF:
             raise
         return error
     return None
@@ -441,9 +462,10 @@ def _unfit_retained(
             continue
         now = target.determinants(generation.spec, inspection.types(name))
         now = json.loads(json.dumps(now))
-        different = [
-            why for key, why in _DETERMINING.items() if now.get(key) != generation.determinants.get(key)
-        ]
-        if different:
+        before = generation.determinants
+        different = [why for key, why in _DETERMINING.items() if now.get(key) != before.get(key)]
+        if now.get("types") != before.get("types"):
+            wrong[name] = describe_changed_types(before.get("types") or [], now.get("types") or [])
+        elif different:
             wrong[name] = different[0]
     return wrong

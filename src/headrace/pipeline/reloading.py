@@ -1,7 +1,7 @@
 """Ask a run to take up changed files, and answer who asked (decision 0088).
 
 A request comes from another thread of the process, from a signal handler, or through the cluster. All that
-wait get the same answer: what is another now, or every mistake in the files.
+wait get the same answer: what changed, or every mistake in the files.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 
 from headrace.assembly.transform import is_file_changed
 from headrace.config.comparison import differing_keys
-from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
+from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry, in_one_line
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.project import Project, error_list
 from headrace.pipeline.schema_drift import CatalogBaseline
@@ -148,7 +148,7 @@ class Reloads:
 
     def refuse(self, error: HeadraceError) -> None:
         """Tell everybody that nothing was changed, and why."""
-        text = "; ".join(str(each) for each in error_list(error))
+        text = in_one_line(error_list(error))
         self._board.record_refused_reload(text)
         self._board.report.warning(f"the files are not taken up, nothing has changed: {text}")
         for future in self._waiting:
@@ -176,11 +176,11 @@ class Reloads:
 
 
 def check_fixed(running: Project, now: Project) -> list[HeadraceError]:
-    """Return an error for each setting that is another now and that a running pipeline does not take up."""
+    """Return an error for each setting that changed and that a running pipeline does not take up."""
     return [
         HeadraceError(
             Kind.CONFIG,
-            f"{now.deployment.file}: {key} is another now, which a running pipeline does not take up",
+            f"{now.deployment.file}: {key} changed, and a running pipeline does not take that up",
             "Restart `headrace run`, or set it back.",
         )
         for key in differing_keys(running.deployment, now.deployment)
@@ -189,11 +189,11 @@ def check_fixed(running: Project, now: Project) -> list[HeadraceError]:
 
 
 def check_code(project: Project) -> list[HeadraceError]:
-    """Return an error for each transform whose file is another than this process has loaded."""
+    """Return an error for each transform whose file changed since this process loaded it."""
     return [
         HeadraceError(
             Kind.TRANSFORM,
-            f"the code of the transform {name} is another now, and a process loads it only once",
+            f"the code of the transform {name} changed, and a process loads it only once",
             "Restart `headrace run`.",
         )
         for name in dict.fromkeys(spec.transform for spec in project.specs.values() if spec.transform)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from headrace.capture.signals import SignalFiles
 from headrace.config.deployment import OnGap
-from headrace.errors import HeadraceError, Kind, Retry, retrying
+from headrace.errors import HeadraceError, Kind, Patience, Retry, retrying
 from headrace.logs import LogFormat, LogLevel, WorkerLogs
 from headrace.model.failpoints import reach
 from headrace.pipeline.concerned import Concerned, find_concerned
@@ -32,6 +32,7 @@ from headrace.pipeline.reloading import ReloadRequests
 from headrace.pipeline.run_phases import TRANSITIONS, PhaseOutcome, RunPhase
 from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
+from headrace.pipeline.slot_watch import SlotWatch
 from headrace.pipeline.standby import Standby
 from headrace.pipeline.start import SavedState, Start, check_cluster
 from headrace.pipeline.stopping import Stopped, Stopping
@@ -45,7 +46,7 @@ from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import drop_slot, read_slot
 from headrace.sinks.opensearch import Client, PipelineState
-from headrace.sinks.opensearch.lease import Lease, holder_of
+from headrace.sinks.opensearch.lease import Lease, read_slot_lease
 from headrace.sinks.opensearch.reload_request import ReloadRequest
 from headrace.sinks.opensearch.run_requests import RunRequests
 from headrace.spark.background_session import BackgroundSpark
@@ -77,8 +78,12 @@ _FROM_ONE_GENERATION = ALTERED | {
     Kind.PRIVILEGE,
 }
 """Errors that may come from one generation alone."""
+_OF_CATALOG = frozenset({Kind.BINDING, Kind.PRIVILEGE})
+"""Errors for a name or a privilege that reading the documents of an index lacks."""
 _LOG_ERRORS = frozenset({Kind.CONTINUITY, Kind.OTHER_LOG, Kind.SLOT_LOST, Kind.SLOT_UNKNOWN})
 """Errors that say that the log cannot be followed from here on."""
+_GAPS = frozenset({Kind.OTHER_LOG, Kind.SLOT_LOST})
+"""Those of them that only reading the log shows, so that server and slot seem to be sound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +128,7 @@ class PipelineRun:
         on_live: called once, when every index is complete and the stream follows.
         on_reload: called with the project once changed files are taken up.
         traces: records batches; None: they are not traced.
+        address: the public address, for who asks the cluster for the run; empty for none.
     """
 
     _lock: SlotLock
@@ -146,6 +152,7 @@ class PipelineRun:
         on_live: Callable[[], None] = lambda: None,
         on_reload: Callable[[Project], None] = lambda _: None,
         traces: Traces | None = None,
+        address: str = "",
     ) -> None:
         self._project = project = options.apply_to(project)
         self._endpoints = endpoints
@@ -170,7 +177,7 @@ class PipelineRun:
             secondary_sinks=self._secondary_sinks,
             exported=self._exported,
         )
-        self._lease = Lease(self._client, project.key, [*project.specs])
+        self._lease = Lease(self._client, project.key, [*project.specs], address=address)
         self._standby = Standby(endpoints.database, project.slot, self._lease, board, stopping)
         self._files = FileReload(
             project,
@@ -189,6 +196,7 @@ class PipelineRun:
         self._restarted_for = ""
         self._query_began = 0.0
         self._failures = 0
+        self._patience = Patience()
         self._actions: Mapping[RunPhase, Callable[[], PhaseOutcome]] = {
             RunPhase.STANDING_BY: self._stand_by,
             RunPhase.STARTING: self._start,
@@ -262,6 +270,7 @@ class PipelineRun:
             self._connection = held.enter_context(
                 connect(self._endpoints.database, application_name="headrace run")
             )
+            held.enter_context(SlotWatch(self._endpoints.database, self._project.slot, self._board))
             self._inspection = self._files.inspect_first(self._connection)
             self._client.wait_until_ready(_SINK_SECONDS)
             held.enter_context(self._lease)
@@ -279,7 +288,7 @@ class PipelineRun:
                 holder = None
                 if error.kind is Kind.SLOT_IN_USE:
                     with contextlib.suppress(HeadraceError):
-                        holder = holder_of(self._client, self._project.key)
+                        holder = read_slot_lease(self._client, self._project.key).holder
                 if holder is None:
                     raise
                 raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error
@@ -313,10 +322,13 @@ class PipelineRun:
             preloaded=READER,
         )
 
-    def _resume(self, connection: Connection, saved: SavedState) -> None:
-        self._catalog, self._generation_log = self._starter.resume(connection, saved, self._held)
+    def _resume(self, connection: Connection, saved: SavedState, *, must_make: bool = False) -> None:
+        self._catalog, self._generation_log = self._starter.resume(
+            connection, saved, self._held, must_make=must_make
+        )
         self._set_up_at = time.monotonic()
         self._failures = 0
+        self._patience.forget()
 
     def _follow(self) -> PhaseOutcome:
         """Run one query until it must end."""
@@ -347,7 +359,7 @@ class PipelineRun:
             if self._drift.moved:
                 self._note_partitions()
             if ending.failed is not None:
-                generation_log.freeze([ending.failed.generation], ending.failed.error.cause)
+                generation_log.freeze(ending.failed.generations, ending.failed.error.cause)
             for attempt in retrying():
                 with attempt:
                     if ending.replaced:
@@ -388,6 +400,10 @@ class PipelineRun:
         """Return the generations of all sinks that the failure concerns."""
         return find_concerned(self._failure, (self._generation_log, *self._secondary_sinks.generation_logs()))
 
+    def _freeze_concerned(self) -> None:
+        for generation_log, generation in self._concerned():
+            generation_log.freeze([generation], self._failure.cause)
+
     def _concerned_unread(self) -> Concerned:
         """Return those that nobody reads: the query can go on without them."""
         return [
@@ -406,17 +422,22 @@ class PipelineRun:
         self._board.record_error(failure)
         is_calm = time.monotonic() - self._query_began > _CALM_SECONDS
         self._failures = 1 if is_calm else self._failures + 1
+        if is_calm:
+            self._patience.forget()
         if failure is self._ending.failure and failure.kind in ALTERED:
             # The next query would read the same change of the table from the log again.
-            for generation_log, generation in self._concerned():
-                generation_log.freeze([generation], failure.cause)
+            self._freeze_concerned()
+        if failure.kind in _OF_CATALOG and failure.units:
+            self._freeze_concerned()
+            return PhaseOutcome.ALTERED  # setting up again tells whether the index must wait
         if failure.kind in _LOG_ERRORS:
             self._check_still_continuous()  # it may raise a more exact error
-        if failure.kind is Kind.OTHER_LOG:
+        if failure.kind in _GAPS:
             raise GapError(failure.kind, failure.cause) from failure
+        failure = self._patience.judge(failure)
         if not _may_pass(failure, self._failures):
             raise failure
-        self._board.report.warning(f"{failure}; starting the stream again")
+        self._board.report.warning(f"starting the stream again after {failure}")
         if self._stopping.wait(min(2.0**self._failures, 30.0)):
             return PhaseOutcome.STOP
         if failure.kind is Kind.WORKER_LOST and self._failures > 1 and self._options.session is None:
@@ -475,7 +496,7 @@ class PipelineRun:
         pauses = itertools.chain(_PAUSES, itertools.repeat(_LONGEST_PAUSE))
         while True:
             with self._stopping.interrupting():
-                error = self._try_set_up()
+                error = self._try_set_up(is_reload=is_reload)
             if error is None:
                 if is_reload:
                     self._files.complete()
@@ -487,24 +508,29 @@ class PipelineRun:
                     self._files.adopt()
                     is_reload = True
                 continue
+            error = self._patience.judge(error)
             if error.retry is Retry.NEVER:
                 if not is_reload or not self._files.refuse(error):
                     raise error
                 is_reload = False
                 continue
             self._board.record_error(error)
-            self._board.report.warning(f"{error}; trying again")
+            self._board.report.warning(f"trying again after {error}")
             self._stopping.wait(next(pauses))
 
-    def _try_set_up(self) -> HeadraceError | None:
-        """Resume without the slot's snapshot, which is older than the tables; return what failed."""
+    def _try_set_up(self, *, is_reload: bool) -> HeadraceError | None:
+        """Resume without the slot's snapshot, which is older than the tables; return what failed.
+
+        Where somebody waits for files to be taken up, a generation that the sink refuses is a failure.
+        """
         try:
             taken = self._lock.lost_to()
             if taken is None:
                 with connect(self._endpoints.database, application_name="headrace run") as connection:
                     self._exported.close()
                     inspection = self._files.inspect_again(connection)
-                    self._resume(connection, self._starter.load(connection, inspection))
+                    saved = self._starter.load(connection, inspection)
+                    self._resume(connection, saved, must_make=is_reload)
                 return None
         except HeadraceError as error:
             return error

@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -61,6 +61,7 @@ class RunningPipeline:
         options: the options of the run.
         load: reads the deployment's files anew, for `reload`.
         address: `HOST:PORT` that serves /status and the other endpoints; None serves nothing.
+        hosts: names that the pages of `address` are asked by, besides those of the deployment file.
         private_address: `HOST:PORT` that takes orders from holders of the deployment's tokens; None: nothing
             does.
         stopping: set to end the run; the caller then calls `execute`. None: the run has a thread of its own
@@ -80,6 +81,7 @@ class RunningPipeline:
         *,
         load: Load,
         address: str | None = None,
+        hosts: Collection[str] = (),
         private_address: str | None = None,
         stopping: Stopping | None = None,
     ) -> None:
@@ -98,6 +100,7 @@ class RunningPipeline:
         self._reload_requests = ReloadRequests(self._load_with_reports)
         self._explainer = Explainer(project, self._endpoints)
         self._wanted_address = address
+        self._hosts = (*project.deployment.server.public_hosts, *hosts)
         self.private_address: str | None = None
         self._wanted_private_address = private_address
         self._stopping = Stopping() if stopping is None else stopping
@@ -113,7 +116,7 @@ class RunningPipeline:
             if self._wanted_address is not None:
                 waits = held.enter_context(WaitService(self._applied))
                 status = held.enter_context(
-                    StatusServer(self.board, self._wanted_address, waits, self._explainer)
+                    StatusServer(self.board, self._wanted_address, waits, self._explainer, self._hosts)
                 )
                 self.address = status.address
             if self._wanted_private_address is not None:
@@ -159,6 +162,7 @@ class RunningPipeline:
             on_live=self._live.set,
             on_reload=self._adopt,
             traces=self._traces,
+            address=self.address or "",
         )
         try:
             run.execute()

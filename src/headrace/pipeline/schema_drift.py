@@ -124,8 +124,8 @@ class SchemaDriftMonitor:
         drift = compare_fingerprints(self._session, self.baseline, now)
         if drift.wrong:
             raise schema_changed(drift.wrong)
-        for weak in weakened(now, self._dependence.carried):
-            raise _weakened_identity(weak)
+        if weakenings := tuple(weakened(now, self._dependence.carried)):
+            raise _weakened_identity(weakenings)
         self.moved |= drift.moved
         self.emptied |= drift.emptied
         self.baseline = now
@@ -176,12 +176,15 @@ class CatalogBaseline:
 def schema_changed(differences: Sequence[CatalogDifference]) -> HeadraceError:
     """Return the error that ends a run because of these differences."""
     changes = "; ".join(dict.fromkeys(difference.what for difference in differences))
-    return HeadraceError(Kind.SCHEMA_CHANGED, changes, f"{_AGAIN}.")
+    error = HeadraceError(Kind.SCHEMA_CHANGED, changes, f"{_AGAIN}.")
+    return error.concerning(tables={difference.table for difference in differences})
 
 
-def _weakened_identity(weak: Weakening) -> HeadraceError:
+def _weakened_identity(weakenings: Sequence[Weakening]) -> HeadraceError:
     return HeadraceError(
         Kind.REPLICA_IDENTITY,
-        f"the old rows of {weak.part.name} do not carry {', '.join(weak.missing)} any more",
+        "; ".join(
+            f"the old rows of {weak.part.name} do not carry {', '.join(weak.missing)}" for weak in weakenings
+        ),
         "Run `headrace setup`, which shows what to alter, then start again.",
-    )
+    ).concerning(tables={weak.table for weak in weakenings})

@@ -15,6 +15,7 @@ from headrace.catalog.drift import SchemaDrift
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry, retrying
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
+from headrace.model.units import quantity
 from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
@@ -76,7 +77,7 @@ class SecondarySink:
         self._indexes = SecondaryIndexBoard(board, self.name)
         self._max_deferred = project.deployment.max_deferred
         self._state_client = state
-        self._client = Client(endpoints.sink.with_timeout(_REQUEST_SECONDS), read_attempts=2)
+        self._client = Client(endpoints.sink.with_timeout(_REQUEST_SECONDS), read_attempts=2, accepted=True)
         self._quick_client = Client(endpoints.sink.with_timeout(_PROBE_SECONDS), read_attempts=1)
         self._probe = SinkProbe(self._quick_client)
         self._meta = MetaIndex(state, target.key)
@@ -239,7 +240,7 @@ class SecondarySink:
             return True
         if self.ready:
             failed = self._backfill is not None and self._backfill.failure() is not None
-            return failed or self.generation_log.must_drop
+            return failed or self._make_refused() or self.generation_log.must_drop
         if self._target.is_plain:
             return self._is_served(primary)
         return self._probe.look()
@@ -312,19 +313,21 @@ class SecondarySink:
         if self._keys_lost.is_set():
             return f"the index of what waited for the sink {self.name!r} was deleted or restored"
         if self._overflowed.is_set():
-            return f"more than {self._max_deferred:,} documents waited for the sink {self.name!r}"
+            return f"more than {quantity(self._max_deferred, 'document')} waited for the sink {self.name!r}"
         return None
 
     def _freeze_lost(self, generation_log: GenerationLog, failed: BackfillFailure | None) -> None:
         """Give up lost generations, which are then built again, and a failed one, which is not."""
         if failed is not None and self._watch is not None:
-            self._watch.look_now([failed.generation])
+            self._watch.look_now(failed.generations)
         lost = self._lost()
         for generation, why in lost:
             generation_log.freeze([generation], why)
             self.ready = False
-        if failed is not None and failed.generation.uuid not in {generation.uuid for generation, _ in lost}:
-            generation_log.freeze([failed.generation], failed.error.cause)
+        if failed is not None:
+            known = {generation.uuid for generation, _ in lost}
+            rest = [generation for generation in failed.generations if generation.uuid not in known]
+            generation_log.freeze(rest, failed.error.cause)
 
     def _lost(self) -> list[tuple[GenerationState, str]]:
         """Return the written generations that are not what was written any more, with the reason."""
@@ -378,6 +381,15 @@ class SecondarySink:
     def _is_served(self, primary: PipelineState) -> bool:
         """Whether the primary serves every index; a plain sink is compared with it."""
         return all(primary.served(index) is not None for index in self._project.specs)
+
+    def _make_refused(self) -> bool:
+        """Try again to make generations that the sink has refused; return whether some were made."""
+        assert self.generation_log is not None
+        try:
+            return self.generation_log.make_refused()
+        except HeadraceError as error:
+            self._pause(error)
+            return False
 
     def _publish(self) -> None:
         """Serve complete generations; after a failure only once a pause is over."""

@@ -17,6 +17,7 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, retrying
 from headrace.model.failpoints import reach
 from headrace.model.lsn import format_lsn
+from headrace.model.units import quantity
 from headrace.pipeline.continuity import (
     GapError,
     check_begun,
@@ -176,9 +177,21 @@ class Start:
         return state
 
     def resume(
-        self, connection: Connection, saved: SavedState, running: contextlib.ExitStack
+        self,
+        connection: Connection,
+        saved: SavedState,
+        running: contextlib.ExitStack,
+        *,
+        must_make: bool = False,
     ) -> tuple[CatalogBaseline, GenerationLog]:
-        """Create what is missing and go on from what exists; no query runs."""
+        """Create what is missing and go on from what exists; no query runs.
+
+        Args:
+            connection: to the database.
+            saved: what a start goes on from.
+            running: closes what is opened.
+            must_make: as for `GenerationLog.resume`.
+        """
         inspection, state = saved.inspection, saved.state
         published = self._set_up(connection, inspection)
         catalog = CatalogBaseline(inspection, self._endpoints)
@@ -199,7 +212,9 @@ class Start:
         generation_log = self._generation_log(inspection, state, catalog)
         # Secondary sinks first: resuming the primary sink replaces the catalog that they are compared with.
         self._secondary_sinks.resume(inspection, catalog, state, published, drift)
-        generation_log.resume(published, drift, catalog.baseline.to_text(), saved.requests)
+        generation_log.resume(
+            published, drift, catalog.baseline.to_text(), saved.requests, must_make=must_make
+        )
         return catalog, generation_log
 
     def replan(self, inspection: Inspection, state: PipelineState) -> Replan | None:
@@ -424,8 +439,8 @@ def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, rep
             modules,
             secondary=_secondary(project, endpoints),
         )
-    places = "one task" if grant.places == 1 else f"{grant.places} tasks"
-    report.done(f"the cluster gives {grant.executors} executors for {places} at once")
+    executors, tasks = quantity(grant.executors, "executor"), quantity(grant.places, "task")
+    report.done(f"the cluster gives {executors} for {tasks} at once")
     for reason in grant.away:
         report.warning(f"{reason}; what it lacks is deferred")
     if grant.places < _FEW:

@@ -27,7 +27,7 @@ from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
 from headrace.pipeline.project import Project
 from headrace.pipeline.run_orders import carry_out
-from headrace.pipeline.schema_drift import ALTERED, CatalogBaseline, SchemaDriftMonitor
+from headrace.pipeline.schema_drift import CatalogBaseline, SchemaDriftMonitor
 from headrace.pipeline.secondary_sinks import SecondarySinks
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.deferred_work import DeferredWork
@@ -54,7 +54,11 @@ from headrace.status.traces import Traces
 
 _LOOK_SECONDS = 0.25
 _QUIET_SECONDS = 15.0
+_OF_DOCUMENTS = frozenset({Kind.SINK_REJECTED, Kind.DATABASE})
+"""Errors for a document that is refused or cannot be read."""
 _REQUESTS_SECONDS = 1.0
+_PUBLISH_SECONDS = 30.0
+"""After the cluster has refused to publish a generation."""
 _NOTED_SECONDS, _NOTED_POLL = 10.0, 0.05
 _IDLE_SECONDS = 10.0
 """The slot follows an idle server this often, and several times within the time that counts as a stall."""
@@ -169,7 +173,7 @@ class Supervisor:
         self._traces = traces
         self._needs = needs_of(catalog, generation_log, secondary_sinks)
         self._complete: list[tuple[GenerationState, int]] = []
-        self._next_read = 0.0
+        self._next_read = self._publish_from = 0.0
 
     def run(self, spark: LocalSpark) -> QueryEnd:
         """Run the query with the work beside it, until something must be done without it.
@@ -221,7 +225,8 @@ class Supervisor:
             try:
                 return self.supervise(RunningQuery(query, beside, backfills, job_gate))
             except HeadraceError as error:
-                if error.kind not in ALTERED or not self._has_unread():
+                # A replica identity is set by setting up again, without giving up anything.
+                if error.kind is not Kind.SCHEMA_CHANGED or not self._has_unread():
                     raise
                 return QueryEnd(error)  # it may concern only generations that nobody reads
 
@@ -235,8 +240,7 @@ class Supervisor:
 
         Raises:
             HeadraceError: SLOT_IN_USE: another Headrace took the slot while the server was away.
-                SCHEMA_CHANGED or REPLICA_IDENTITY: a table was altered. Any other error that keeps an index
-                without a served generation from being backfilled.
+                SCHEMA_CHANGED or REPLICA_IDENTITY: a table was altered.
         """
         query = running.query
         began, has_batch, begun, live = time.monotonic(), False, False, False
@@ -287,31 +291,49 @@ class Supervisor:
 
     def _handle_requests(self, running: RunningQuery) -> QueryEnd | None:
         """Carry out control requests; return an end where that is only possible between two queries."""
+        before = self._building()
         requests = self._read_requests()
         if replaced := self._generation_log.freeze_replaced():
             return QueryEnd(again=True, requests=requests, replaced=replaced)
         secondary = self._secondary_sinks.look(self._generation_log.state)
         if self.drift.moved or secondary:
             return QueryEnd(again=True, requests=requests, secondary=secondary)
-        if (requests or self._generation_log.must_drop) and not self.reloaded_plan(running, requests):
+        try:
+            with self._stopping.interrupting():
+                made = self._generation_log.make_refused()
+        except Stopped:
+            return None
+        is_due = requests or made or self._generation_log.must_drop
+        if is_due and not self.reloaded_plan(running, requests, before):
             return QueryEnd(again=True, requests=requests)
         return None
 
-    def reloaded_plan(self, running: RunningQuery, requests: Sequence[ControlRequest]) -> bool:
-        """Give the running query a plan with the requested generations and without those to be dropped.
+    def _building(self) -> frozenset[str]:
+        return frozenset(generation.generation for generation in self._generation_log.building)
+
+    def reloaded_plan(
+        self, running: RunningQuery, requests: Sequence[ControlRequest], before: Collection[str]
+    ) -> bool:
+        """Give the running query a plan with the new generations and without those to be dropped.
+
+        Args:
+            running: the query.
+            requests: control requests that are carried out with that.
+            before: the generations that are backfilled with the present plan.
 
         Returns False where a new query is necessary for that. What was done for the requests then stays.
         """
         if self._secondary_sinks or self._exported.slot is not None:
             return False
         try:
-            return self._reload_plan(running, requests)
+            return self._reload_plan(running, requests, before)
         except Stopped:  # while waiting for the cluster; the query ends as usual
             return True
 
-    def _reload_plan(self, running: RunningQuery, requests: Sequence[ControlRequest]) -> bool:
+    def _reload_plan(
+        self, running: RunningQuery, requests: Sequence[ControlRequest], before: Collection[str]
+    ) -> bool:
         generation_log, stopping = self._generation_log, self._stopping
-        before = {generation.generation for generation in generation_log.building}
         # Only waits for the cluster are interruptible: a call to the JVM would leave half an answer behind.
         with stopping.interrupting():
             # Also without requests: a generation that leaves the plan must not be in the state.
@@ -327,7 +349,7 @@ class Supervisor:
         if self._secondary_sinks or self._exported.slot is not None:
             return False
         generation_log = self._generation_log
-        before = {generation.generation for generation in generation_log.building}
+        before = self._building()
         try:
             with self._stopping.interrupting():
                 replan = self._files.plan(generation_log)
@@ -339,7 +361,7 @@ class Supervisor:
             self.catalog = replan.catalog
             # A query that has failed with the former plan may have failed for an altered table.
             if (
-                before - {generation.generation for generation in generation_log.building}
+                before - self._building()
                 or not self._change_plan(running, before, [])
                 or running.failure() is not None
             ):
@@ -400,18 +422,25 @@ class Supervisor:
         return True
 
     def _publish(self, backfills: Backfills) -> None:
-        """Serve complete generations to readers; where the cluster does not answer, try again later."""
-        self._complete += backfills.completed()
-        if self._complete:
+        """Serve complete generations to readers; what the cluster refuses is tried again later."""
+        building = self._building()  # without what a request has dropped meanwhile
+        self._complete = [
+            (generation, written)
+            for generation, written in (*self._complete, *backfills.completed())
+            if generation.generation in building
+        ]
+        if self._complete and time.monotonic() >= self._publish_from:
             self._generation_log.prepare([generation for generation, _ in self._complete])
-        while self._complete:
-            try:
-                self._generation_log.complete(*self._complete[0])
-            except HeadraceError as error:
-                if error.retry is Retry.NEVER:
-                    raise
-                return
-            del self._complete[0]
+            for generation, written in tuple(self._complete):
+                try:
+                    self._generation_log.complete(generation, written)
+                except HeadraceError as error:
+                    if error.retry is Retry.BACK_OFF:
+                        return
+                    self._publish_from = time.monotonic() + _PUBLISH_SECONDS
+                    self._generation_log.note_refused(generation.index, error.cause)
+                else:
+                    self._complete.remove((generation, written))
         if not self._generation_log.building:
             self._exported.close()
         elif self._exported.close_if_due():
@@ -420,8 +449,16 @@ class Supervisor:
             )
 
     def _handle_failed_backfill(self, failed: BackfillFailure) -> QueryEnd:
-        """Go on where readers have a generation of the index; else end the run."""
-        if self._generation_log.state.served(failed.generation.index) is None:
+        """Go on without the generations whose backfill failed; else end the run.
+
+        It ends where nothing else is left to follow, and for a document of an index that readers have never
+        seen: that is what `on_error = "stop"` says.
+        """
+        served, names = self._generation_log.state.served, {entry.generation for entry in failed.generations}
+        if any(served(generation.index) is None for generation in failed.generations) and (
+            failed.error.kind in _OF_DOCUMENTS
+            or all(generation.generation in names for generation in self._generation_log.written)
+        ):
             return QueryEnd(failed.error)
         self._board.record_error(failed.error)
         return QueryEnd(again=True, failed=failed)

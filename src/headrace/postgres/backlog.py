@@ -25,6 +25,7 @@ from headrace.postgres.server_errors import sqlstate_error
 _BATCH_BYTES = 8 << 20
 _FIELD = 6  # bytes before the only field of a row: the number of fields, and its size
 _WORK_MEMORY = "64MB"  # a larger result goes to a temporary file on the server
+_CANCEL_SECONDS = 5.0
 
 
 class BacklogReader(Closeable):
@@ -74,7 +75,8 @@ class BacklogReader(Closeable):
     def cancel(self) -> None:
         """Cancel the read of another thread, which gets an error."""
         with suppress(psycopg.Error):
-            self._connection.cancel()
+            # The other way to cancel holds the interpreter's lock until the server answers.
+            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def skip(self, upto: Lsn) -> None:
         """Skip what is committed before `upto`; several times as fast as reading it.

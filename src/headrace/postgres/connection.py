@@ -11,13 +11,20 @@ from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
 import psycopg
+from psycopg.pq import TransactionStatus
 
 from headrace.errors import HeadraceError
 from headrace.postgres.address import libpq_keywords, parse_address
 from headrace.postgres.answer_timeout import AnswerTimeout, WatchedConnection
 from headrace.postgres.password import run_password_command
 from headrace.postgres.quoting import literal
-from headrace.postgres.server_errors import connection_error, database_error, pooler_error
+from headrace.postgres.server_errors import (
+    connection_error,
+    database_error,
+    not_primary,
+    pooler_error,
+    read_only_role,
+)
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -42,10 +49,6 @@ PINNED = {
     "bytea_output": "hex",
     "extra_float_digits": "1",
     "search_path": "pg_catalog",
-    "statement_timeout": "0",
-    "lock_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-    "idle_session_timeout": "0",
     "row_security": "off",
     "default_transaction_read_only": "on",
     ISOLATION: READ_COMMITTED,
@@ -60,8 +63,17 @@ PINNED = {
 `jit` is off because compiling a document's expression takes seconds.
 """
 
-_NO_TIMEOUT = "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'transaction_timeout'"
-"""Turns `transaction_timeout` off, which only PostgreSQL 17 and later have."""
+_TIMEOUTS = (
+    "statement_timeout",
+    "lock_timeout",
+    "idle_session_timeout",
+    "idle_in_transaction_session_timeout",
+)
+"""Limits that a role or a database may set for people's sessions, and that no session of ours has."""
+_TRANSACTION_TIMEOUT, _SINCE = "transaction_timeout", 170000
+
+_READ_ONLY = "25006"
+_WHY_READ_ONLY = "SELECT pg_is_in_recovery(), current_setting('default_transaction_read_only')::bool"
 
 _WHO = "SELECT pg_backend_pid(), extract(epoch FROM pg_postmaster_start_time())::text"
 """Selects the server process that answers, and the server's mark."""
@@ -144,8 +156,7 @@ def open_connection(
     try:
         _begin_session(connection, url)
         if settings:
-            for statement in pin_statements(settings):
-                query(connection, statement)
+            query(connection, pin_statement(settings))
     except HeadraceError:
         connection.close()
         raise
@@ -158,7 +169,8 @@ def _begin_session(connection: WatchedConnection, url: str) -> None:
     A pooler reports another process number than the server's own.
     """
     address = parse_address(url)
-    first = {ISOLATION: READ_COMMITTED, **keepalives(url)}
+    timeouts = [*_TIMEOUTS, *([_TRANSACTION_TIMEOUT] if connection.info.server_version >= _SINCE else [])]
+    first = {ISOLATION: READ_COMMITTED, **keepalives(url), **dict.fromkeys(timeouts, "0")}
     statement = ";".join(f"SET {name} = '{value}'" for name, value in first.items())
     try:
         connection.execute(statement.encode())  # without a SELECT it needs no snapshot
@@ -206,7 +218,21 @@ def query(connection: Connection, sql: str, parameters: tuple[object, ...] = ())
     try:
         return execute(connection, sql, parameters)
     except psycopg.Error as error:
-        raise database_error(error, connection.info.dsn) from error
+        raise refused_statement(connection, error) from error
+
+
+def refused_statement(connection: Connection, error: psycopg.Error) -> HeadraceError:
+    """Return the error of a statement; where a write was refused, with the reason.
+
+    Raises:
+        HeadraceError: CONNECTION, where it is lost meanwhile.
+    """
+    if error.sqlstate != _READ_ONLY or connection.info.transaction_status is not TransactionStatus.IDLE:
+        return database_error(error, connection.info.dsn)
+    [(in_recovery, by_default)] = query(connection, _WHY_READ_ONLY)
+    where, text = place(connection.info.dsn), str(error.diag.message_primary)
+    # A server that is read-only for another reason is one of a cluster whose writer is another one.
+    return read_only_role(where, text) if by_default and not in_recovery else not_primary(where, text)
 
 
 def execute(connection: Connection, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
@@ -215,9 +241,9 @@ def execute(connection: Connection, sql: str, parameters: tuple[object, ...] = (
     return cursor.fetchall() if cursor.description is not None else []
 
 
-def pin_statements(settings: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the statements that pin `settings`; always two."""
+def pin_statement(settings: Mapping[str, str]) -> str:
+    """Return the statement that pins `settings`."""
     chosen = ", ".join(
         f"set_config({literal(name)}, {literal(value)}, false)" for name, value in settings.items()
     )
-    return f"SELECT {chosen}", _NO_TIMEOUT
+    return f"SELECT {chosen}"

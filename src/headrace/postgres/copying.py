@@ -24,7 +24,6 @@ from headrace.pgoutput.copied import (
 )
 from headrace.pgoutput.frames import Frames
 from headrace.postgres.answer_timeout import WatchedConnection
-from headrace.postgres.server_errors import database_error
 from headrace.postgres.session import ReadSession
 
 
@@ -34,13 +33,14 @@ class RowSession(ReadSession):
     Args:
         url: the database.
         snapshot: an exported snapshot for all reads; None: the snapshot of the first statement.
+        lock_seconds: as of `ReadSession`.
 
     Raises:
         HeadraceError: as `ReadSession`.
     """
 
-    def __init__(self, url: str, *, snapshot: str | None = None) -> None:
-        super().__init__(url, snapshot=snapshot)
+    def __init__(self, url: str, *, snapshot: str | None = None, lock_seconds: float = 0) -> None:
+        super().__init__(url, snapshot=snapshot, lock_seconds=lock_seconds)
         if snapshot is None:
             try:
                 self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
@@ -62,14 +62,14 @@ class RowSession(ReadSession):
             for rows in copy_rows(self._connection, sql, batch_bytes):
                 yield decode_copied(rows, columns)
         except psycopg.Error as error:
-            raise database_error(error, self._url) from error
+            raise self._error(error) from error
 
     def _describe(self, sql: str) -> list[CopiedColumn]:
         """Return the columns, whose types stay what they are: the transaction has locked the table now."""
         try:
             cursor = self._connection.execute(f"{sql} LIMIT 0".encode(), prepare=False)
         except psycopg.Error as error:
-            raise database_error(error, self._url) from error
+            raise self._error(error) from error
         result = cursor.pgresult
         columns = []
         for index, found in enumerate(cursor.description or ()):

@@ -10,12 +10,12 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
-from headrace.postgres.connection import Connection, execute
+from headrace.postgres.connection import Connection, execute, refused_statement
 from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.server_errors import database_error
 
 _SLOT_RELEASE_SECONDS = 5.0
+_READ_ONLY = "25006"
 _INDEX_WAIT_SECONDS = 600
 _CLEAN_UP_MILLISECONDS = 2000
 _SECONDARY = ("COMMENT", "DROP INDEX", "LOCK TABLE")
@@ -142,14 +142,12 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
     if not step.alone:
         with connection.transaction():
             execute(connection, f"SET LOCAL lock_timeout = {limit}")
-            execute(connection, "SET LOCAL statement_timeout = 0")
             # Later steps rely on this one, also after a crash of the server.
             execute(connection, "SET LOCAL synchronous_commit = on")
             for statement in step.statements:
                 execute(connection, statement)
         return
     execute(connection, f"SET lock_timeout = {limit}")
-    execute(connection, "SET statement_timeout = 0")
     try:
         for statement in step.statements:
             execute(connection, statement)
@@ -158,8 +156,7 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
         raise
     finally:
         if not connection.broken:
-            execute(connection, "RESET lock_timeout")
-            execute(connection, "RESET statement_timeout")
+            execute(connection, "SET lock_timeout = 0")
 
 
 def _clean_up(step: Step, connection: Connection, error: psycopg.Error) -> None:
@@ -176,7 +173,7 @@ def _clean_up(step: Step, connection: Connection, error: psycopg.Error) -> None:
 def _step_failed(
     step: Step, error: psycopg.Error, connection: Connection, lock_timeout: float
 ) -> HeadraceError:
-    cause = database_error(error, connection.info.dsn)
+    cause = refused_statement(connection, error)
     statement = step.gist[0]
     leftovers = "".join(f" An unfinished index stays: {note}." for note in getattr(error, "__notes__", ()))
     if error.sqlstate == "55P03":
@@ -187,7 +184,15 @@ def _step_failed(
             "End the transactions that use the table (pg_stat_activity, pg_prepared_xacts), and run the same "
             "command again." + leftovers,
         )
-    if cause.kind is Kind.PRIVILEGE:
+    if error.sqlstate == _READ_ONLY:
+        return HeadraceError(
+            cause.kind,
+            f"the session may only read; needed for: {statement}",
+            f"The role {connection.info.user} or its database has default_transaction_read_only = on: let "
+            "another role run the command, or take the setting back (ALTER ROLE … RESET, ALTER DATABASE … "
+            "RESET). A standby takes no changes: name the primary.",
+        )
+    if error.sqlstate == "42501":
         return HeadraceError(
             Kind.PRIVILEGE,
             f"{cause.cause}; needed for: {statement}",

@@ -23,7 +23,11 @@ ORDER BY l.granted DESC, a.xact_start LIMIT 3
 """  # noqa: S608 - a fixed text
 
 
-def lock_error(query: Callable[[str], list[tuple[Any, ...]]], seconds: float) -> HeadraceError:
+class LockedError(HeadraceError):
+    """A statement waited too long for a lock that somebody holds on a table."""
+
+
+def lock_error(query: Callable[[str], list[tuple[Any, ...]]], seconds: float) -> LockedError:
     """Return the error of a statement that has waited too long for a lock.
 
     Args:
@@ -34,7 +38,7 @@ def lock_error(query: Callable[[str], list[tuple[Any, ...]]], seconds: float) ->
         f"{table} is locked by {holder}" if granted else f"{holder} waits to lock {table}"
         for table, holder, granted in query(_HOLDERS)
     ]
-    return HeadraceError(
+    return LockedError(
         Kind.CONNECTION,
         f"the database was not read within {seconds:g} s, because of a lock"
         + (f": {'; '.join(found)}" if found else ", which is gone by now"),

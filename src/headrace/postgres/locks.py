@@ -128,7 +128,6 @@ class SlotLock:
         return False
 
     def _take(self, connection: Connection) -> HeadraceError | None:
-        query(connection, "SELECT set_config('idle_session_timeout', '0', false)")
         # This session never pauses: the server may end it soon where nothing is acknowledged.
         query(connection, "SELECT set_config('tcp_user_timeout', '15000', false)")
         holder = _try_lock(connection, self._slot)

@@ -54,26 +54,69 @@ JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE p.pubname = $1
 """
 
+# What pg_publication_tables tells, which waits from PostgreSQL 16 on for a lock on each table that somebody
+# alters. Partitions stand for a partitioned table unless pubviaroot; a table's columns and rows are those of
+# its own membership alone. Before PostgreSQL 15 memberships have neither, and here they are NULL.
+_SENT = """
+WITH RECURSIVE publication AS (
+    SELECT p.oid, p.puballtables, p.pubviaroot, to_jsonb(p) ->> 'pubgencols' AS generated
+    FROM pg_publication p WHERE p.pubname = $1
+),
+named (oid) AS (
+    SELECT r.prrelid FROM pg_publication_rel r JOIN publication p ON p.oid = r.prpubid
+    UNION
+    SELECT c.oid FROM publication p JOIN pg_class c ON p.puballtables /*schemas*/
+    WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND c.oid >= 16384
+),
+part (oid, relkind) AS (
+    SELECT c.oid, c.relkind FROM named JOIN pg_class c USING (oid)
+    UNION
+    SELECT c.oid, c.relkind
+    FROM part JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
+    JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE part.relkind = 'p'
+),
+sent AS (
+    SELECT part.oid FROM part, publication p WHERE NOT p.pubviaroot AND part.relkind <> 'p'
+    UNION
+    SELECT named.oid FROM named, publication p
+    WHERE p.pubviaroot AND NOT EXISTS (
+        SELECT FROM pg_partition_ancestors(named.oid) AS above (oid)
+        WHERE above.oid <> named.oid AND above.oid IN (SELECT oid FROM named))
+),
+described AS (
+    SELECT n.nspname::text AS schemaname, c.relname::text AS tablename, c.oid,
+           nullif(to_jsonb(r) -> 'prattrs', 'null') AS listed,
+           to_jsonb(r) ->> 'prqual' IS NOT NULL AS filtered
+    FROM sent JOIN pg_class c USING (oid) JOIN pg_namespace n ON n.oid = c.relnamespace
+    LEFT JOIN (pg_publication_rel r JOIN publication p ON p.oid = r.prpubid) ON r.prrelid = c.oid
+)
+"""
+_SENT_BY_SCHEMA = """
+    OR EXISTS (SELECT FROM pg_publication_namespace s WHERE s.pnpubid = p.oid AND s.pnnspid = c.relnamespace)
+"""
+# The view of PostgreSQL 15 names stored generated columns too, which no server before 18 sends.
+_SENT_COLUMNS = """
+    (SELECT array_agg(a.attname::text ORDER BY a.attnum)
+     FROM pg_attribute a, publication p
+     WHERE a.attrelid = d.oid AND a.attnum > 0 AND NOT a.attisdropped
+       AND CASE WHEN d.listed IS NOT NULL THEN d.listed @> to_jsonb(a.attnum)
+                ELSE a.attgenerated = '' OR (a.attgenerated = 's' AND p.generated = 's') END)
+"""
 _ROOTS = """
 SELECT DISTINCT n.nspname::text, c.relname::text
-FROM pg_publication_tables t
-JOIN pg_namespace ln ON ln.nspname = t.schemaname
-JOIN pg_class leaf ON leaf.relnamespace = ln.oid AND leaf.relname = t.tablename
-JOIN pg_class c ON c.oid = coalesce(pg_partition_root(leaf.oid), leaf.oid)
+FROM described d JOIN pg_class c ON c.oid = coalesce(pg_partition_root(d.oid), d.oid)
 JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE t.pubname = $1
 ORDER BY 1, 2
 """
-
-_COLUMN_LISTS = """
-SELECT DISTINCT n.nspname::text, c.relname::text, to_jsonb(t) -> 'attnames'
-FROM pg_publication_tables t
-JOIN pg_namespace ln ON ln.nspname = t.schemaname
-JOIN pg_class leaf ON leaf.relnamespace = ln.oid AND leaf.relname = t.tablename
-JOIN pg_class c ON c.oid = coalesce(pg_partition_root(leaf.oid), leaf.oid)
+_COLUMN_LISTS = f"""
+SELECT DISTINCT n.nspname::text, c.relname::text, {_SENT_COLUMNS}
+FROM described d JOIN pg_class c ON c.oid = coalesce(pg_partition_root(d.oid), d.oid)
 JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE t.pubname = $1
-"""
+"""  # noqa: S608 - a fixed text
+_TABLES = f"""
+SELECT d.schemaname, d.tablename, {_SENT_COLUMNS}, d.filtered FROM described d
+"""  # noqa: S608 - a fixed text
 
 _WILL_SEND_GENERATED = """
 SELECT current_setting('server_version_num')::int >= 180000
@@ -194,14 +237,12 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
                obj_description(oid, 'pg_publication'), coalesce(to_jsonb(p) ->> 'pubgencols' = 's', false)
         FROM pg_publication p WHERE pubname = $1
     """
-    # pg_publication_tables has columns and filters from PostgreSQL 15 on; before, there were neither.
-    details = "attnames::text[], rowfilter IS NOT NULL" if _has_column_lists(connection) else "NULL, false"
-    listed = f"SELECT schemaname, tablename, {details} FROM pg_publication_tables WHERE pubname = $1"  # noqa: S608
-    by_schema = _BY_SCHEMA if _has_column_lists(connection) else ""
+    has_lists = _has_column_lists(connection)
+    by_schema = _BY_SCHEMA if has_lists else ""
     rows = query(connection, settings_sql, (name,))
     if not rows:
         return None
-    tables = query(connection, listed, (name,))
+    tables = query(connection, _of_sent(_TABLES, has_parts=has_lists), (name,))
     members = query(connection, _MEMBERS + by_schema, (name,))
     [(all_tables, *operations, via_root, comment, sends_generated)] = rows
     return PublicationFacts(
@@ -212,9 +253,7 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
         ),
         via_root=via_root,
         tables={
-            TableName(schema, table): PublishedTable(
-                None if columns is None else frozenset(columns), filtered
-            )
+            TableName(schema, table): PublishedTable(frozenset(columns) if has_lists else None, filtered)
             for schema, table, columns, filtered in tables
         },
         members=frozenset(TableName(*member) for member in members),
@@ -268,7 +307,8 @@ def read_published_roots(session: ReadSession, name: str) -> tuple[TableName, ..
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    return tuple(TableName(schema, table) for schema, table in session.query(_ROOTS, (name,)))
+    sql = _of_sent(_ROOTS, has_parts=_has_parts(session))
+    return tuple(TableName(schema, table) for schema, table in session.query(sql, (name,)))
 
 
 def read_column_lists(session: ReadSession, name: str) -> dict[TableName, frozenset[str]]:
@@ -280,11 +320,22 @@ def read_column_lists(session: ReadSession, name: str) -> dict[TableName, frozen
         HeadraceError: CONNECTION, DATABASE.
     """
     lists: dict[TableName, frozenset[str]] = {}
-    for schema, table, columns in session.query(_COLUMN_LISTS, (name,)):
-        if columns is not None:
-            key = TableName(schema, table)
-            lists[key] = lists.get(key, frozenset()) | frozenset(columns)
+    if not _has_parts(session):
+        return lists
+    for schema, table, columns in session.query(_of_sent(_COLUMN_LISTS, has_parts=True), (name,)):
+        key = TableName(schema, table)
+        lists[key] = lists.get(key, frozenset()) | frozenset(columns or ())
     return lists
+
+
+def _of_sent(sql: str, *, has_parts: bool) -> str:
+    """Return a statement about the tables that a publication ($1) sends, which waits for no lock."""
+    return _SENT.replace("/*schemas*/", _SENT_BY_SCHEMA if has_parts else "") + sql
+
+
+def _has_parts(session: ReadSession) -> bool:
+    [(version,)] = session.query("SELECT current_setting('server_version_num')::int")
+    return bool(version >= PARTS_SINCE)
 
 
 def will_send_generated(session: ReadSession, name: str) -> bool:

@@ -193,9 +193,12 @@ def _refused(facts: IdentityFacts, why: str, instead: str) -> HeadraceError:
     return HeadraceError(Kind.REPLICA_IDENTITY, f"the table {facts.table} {why}", f"Ask for {instead}.")
 
 
+# pg_publication_tables would wait for a lock on each table that somebody alters.
 _FILTERS = """
-SELECT schemaname::text, tablename::text, rowfilter
-FROM pg_publication_tables WHERE pubname = $1 AND rowfilter IS NOT NULL
+SELECT n.nspname::text, c.relname::text, pg_get_expr(r.prqual, r.prrelid)
+FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE p.pubname = $1 AND r.prqual IS NOT NULL
 """
 
 

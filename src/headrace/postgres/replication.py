@@ -50,7 +50,8 @@ class ReplicationConnection(Closeable):
         self.place = place(url)
         self._slot = ""
         self._streaming = False
-        self._has_ended = self._skips_missing = False
+        self._skips_missing = False
+        self._end: HeadraceError | None = None
         self._missing_publication: str | None = None
         self._connection = _connect(url, application_name)
         self.server_mark = self._connection.server_mark
@@ -165,13 +166,12 @@ class ReplicationConnection(Closeable):
 
         Raises:
             HeadraceError: CONNECTION where the stream has ended; SLOT_LOST, PUBLICATION and others where the
-                server says why. Earlier data is appended already.
+                server says why. Earlier data is appended already, and returned first.
         """
         connection, data, ends = self._pgconn, into.data, into.ends
         next_message, end = connection.get_copy_data, ends.append
         before = len(data)
-        if self._has_ended:
-            raise self._end_error()
+        self._raise_end()
         try:
             while len(data) - before < size:
                 length, message = next_message(1)
@@ -181,9 +181,7 @@ class ReplicationConnection(Closeable):
                     data += message
                     end(len(data))
                 elif length < 0:
-                    self._has_ended = True
-                    if len(data) == before:
-                        raise self._end_error()
+                    self._end = self._end_error()
                     break
                 elif self._wait(0):
                     connection.consume_input()
@@ -191,6 +189,8 @@ class ReplicationConnection(Closeable):
                     break
         except psycopg.OperationalError as error:
             raise self._connection_lost(error) from error
+        if len(data) == before:
+            self._raise_end()
         return len(data) - before
 
     def wait(self, timeout: float) -> bool:
@@ -208,8 +208,9 @@ class ReplicationConnection(Closeable):
         """Send one message (feedback).
 
         Raises:
-            HeadraceError: CONNECTION.
+            HeadraceError: CONNECTION; where the stream has ended, the error that it ended with.
         """
+        self._raise_end()  # libpq would only say that nothing is copied any more
         try:
             self._pgconn.put_copy_data(data)
             self._pgconn.flush()
@@ -275,7 +276,7 @@ class ReplicationConnection(Closeable):
     def _cancel(self) -> None:
         deadline = time.monotonic() + _CANCEL_SECONDS
         try:
-            self._pgconn.get_cancel().cancel()
+            self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
             while self._next_result(deadline) is not None:
                 pass
         except (psycopg.OperationalError, HeadraceError):
@@ -287,6 +288,10 @@ class ReplicationConnection(Closeable):
         poll = select.poll()
         poll.register(self._pgconn.socket, select.POLLIN)
         return bool(poll.poll(None if timeout is None else timeout * 1000))
+
+    def _raise_end(self) -> None:
+        if self._end is not None:
+            raise self._end
 
     def _end_error(self) -> HeadraceError:
         deadline = time.monotonic() + _CANCEL_SECONDS

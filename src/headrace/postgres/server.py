@@ -9,7 +9,7 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
-from headrace.postgres.connection import Connection, connect, execute, query
+from headrace.postgres.connection import Connection, connect, execute, query, refused_statement
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server_errors import no_free_slot
 
@@ -50,10 +50,21 @@ SELECT current_setting('server_version_num')::int,
        (SELECT count(*) FROM pg_replication_slots)::int,
        current_setting('max_wal_senders')::int,
        (SELECT count(*) FROM pg_stat_replication)::int,
-       (SELECT setting::bigint * 1024 * 1024 FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
-       CASE WHEN NOT pg_is_in_recovery()
+       (SELECT setting::bigint * 1024 * 1024 FROM pg_settings WHERE name = 'max_slot_wal_keep_size')
+"""
+_IDENTIFIER = "SELECT system_identifier FROM pg_control_system()"
+_TIMELINE = """
+SELECT CASE WHEN NOT pg_is_in_recovery()
             THEN ('x' || left(pg_walfile_name(pg_current_wal_flush_lsn()), 8))::bit(32)::int END
 """
+_CHECKPOINTED = "SELECT timeline_id FROM pg_control_checkpoint()"
+_NOT_GIVEN = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.FeatureNotSupported,
+    psycopg.errors.ObjectNotInPrerequisiteState,
+    psycopg.errors.UndefinedFunction,
+)
+"""How servers refuse a function that is only evidence; Aurora and others lack some of them."""
 
 _COLUMNS = (
     "version",
@@ -68,7 +79,6 @@ _COLUMNS = (
     "max_walsenders",
     "used_walsenders",
     "max_slot_wal_keep_size",
-    "timeline",
 )
 
 
@@ -110,13 +120,14 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
             the role may not call pg_control_system, and on a standby for the timeline.
 
     Raises:
-        HeadraceError: SERVER_VERSION below 14; PRIVILEGE, CONNECTION, DATABASE.
+        HeadraceError: SERVER_VERSION below 14; WAL_LEVEL, where the server gives no identifier and the level
+            explains it; PRIVILEGE, CONNECTION, DATABASE.
     """
     check_version(connection.info.server_version)
     [row] = query(connection, _FACTS)
     facts: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
     keep_size = facts.pop("max_slot_wal_keep_size")
-    identifier, timeline = _identity(connection, url, facts.pop("timeline"))
+    identifier, timeline = _identity(connection, url, wal_level=facts["wal_level"])
     return ServerFacts(
         **facts,
         system_identifier=identifier,
@@ -154,38 +165,56 @@ def server_problems(facts: ServerFacts) -> tuple[HeadraceError, ...]:
             )
         )
     if facts.wal_level != "logical":
-        problems.append(
-            HeadraceError(
-                Kind.WAL_LEVEL,
-                f"wal_level is {facts.wal_level!r}, and changes are only in a log of level 'logical'",
-                WAL_LEVEL_REMEDY,
-            )
-        )
+        problems.append(_wal_level_problem(facts.wal_level))
     return tuple(problems)
 
 
-def _identity(connection: Connection, url: str | None, timeline: int | None) -> tuple[int, int]:
-    sql = (
-        "SELECT (SELECT system_identifier FROM pg_control_system()), "
-        "(SELECT timeline_id FROM pg_control_checkpoint())"
+def _wal_level_problem(wal_level: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.WAL_LEVEL,
+        f"wal_level is {wal_level!r}, and changes are only in a log of level 'logical'",
+        WAL_LEVEL_REMEDY,
     )
-    refused: psycopg.Error | None = None
-    try:
-        [(signed, checkpointed)] = execute(connection, sql)
-        if timeline is not None or url is None:
-            return signed % 2**64, timeline or checkpointed
-    except psycopg.errors.InsufficientPrivilege as error:
-        refused = error
+
+
+def read_identifier(connection: Connection) -> int | None:
+    """Return the cluster's identifier; None where the server, or the role's rights, do not give it.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    signed = _evidence(connection, _IDENTIFIER)
+    return None if signed is None else signed % 2**64
+
+
+def _identity(connection: Connection, url: str | None, *, wal_level: str) -> tuple[int, int]:
+    identifier, timeline = read_identifier(connection), _evidence(connection, _TIMELINE)
+    if timeline is None and url is None:
+        timeline = _evidence(connection, _CHECKPOINTED)
+    if identifier is not None and timeline is not None:
+        return identifier, timeline
+    if wal_level != "logical":
+        raise _wal_level_problem(wal_level)
     if url is None:
-        assert refused is not None
         raise HeadraceError(
             Kind.PRIVILEGE,
             "the role may not read the server's identifier",
             "GRANT EXECUTE ON FUNCTION pg_control_system(), pg_control_checkpoint() TO the role.",
-        ) from refused
+        )
     with replication_connection(url, "headrace identify") as replication:
         [(system, current, *_)] = replication.execute("IDENTIFY_SYSTEM")
     return int(system or 0), int(current or 0)
+
+
+def _evidence(connection: Connection, sql: str) -> int | None:
+    """Return a value that other evidence replaces; None where the server does not give it."""
+    try:
+        [(value,)] = execute(connection, sql)
+    except _NOT_GIVEN:
+        return None
+    except psycopg.Error as error:
+        raise refused_statement(connection, error) from error
+    return None if value is None else int(value)
 
 
 def reader_problems(url: str, server: ServerFacts, *, new_slot: bool) -> tuple[HeadraceError, ...]:

@@ -8,12 +8,15 @@ states go.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import psycopg
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.postgres.address import parse_address
+from headrace.postgres.error_classes import ErrorClass, classify
 from headrace.postgres.password import hide_passwords
+from headrace.postgres.search_path import unknown_name_in_function
 
 GRANT_REPLICATION = (
     "Grant the right to replicate: plain PostgreSQL `ALTER ROLE {role} REPLICATION`; RDS and Aurora "
@@ -22,11 +25,20 @@ GRANT_REPLICATION = (
 )
 """The remedy for a role that may not replicate; `{role}` is the role's quoted name."""
 
-_RETRYABLE = frozenset({"40001", "40P01", "53100", "53200", "57014", "58030"})
-"""Retryable: a conflict with a standby's replay, a full disk or memory, a cancelled command, an I/O error."""
 
-_TOO_LARGE = (("54000", ""), ("XX000", "invalid memory alloc request size"))
-"""SQLSTATE and text of the error for a row with more text than the server can send."""
+class RemovedLogError(HeadraceError):
+    """A piece of the log is not there; the slot is lost where that lasts.
+
+    Attributes:
+        lost: the error for a slot that is lost by that.
+    """
+
+    def __init__(self, cause: str, lost: HeadraceError) -> None:
+        super().__init__(Kind.SERVER_FAULT, cause)
+        self.lost = lost
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.cause, self.lost)
 
 
 def sqlstate_error(
@@ -50,26 +62,56 @@ def sqlstate_error(
     """
     text = " ".join(message.split()).rstrip(".")
     state = sqlstate or ""
-    if (transient := _transient_error(state, text, place)) is not None:
-        return transient
+    meaning = classify(state, text, log=True)
+    if (passing := _passing_error(meaning, state, text, place, slot)) is not None:
+        return passing
+    if meaning is ErrorClass.TOO_LARGE:
+        return _row_too_large(text, slot)
     if state == "42501":
         return HeadraceError(
             Kind.PRIVILEGE, f"{place} refuses replication: {text}", GRANT_REPLICATION.format(role=role) + "."
         )
     if state in ("53400", "53300"):
         return no_free_slot(text)
-    if any(state == known and words in text for known, words in _TOO_LARGE):
-        return _row_too_large(text, slot)
     return _slot_error(state, text, slot, streaming=streaming)
 
 
-def _transient_error(state: str, text: str, place: str) -> HeadraceError | None:
-    """Return the error of what a retry may cure; an empty state: the connection broke. None for others."""
-    if state in _RETRYABLE:
+def _passing_error(
+    meaning: ErrorClass, state: str, text: str, place: str, slot: str = ""
+) -> HeadraceError | None:
+    """Return the error of what another try may cure; None for other errors."""
+    if meaning is ErrorClass.AWAY:
+        if state == "" or state.startswith(("08", "57P", "25P")):
+            return HeadraceError(Kind.CONNECTION, f"the connection to {place} was lost: {text}")
         return HeadraceError(Kind.CONNECTION, f"the server at {place} cannot answer now: {text}")
-    if state == "" or state.startswith(("08", "57P")):
-        return HeadraceError(Kind.CONNECTION, f"the connection to {place} was lost: {text}")
+    if meaning is ErrorClass.PASSES:
+        return HeadraceError(
+            Kind.SERVER_FAULT, f"the server at {place} has a fault that usually passes: {text}"
+        )
+    if meaning is ErrorClass.LOG_REMOVED:
+        return RemovedLogError(f"the server at {place} does not find its log: {text}", slot_lost(slot, text))
+    if meaning in (ErrorClass.NOT_PRIMARY, ErrorClass.READ_ONLY):
+        return not_primary(place, text)
     return None
+
+
+def not_primary(place: str, text: str) -> HeadraceError:
+    """Return the error of a server that takes no writes, as in a failover."""
+    return HeadraceError(
+        Kind.CONNECTION,
+        f"the server at {place} is not the primary now: {text}",
+        "While a failover goes on, it passes; else give the address of the primary (Aurora: of the writer).",
+    )
+
+
+def read_only_role(place: str, text: str) -> HeadraceError:
+    """Return the error of a primary on which the role's transactions are read-only by default."""
+    return HeadraceError(
+        Kind.PRIVILEGE,
+        f"{place} refuses to write: {text}: default_transaction_read_only is on for this role, this database "
+        "or the server",
+        "ALTER ROLE … SET default_transaction_read_only = off (or ALTER DATABASE, where it is set there).",
+    )
 
 
 def _row_too_large(text: str, slot: str) -> HeadraceError:
@@ -306,7 +348,7 @@ def database_error(error: psycopg.Error, url: str) -> HeadraceError:
     """Return the error of a failed statement: the server's own message, never its parameters."""
     primary = error.diag.message_primary or " ".join(str(error).split())
     state = error.sqlstate if isinstance(error, psycopg.OperationalError) else str(error.sqlstate)
-    return statement_error(state, primary, url)
+    return unknown_name_in_function(error, statement_error(state, primary, url))
 
 
 def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
@@ -318,8 +360,11 @@ def statement_error(state: str | None, primary: str, url: str) -> HeadraceError:
         url: where the statement was sent.
     """
     state = state or ""
-    if (transient := _transient_error(state, primary, parse_address(url).place)) is not None:
-        return transient
+    meaning = classify(state, primary)
+    passing = _passing_error(meaning, state, primary, parse_address(url).place)
+    # Reading sessions are read-only: there a function of the user's tried to write.
+    if passing is not None and meaning is not ErrorClass.READ_ONLY:
+        return passing
     if state == "42501":
         return HeadraceError(
             Kind.PRIVILEGE, f"the database refuses: {primary}", "Grant the privilege that it names."

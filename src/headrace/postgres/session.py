@@ -30,7 +30,7 @@ class ReadSession(Closeable):
     Args:
         url: the database.
         snapshot: an exported snapshot; with it everything is read in one transaction that sees it.
-        lock_seconds: how long a statement may wait for a lock, without a snapshot; 0: as long as it takes.
+        lock_seconds: how long a statement may wait for a lock; 0: as long as it takes.
 
     Attributes:
         server_mark: as of `WatchedConnection`.
@@ -85,10 +85,17 @@ class ReadSession(Closeable):
                 sql.encode(), parameters or None, prepare=None if reusable else False
             )
             return cursor.fetchall() if cursor.description is not None else []
-        except psycopg.errors.LockNotAvailable as error:
-            raise lock_error(self.query, self._lock_seconds) from error
         except psycopg.Error as error:
-            raise database_error(error, self._url) from error
+            raise self._error(error) from error
+
+    def _error(self, error: psycopg.Error) -> HeadraceError:
+        """Return Headrace's error; of a lock that was not had in time, with who holds it."""
+        if not isinstance(error, psycopg.errors.LockNotAvailable):
+            return database_error(error, self._url)
+        if not self.in_transaction:
+            return lock_error(self.query, self._lock_seconds)
+        with ReadSession(self._url) as other:  # the error has ended the transaction
+            return lock_error(other.query, self._lock_seconds)
 
     def stream(
         self, sql: str, parameters: Sequence[object] = (), *, size: int = 500
@@ -122,6 +129,23 @@ class ReadSession(Closeable):
                 self.query("ROLLBACK TO SAVEPOINT headrace")
             raise
         self.query("RELEASE SAVEPOINT headrace")
+
+    @contextmanager
+    def one_snapshot(self) -> Iterator[None]:
+        """Let all statements see the same moment.
+
+        Raises:
+            HeadraceError: CONNECTION, where the connection was lost.
+        """
+        if self.in_transaction:
+            yield
+            return
+        self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield
+        finally:
+            if not self.closed:
+                self.query("ROLLBACK")
 
     def await_replay(self, lsn: Lsn, *, poll: float = 0.01) -> None:
         """Wait until a standby has replayed the log up to `lsn`; on a primary, return at once.

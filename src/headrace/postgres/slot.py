@@ -13,7 +13,7 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
-from headrace.postgres.connection import Closeable, Connection, connect, execute
+from headrace.postgres.connection import Closeable, Connection, connect, execute, refused_statement
 from headrace.postgres.quoting import identifier
 from headrace.postgres.replication import ReplicationConnection
 from headrace.postgres.server import session_text, with_limits
@@ -339,6 +339,8 @@ def _run(connection: Connection, sql: str, *parameters: Any, slot: str = "") -> 
         return execute(connection, sql, parameters)
     except psycopg.Error as error:
         info = connection.info
+        if error.sqlstate == "25006":
+            raise refused_statement(connection, error) from error
         raise sqlstate_error(
             error.sqlstate,
             "; ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(error),

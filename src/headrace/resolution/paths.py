@@ -25,6 +25,7 @@ from headrace.catalog.table import Catalog, Column
 from headrace.catalog.usage import own_columns
 from headrace.errors import Kind, LocatedError, Place
 from headrace.model.names import TableName
+from headrace.model.units import quantity
 from headrace.schema.tree import AggregateField, Field, Filter, IndexSpec, JoinField, ObjectField, Through
 
 
@@ -150,7 +151,7 @@ def _child_path(
         raise LocatedError(
             Kind.SCHEMA,
             join.place,
-            f"{len(lead)} columns of {table or join.table} meet {len(match)} of {parent.table}",
+            f"{quantity(len(lead), 'column')} of {table or join.table} for {len(match)} of {parent.table}",
             "Name as many columns as the key has.",
         )
     return Path(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, failures_of
 from headrace.model.changes import Key, Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -66,8 +66,9 @@ class Resolver:
         self, values: Mapping[Route, Mapping[Key, None]], changes: pa.Table
     ) -> Iterator[tuple[str, list[Key]]]:
         for route, lead in values.items():
-            for keys in self._follow(route, list(lead), changes):
-                yield route.index, keys
+            with failures_of(route.index):
+                for keys in self._follow(route, list(lead), changes):
+                    yield route.index, keys
         if any(route.statement is not None for route in values):
             self._session.await_flush()  # if a crash undoes a row's move, the row leads to its old document
 
@@ -221,4 +222,4 @@ def _missing(table: TableName, column: str) -> HeadraceError:
         f"a change of table {table} does not carry its column {column}, which leads to documents",
         f"Run headrace check for the replica identity that it needs, or ALTER TABLE {table} "
         "REPLICA IDENTITY FULL, then reindex.",
-    )
+    ).concerning(tables=[table])

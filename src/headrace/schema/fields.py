@@ -10,6 +10,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode
 
 from headrace.model.names import TableName
 from headrace.model.suggestion import nearest
+from headrace.model.units import quantity
 from headrace.schema import language
 from headrace.schema.conditions import read_filters, read_order, read_through
 from headrace.schema.mapping_reader import MappingReader, Mistakes, fold_name, is_mapping, read_document_key
@@ -269,7 +270,8 @@ def _check_same_count(
     if target and len(columns) != len(target):
         record.mistakes.add(
             record.at(key),
-            f"{key!r} names {len(columns)} column(s) for a key of {len(target)} ({', '.join(target)})",
+            f"{key!r} names {quantity(len(columns), 'column')} for a key of {len(target)} "
+            f"({', '.join(target)})",
             "Name as many columns as the key has, in its order.",
         )
 

@@ -89,8 +89,12 @@ def denormalised(found: Mapping[str, object], name: str) -> IndexSpec:
     return dataclasses.replace(spec, name=name, hash=spec_hash(spec))
 
 
+_STORED = Place(Path("the stored schema"), 0)
+"""Stands for the places in the file, which may say something else by now."""
+
+
 def _unknown(why: str) -> HeadraceError:
-    return HeadraceError(Kind.SCHEMA, f"a schema that was kept is not of this version: {why}")
+    return HeadraceError(Kind.SCHEMA, f"the stored schema is not of this version: {why}")
 
 
 def _restore(value: object) -> Any:
@@ -103,7 +107,7 @@ def _restore(value: object) -> Any:
     known = {field.name for field in dataclasses.fields(node)}
     values = {key: _attribute(key, item) for key, item in value.items() if key != "is"}
     if "place" in known:
-        values["place"] = Place(Path("kept"), 0, 0)
+        values["place"] = _STORED
     if "name" in known:
         values["name"] = ""
     return node(**values)

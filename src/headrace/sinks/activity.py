@@ -13,9 +13,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import Self, TypeVar
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.stage import Stage
@@ -23,6 +23,9 @@ from headrace.model.stage import Stage
 _PAUSE = 0.5
 _LONGEST_TEXT = 1_000
 _LONGEST_PAUSE = 30.0  # before a request is retried, including what is read from the database for it
+
+
+_Operation = TypeVar("_Operation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +143,81 @@ class StageReport:
             ValueError, TypeError: something else sent it.
         """
         return cls(**json.loads(data))
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillReport:
+    """How far one task of a backfill's job is.
+
+    Attributes:
+        run, sink: as `ReportTo`.
+        job: the id of the job.
+        task: the number of the task in it.
+        written: by generation, how many documents the task has written, and how many ranges are finished.
+    """
+
+    run: str
+    sink: str
+    job: str
+    task: int
+    written: Mapping[str, tuple[int, int]]
+
+    def to_bytes(self) -> bytes:
+        """Encode as a datagram."""
+        return json.dumps(asdict(self), ensure_ascii=False).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Decode a datagram of `to_bytes`.
+
+        Raises:
+            ValueError, TypeError, AttributeError: something else sent it.
+        """
+        found = json.loads(data)
+        written = {name: (documents, ranges) for name, (documents, ranges) in found["written"].items()}
+        return cls(**{**found, "written": written})
+
+
+class BackfillCounter:
+    """Counts what one task of a backfill writes, and reports it twice a second; used from one thread.
+
+    Args:
+        to: where reports go; without it nothing is sent.
+        job, task: as `BackfillReport`.
+    """
+
+    def __init__(self, to: ReportTo | None, job: str, task: int) -> None:
+        self._to = to
+        self._job, self._task = job, task
+        self._finished: dict[str, tuple[int, int]] = {}
+        self._written: dict[str, tuple[int, int]] = {}
+        self._next = time.monotonic() + _PAUSE
+
+    def count(self, generation: str, operations: Iterable[_Operation]) -> Iterator[_Operation]:
+        """Yield the operations of a range, and count each that is taken; a repeated range counts once.
+
+        They are counted a moment before they are durable; `finish` knows better.
+        """
+        before, ranges = self._finished.get(generation, (0, 0))
+        for number, operation in enumerate(operations, start=1):
+            yield operation
+            self._written[generation] = before + number, ranges
+            if time.monotonic() >= self._next:
+                self._report()
+
+    def finish(self, generation: str, documents: int) -> None:
+        """Count a finished range, of which so many documents were written."""
+        before, ranges = self._finished.get(generation, (0, 0))
+        self._finished[generation] = self._written[generation] = before + documents, ranges + 1
+        self._report()
+
+    def _report(self) -> None:
+        self._next = time.monotonic() + _PAUSE
+        if self._to is None:
+            return
+        report = BackfillReport(self._to.run, self._to.sink, self._job, self._task, self._written)
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port, contextlib.suppress(OSError):
+            port.sendto(report.to_bytes(), (self._to.host, self._to.port))
 
 
 def report_stage(to: ReportTo | None, stage: Stage | None) -> None:

@@ -40,7 +40,7 @@ def exported_snapshot(url: str) -> Iterator[str]:
 
 
 @contextmanager
-def positioned_snapshot(url: str, slot: str) -> Iterator[tuple[Lsn, str]]:
+def positioned_snapshot(url: str, slot: str, time_limit: float = 60.0) -> Iterator[tuple[Lsn, str]]:
     """Hold a snapshot with a known position in the log while the block runs; yield position and id.
 
     The snapshot sees exactly what committed before that position (bytes). Both come from a temporary slot; a
@@ -49,13 +49,14 @@ def positioned_snapshot(url: str, slot: str) -> Iterator[tuple[Lsn, str]]:
     Args:
         url: the database.
         slot: the slot that is to be read; the temporary slot's name begins like it.
+        time_limit: how long to wait for open transactions (seconds).
 
     Raises:
         HeadraceError: the errors of `create_slot` and `ReadSession`.
     """
     mark = f"_rows_{secrets.token_hex(4)}"
     name = f"{slot[: _LONGEST_NAME - len(mark)]}{mark}"
-    with create_slot(url, name, temporary=True) as created:
+    with create_slot(url, name, time_limit=time_limit, temporary=True) as created:
         session = ReadSession(url, snapshot=created.snapshot_name)
     with session:
         [(snapshot,)] = session.query("SELECT pg_export_snapshot()")

@@ -18,6 +18,7 @@ from headrace.catalog.types import RowType
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import CtidRange, TableName
 from headrace.model.types import ArrowForm
+from headrace.model.units import quantity
 from headrace.model.value_type import ValueType
 from headrace.pgoutput.copied import (
     DAYS,
@@ -187,7 +188,8 @@ def decimals(kind: ValueType, values: pa.Array, column: str) -> pa.Array:
 def _unfit(kind: ValueType, count: int, total: int, column: str) -> HeadraceError:
     return HeadraceError(
         Kind.VALUE,
-        f"{count} of {total} values of {column} ({kind.name}) do not fit into Spark's {kind.spark}",
+        f"{count:,} of {quantity(total, 'value')} of {column} ({kind.name}) do not fit "
+        f"into Spark's {kind.spark}",
         "docs/types.md lists which; read the column as text.",
     )
 

@@ -11,16 +11,19 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
 
-from headrace.errors import HeadraceError, Kind, without_values
+from headrace.errors import HeadraceError, Kind, find_concerns, without_values
 
 _LENGTH = 300
 _LOST = re.compile(
-    r"Python worker (?:exited unexpectedly|failed to connect back)"
+    r"Python worker exited unexpectedly"
     r"|java\.(?:io|net|nio)\.[\w.]*Exception[^\n]*\n"
     r"(?:\s+at (?!org\.apache\.spark)[^\n]*\n)*"
     r"\s+at org\.apache\.spark\.(?:api|sql\.execution|sql\.execution\.datasources\.v2)\.python\."
 )
 """Spark's words for a Python process that is gone, or a broken socket where Spark talks to one."""
+_LATE = re.compile(r"Python worker failed to connect back|waiting for the Python worker to connect back")
+"""Spark's words for a Python process that did not start within ten seconds."""
+_ROOM = "If it comes again, give the machine more memory, or Spark fewer tasks at once (--master local[2])."
 
 
 def headrace_error(error: Exception) -> HeadraceError:
@@ -33,12 +36,15 @@ def headrace_error(error: Exception) -> HeadraceError:
     found = HeadraceError.find(text)
     if found is not None:
         return found
-    if any(_LOST.search(part) for part in (text, *_traces(error))):
-        return HeadraceError(
-            Kind.WORKER_LOST,
-            "a Python process of Spark has ended",
-            "Another one is started; if the system kills it for want of memory, its log says so.",
+    parts = (text, *_traces(error))
+    if any(_LATE.search(part) for part in parts):
+        late = "Spark waited ten seconds in vain for a Python process to start: the machine is very busy"
+        return HeadraceError(Kind.WORKER_LOST, late, _ROOM)
+    if any(_LOST.search(part) for part in parts):
+        gone = (
+            "a Python process of Spark has ended; if the system killed it for want of memory, its log says so"
         )
+        return HeadraceError(Kind.WORKER_LOST, gone, _ROOM)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     said = [line for line in lines if not line.startswith("at ")]
     last = next((line for line in reversed(said) if "Error" in line or "Exception" in line), None)
@@ -48,7 +54,7 @@ def headrace_error(error: Exception) -> HeadraceError:
         f"Spark stopped: {without_values(message[:_LENGTH])}",
         "Run again with --log-level debug to see its log.",
         f"Spark stopped: {message[:_LENGTH]}",
-    )
+    ).concerning(**find_concerns(text))
 
 
 def _traces(error: Exception) -> Iterator[str]:
@@ -78,8 +84,11 @@ def short_traceback(*, with_values: bool = False) -> Iterator[None]:
     try:
         yield
     except HeadraceError as error:
+        shown = error
         if with_values and error.detail:
-            raise HeadraceError(error.kind, error.detail, error.remedy) from None
-        if error.kind is Kind.INTERNAL:
-            raise error from None
-        raise copy.copy(error) from None  # without Headrace's own calls, which Spark prints twice
+            shown = HeadraceError(error.kind, error.detail, error.remedy)
+        elif error.kind is not Kind.INTERNAL:
+            shown = copy.copy(error)  # without Headrace's own calls, which Spark prints twice
+        if line := error.concerns_line():
+            shown.add_note(line)  # the last line of the trace, which is all that reaches the driver
+        raise shown from None

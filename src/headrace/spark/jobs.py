@@ -14,11 +14,18 @@ from pyspark import SparkContext
 from headrace.errors import HeadraceError, Kind
 
 _POLL_SECONDS = 0.2
+_WATCH_SECONDS = 1.0
 
 _Result = TypeVar("_Result")
 
 
-def interruptibly(context: SparkContext, group: str, work: Callable[[threading.Event], _Result]) -> _Result:
+def interruptibly(
+    context: SparkContext,
+    group: str,
+    work: Callable[[threading.Event], _Result],
+    *,
+    watch: Callable[[], None] = lambda: None,
+) -> _Result:
     """Return the result of `work`; if the caller is interrupted meanwhile, cancel the jobs of `group`.
 
     `work` runs in a thread of its own, because each thread has its own connection to the JVM: the interrupted
@@ -28,11 +35,14 @@ def interruptibly(context: SparkContext, group: str, work: Callable[[threading.E
         context: Spark's.
         group: the job group of `work`'s jobs.
         work: gets an event that is set when it has to end.
+        watch: called once a second meanwhile.
     """
     ending = threading.Event()
     with ThreadPoolExecutor(1, "headrace job") as thread:
         future = thread.submit(work, ending)
         try:
+            while not wait([future], _WATCH_SECONDS).done:
+                watch()
             return future.result()
         except BaseException:
             ending.set()

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from headrace.reporter import Reporter
 from headrace.status.board import StatusBoard
+from headrace.status.sinks import SinkReports
 
 
 class IndexBoard(Protocol):
@@ -14,6 +15,11 @@ class IndexBoard(Protocol):
     @property
     def report(self) -> Reporter:
         """The reporter that gets messages about what happens."""
+        ...
+
+    @property
+    def sinks(self) -> SinkReports:
+        """What writers and the tasks of backfills report."""
         ...
 
     def index(self, name: str, **changes: Any) -> None:
@@ -32,6 +38,11 @@ class SecondaryIndexBoard:
     def report(self) -> Reporter:
         """The reporter of the board."""
         return self._board.report
+
+    @property
+    def sinks(self) -> SinkReports:
+        """The reports of the board."""
+        return self._board.sinks
 
     def index(self, name: str, **changes: Any) -> None:
         """Change fields of an index's `IndexStatus`."""

@@ -85,6 +85,12 @@ class Rate:
         self.per_second = _weighted(self.per_second, documents / seconds)
         self.ranges_per_second = _weighted(self.ranges_per_second, ranges / seconds)
 
+    def including(self, documents: int, seconds: float, ranges: int) -> Rate:
+        """Return the speed with a report of work that still goes on, whose range may not be finished."""
+        current = replace(self)
+        current.add(documents, seconds, ranges)
+        return current if ranges else replace(current, ranges_per_second=self.ranges_per_second)
+
     def seconds_for(self, ranges: int) -> float | None:
         """Return how long so many ranges will take (s); None where unknown."""
         return ranges / self.ranges_per_second if self.ranges_per_second else None

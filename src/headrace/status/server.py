@@ -1,7 +1,7 @@
 """Serve the board over HTTP, read-only: for people, load balancers and Prometheus.
 
-The pages change nothing and need no password; the address decides who can look. Only `/wait` answers late:
-when a commit is in the documents.
+The pages change nothing and need no password; the address decides who can look, and a page elsewhere cannot
+look through the browser of somebody who can. Only `/wait` answers late: when a commit is in the documents.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from types import TracebackType
 from typing import Self
 
@@ -23,11 +23,15 @@ from headrace.status.board import StatusBoard
 from headrace.status.console.explanation import Explains
 from headrace.status.console.routes import Console
 from headrace.status.metrics import registry
+from headrace.status.protection import PublicGuard, allows_host, leads_nowhere_else
 from headrace.status.serving import HttpServer
 from headrace.status.waiting import WaitRequest, Waits, answer_body, parse_request
 
 _DISCONNECT_CHECK_SECONDS = 1.0
 _NO_STORE = {"Cache-Control": "no-store"}
+_PROBED = frozenset({"/healthz", "/readyz", "/metrics"})
+"""Kubernetes asks them by the pod's address, Prometheus by whatever its configuration calls it."""
+_LINKED = frozenset({"/", "/status"})
 
 
 class StatusServer:
@@ -40,18 +44,26 @@ class StatusServer:
         address: `HOST:PORT`, the only address to listen on; port 0 takes a free one.
         waits: the wait service behind `/wait`; None: there is no such page.
         explains: says why a document is (not) in an index; None: nothing can be searched for.
+        hosts: names that the pages are asked by, with a port or for any: of a proxy, of a Service.
 
     Raises:
         HeadraceError: USAGE for an address that is invalid, or that is not this machine's.
     """
 
     def __init__(
-        self, board: StatusBoard, address: str, waits: Waits | None = None, explains: Explains | None = None
+        self,
+        board: StatusBoard,
+        address: str,
+        waits: Waits | None = None,
+        explains: Explains | None = None,
+        hosts: Collection[str] = (),
     ) -> None:
+        self._hosts = frozenset(hosts)
         self._console = Console(board, explains)
         self._loop: asyncio.AbstractEventLoop | None = None
         pages = application(board, self._console, waits, self._running)
-        self._http = HttpServer(pages, address, "status")
+        guard = PublicGuard(pages, self._allows, _PROBED, _LINKED)
+        self._http = HttpServer(guard, address, "status")
 
     def start(self) -> None:
         """Listen; return when requests are answered.
@@ -81,6 +93,9 @@ class StatusServer:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _allows(self, host: str) -> bool:
+        return leads_nowhere_else(host) or allows_host(host, self.address, self._hosts | {self._http.named})
 
     @contextlib.asynccontextmanager
     async def _running(self, _: Starlette) -> AsyncIterator[None]:

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp
 
 from headrace.errors import HeadraceError, Kind
 from headrace.status.connections import BoundedConnection
+from headrace.status.protection import SafeHeaders
 
 _ADDRESS = re.compile(r"(?:\[(?P<six>[0-9a-fA-F:.]+)\]|(?P<host>[^\s:\[\]]+)):(?P<port>\d{1,5})")
 _LAST_PORT = 65535
@@ -48,7 +49,7 @@ class HttpServer:
         self._family, self._host, self._port = _parse(address)
         self._name = name
         config = uvicorn.Config(
-            application,
+            SafeHeaders(application),
             http=BoundedConnection,
             ws="none",
             lifespan="on",
@@ -102,6 +103,12 @@ class HttpServer:
     def address(self) -> str:
         """The address `HOST:PORT`, with the real port once the server has started."""
         return self._address
+
+    @property
+    def named(self) -> str:
+        """The same with the host as it was given, which may be a name."""
+        host = f"[{self._host}]" if self._family is socket.AF_INET6 else self._host
+        return f"{host}:{self._address.rpartition(':')[2]}"
 
     def _listen(self) -> socket.socket:
         try:

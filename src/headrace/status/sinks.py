@@ -12,14 +12,14 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from headrace.errors import HeadraceError
 from headrace.model.stage import Stage
-from headrace.sinks.activity import ActivityReport, RejectionsReport, ReportTo, StageReport
+from headrace.sinks.activity import ActivityReport, BackfillReport, RejectionsReport, ReportTo, StageReport
 
 SHOWN_AFTER_SECONDS = 1.0
 """A failure that ends within this time is normal for a busy cluster, and not shown."""
@@ -84,6 +84,8 @@ class SinkReports:
     last: float = float("-inf")
     """When a task of the stream, or a writer in its process, reported progress last."""
     _tasks: dict[tuple[str, str], TaskActivity] = field(default_factory=dict)
+    _jobs: dict[str, dict[int, Mapping[str, tuple[int, int]]]] = field(default_factory=dict)
+    """What each task of a backfill's job has written, by the job's id."""
     _rejections: deque[str] = field(default_factory=lambda: deque(maxlen=_MAX_REJECTIONS))
 
     def take(self, report: ActivityReport) -> None:
@@ -114,6 +116,34 @@ class SinkReports:
         with self._lock:
             tasks = [task for (name, _), task in self._tasks.items() if name == sink]
             return min(tasks, key=lambda task: task.heard, default=None)
+
+    @contextlib.contextmanager
+    def backfill_job(self, job: str) -> Iterator[Callable[[str], tuple[int, int]]]:
+        """Collect what the tasks of a job report while the context is entered.
+
+        Yields:
+            A function that returns how many documents of a generation the job has written, and how many
+            ranges it has finished.
+        """
+        with self._lock:
+            tasks = self._jobs[job] = {}
+
+        def written(generation: str) -> tuple[int, int]:
+            with self._lock:
+                counts = [found.get(generation, (0, 0)) for found in tasks.values()]
+            return sum(documents for documents, _ in counts), sum(ranges for _, ranges in counts)
+
+        try:
+            yield written
+        finally:
+            with self._lock:
+                del self._jobs[job]
+
+    def take_backfill(self, report: BackfillReport) -> None:
+        """Note how far a task of a backfill is; a job that has ended is not known any more."""
+        with self._lock:
+            if report.job in self._jobs:
+                self._jobs[report.job][report.task] = report.written
 
     def rejected(self, rejections: RejectionsReport) -> None:
         """Note documents that a sink refuses; the oldest are dropped where nothing takes them."""
@@ -212,13 +242,19 @@ class ReportsPort:
                 self._reports.rejected(report)
             elif isinstance(report, StageReport):
                 self._reports.take_stage(report)
+            elif isinstance(report, BackfillReport):
+                self._reports.take_backfill(report)
             else:
                 self._reports.take(report)
 
 
-def _parse_datagram(data: bytes) -> ActivityReport | RejectionsReport | StageReport | None:
+_Report = ActivityReport | RejectionsReport | StageReport | BackfillReport
+
+
+def _parse_datagram(data: bytes) -> _Report | None:
     """Parse a datagram; None where it is no report."""
-    for kind in (ActivityReport, RejectionsReport, StageReport):
+    kinds: tuple[type[_Report], ...] = (ActivityReport, RejectionsReport, StageReport, BackfillReport)
+    for kind in kinds:
         with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
             return kind.from_bytes(data)
     return None

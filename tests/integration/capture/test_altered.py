@@ -18,6 +18,7 @@ from headrace.catalog import read_catalog
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.errors import HeadraceError, Kind
+from headrace.model.changes import Op
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, take
@@ -64,12 +65,11 @@ FATAL = {
     "ALTER TABLE line DROP qty": (Kind.SCHEMA_CHANGED, "no column qty in the log, it has: id, shop_id, note"),
     "ALTER TABLE line RENAME qty TO amount": (Kind.SCHEMA_CHANGED, "it has: id, shop_id, amount, note"),
     "ALTER TABLE line ALTER qty TYPE numeric(5,1)": (Kind.SCHEMA_CHANGED, "was integer, and is numeric(5,1)"),
-    "ALTER TABLE line REPLICA IDENTITY DEFAULT": (Kind.REPLICA_IDENTITY, "the old value of shop_id"),
-    "ALTER TABLE line DROP CONSTRAINT line_pkey; ALTER TABLE line REPLICA IDENTITY NOTHING": (
-        Kind.REPLICA_IDENTITY,
-        "the old value of id, shop_id",
-    ),
 }
+WEAKENED = [
+    "ALTER TABLE line REPLICA IDENTITY DEFAULT",
+    "ALTER TABLE line REPLICA IDENTITY USING INDEX line_id",
+]
 
 
 @pytest.mark.parametrize(("altering", "ending"), FATAL.items(), ids=FATAL)
@@ -85,6 +85,50 @@ def test_what_is_needed_is_altered_while_it_is_followed(
     error = refused(stream, end)
     assert error.kind is ending[0]
     assert ending[1] in str(error)
+    assert error.tables == {"line"}
+
+
+@pytest.mark.parametrize("altering", WEAKENED)
+@pytest.mark.parametrize(
+    "change", ["UPDATE line SET shop_id = 2 WHERE id = 1", "DELETE FROM line WHERE id = 1"]
+)
+def test_without_its_replica_identity_a_table_is_followed_as_far_as_no_old_row_is_needed(
+    source: Source, start: Offset, altering: str, change: str
+) -> None:
+    source.sql("CREATE UNIQUE INDEX line_id ON line (id)")
+    stream = source.stream(start, documents=needs(source))
+    source.sql(
+        "INSERT INTO line VALUES (1, 1, 1)", altering, "INSERT INTO line VALUES (2, 1)", "TRUNCATE line"
+    )
+    source.sql("INSERT INTO line VALUES (1, 1)")
+    changes, end = take(stream, start, 4)
+    assert [change.op for change in changes] == [Op.INSERT, Op.INSERT, Op.TRUNCATE, Op.INSERT]
+    source.sql(change)
+    error = refused(stream, end)
+    assert error.kind is Kind.REPLICA_IDENTITY
+    assert "the log of the table line does not carry the old value of shop_id" in str(error)
+    assert error.tables == {"line"}
+
+
+def test_a_new_partition_without_the_identity_concerns_the_table_that_documents_name(
+    source: Source, start: Offset
+) -> None:
+    documents = needs(source, USAGE)
+    stream = source.stream(start, documents=documents)
+    source.sql(
+        "CREATE TABLE event_3 (day int NOT NULL, id int NOT NULL)",
+        "CREATE UNIQUE INDEX event_3_id ON event_3 (id)",
+        "ALTER TABLE event_3 REPLICA IDENTITY USING INDEX event_3_id",
+        "ALTER TABLE event ATTACH PARTITION event_3 FOR VALUES FROM (20) TO (30)",
+        "INSERT INTO event VALUES (1, 21)",
+    )
+    changes, end = take(stream, start, 1)
+    assert (changes[0].table.name, changes[0].after) == ("event", {"id": "1", "day": "21"})
+    source.sql("UPDATE event SET day = 22 WHERE id = 1")
+    error = refused(stream, end)
+    assert error.kind is Kind.REPLICA_IDENTITY
+    assert "event_3" in error.cause
+    assert error.tables == {"event"}
 
 
 HARMLESS = [

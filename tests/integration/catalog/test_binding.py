@@ -142,6 +142,10 @@ def test_what_the_language_promises_to_read_is_read(tmp_path: Path, session: Rea
         ("  - long: id\n    transforms: [trim]", "has transforms, which are for text"),
         ("  - custom: id\n    postgres: [numeric]\n    opensearch: long", "accepts only numeric"),
         (
+            "  - custom: tags\n    postgres: [text]\n    opensearch: keyword",
+            '`postgres: ["text[]"]` and `opensearch: keyword`',
+        ),
+        (
             "  - has_many: x\n    table: orders\n    primary_key: id\n    foreign_key: f\n    fields: []",
             "the database has no table orders",
         ),
@@ -160,6 +164,10 @@ def test_what_the_language_promises_to_read_is_read(tmp_path: Path, session: Rea
         (
             "  - has_many: x\n    table: cities\n    primary_key: id\n    foreign_key: name\n    fields: []",
             "cities.name (text) cannot be compared with users.id (bigint)",
+        ),
+        (
+            "  - {count: x, table: cities, primary_key: id, foreign_key: name, references: email}",
+            "cities.name (text) cannot be compared with users.email (public.citext)",
         ),
         (
             "  - count: x\n    table: lines\n    foreign_key: a\n    filters: [{column: noet, op: is_null}]",

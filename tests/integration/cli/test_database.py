@@ -128,6 +128,36 @@ def test_a_weak_replica_identity_is_refused_with_the_sql_that_mends_it(people: D
     assert "CREATE PUBLICATION" in told.out
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "LANGUAGE sql IMMUTABLE AS 'SELECT folded($1) = $1'",
+        "LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN folded($1) = $1; END'",
+        "LANGUAGE plpgsql STABLE AS 'BEGIN RETURN EXISTS (SELECT FROM folds); END'",
+    ],
+)
+@pytest.mark.parametrize("called", ["public.is_shown(name)", "name::public.shown IS NOT NULL"])
+def test_a_function_whose_body_needs_a_search_path_is_named_with_what_gives_it_one(
+    people: Deployment, body: str, called: str
+) -> None:
+    """EXPLAIN alone does not read the body of most functions."""
+    with connect(people.url) as connection:
+        execute(connection, "CREATE FUNCTION folded(text) RETURNS text IMMUTABLE LANGUAGE sql AS 'SELECT $1'")
+        execute(connection, "CREATE TABLE folds ()")
+        execute(connection, f"CREATE FUNCTION is_shown(text) RETURNS bool {body}")
+        execute(connection, "CREATE DOMAIN shown AS text CHECK (is_shown(value))")
+    people.schema = SCHEMA + f'filters: [{{ raw: "{called}" }}]\n'
+    people.write()
+    [text] = [text for kind, text in people.type("check").errors if kind == "BINDING"]
+    assert "people.schema.yml" in text
+    [sql] = re.findall(r"ALTER FUNCTION \S+ SET search_path = SCHEMA", text)
+    assert "is_shown" in sql
+    with connect(people.url) as connection:
+        execute(connection, "SET search_path = public")
+        execute(connection, sql.replace("SCHEMA", "public"))
+    assert [kind for kind, _ in people.type("check").errors] == ["SINK_UNREACHABLE"]
+
+
 def test_a_publication_that_is_others_to_manage_is_left_alone(people: Deployment) -> None:
     people.source = "manage_publication = false"
     people.write()

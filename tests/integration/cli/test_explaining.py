@@ -29,14 +29,17 @@ from headrace.status import StatusBoard, StatusServer
 from integration.cli.stock import Stock
 
 
-def explained(capsys: pytest.CaptureFixture[str], stock: Stock, id_: str) -> tuple[str, dict[str, str]]:
-    """The verdict of `headrace explain stock ID`, and its facts."""
+def explained(
+    capsys: pytest.CaptureFixture[str], stock: Stock, id_: str, *, code: int = 0
+) -> tuple[str, dict[str, str]]:
+    """The verdict of `headrace explain stock ID`, and its facts; it ends with this exit code."""
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
         main(["explain", "stock", id_, "--config", str(stock.config), "--format", "json"])
     told = capsys.readouterr()
-    assert ended.value.code == 0, told.err
+    assert ended.value.code == code, told.err
     printed: dict[str, Any] = json.loads(told.out)
+    assert printed["right"] == (code == 0)
     return printed["verdict"], {fact["name"]: fact["value"] for fact in printed["facts"]}
 
 
@@ -82,14 +85,14 @@ def test_a_change_that_waits_and_one_that_is_lost(stock: Stock, capsys: pytest.C
     change(stock, "UPDATE stock SET label = 'another' WHERE shop = 'b' AND code = 4.50")
     change(stock, "DELETE FROM stock WHERE shop = 'b' AND code = 5.50")
     change(stock, "INSERT INTO stock VALUES ('b', 500, 'new')")
-    verdict, _ = explained(capsys, stock, "4.50:b")
+    verdict, _ = explained(capsys, stock, "4.50:b", code=1)
     assert "is in the index in an earlier state: its change waits in the log" in verdict
-    verdict, _ = explained(capsys, stock, "5.50:b")
+    verdict, _ = explained(capsys, stock, "5.50:b", code=1)
     assert "is still in the index, but should not be: stock has no row with this key" in verdict
-    verdict, _ = explained(capsys, stock, "500.00:b")
+    verdict, _ = explained(capsys, stock, "500.00:b", code=1)
     assert "is not in the index yet: its change waits in the log, the documents are " in verdict
     apply_everything(stock)
-    verdict, _ = explained(capsys, stock, "4.50:b")
+    verdict, _ = explained(capsys, stock, "4.50:b", code=1)
     assert verdict.endswith("in an earlier state, although every change is applied")
 
 
@@ -98,7 +101,7 @@ def test_an_edited_schema_file_that_no_run_has_taken_up(
 ) -> None:
     file = stock.config.parent / "stock.schema.yml"
     file.write_text(f"{file.read_text()}  - boolean: hidden\n")
-    verdict, _ = explained(capsys, stock, "3.50:b")
+    verdict, _ = explained(capsys, stock, "3.50:b", code=1)
     assert verdict.endswith(
         "earlier state: stock was built from other files, or other columns, than there are now"
     )
@@ -131,11 +134,11 @@ def test_a_document_in_quarantine_and_one_that_is_deferred(
         state = meta.load()
         assert state is not None
         meta.advance(state.applied + 8, Counters(), deferred=True)
-    verdict, facts = explained(capsys, stock, "3.50:b")
+    verdict, facts = explained(capsys, stock, "3.50:b", code=1)
     assert verdict == "the cluster refused stock/3.50:b: it is in quarantine"
     assert facts["in quarantine"].startswith("since 20")
     assert "mapper_parsing_exception" not in str(facts)  # a reason may quote the document
-    verdict, facts = explained(capsys, stock, "4.50:b")
+    verdict, facts = explained(capsys, stock, "4.50:b", code=1)
     assert "it is noted to be written later" in verdict
     assert facts["deferred"] == "yes"
 

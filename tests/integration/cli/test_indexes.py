@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from contextlib import closing
 from dataclasses import replace
 
 from headrace.pipeline.continuity import new_state
-from headrace.postgres.connection import connect
+from headrace.postgres.connection import connect, execute
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
 from headrace.sinks.opensearch import (
@@ -19,6 +21,7 @@ from headrace.sinks.opensearch import (
     MetaIndex,
     StateKey,
 )
+from headrace.sinks.opensearch.lease import Lease
 from integration.cli.command_line import Deployment
 
 
@@ -76,7 +79,7 @@ def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> 
         Generations(client).drop(orphan)
 
     refused = whole.type("rollback", whole.name).refused(2, "USAGE")
-    assert "frozen" in refused
+    assert "is stopped: a column was dropped" in refused
     assert "no enabled index" in whole.type("reindex", "nothing").refused(2, "USAGE")
     asked = whole.type("reindex", whole.name)
     assert (asked.code, "nothing runs" in asked.err) == (0, True)
@@ -97,3 +100,24 @@ def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> 
         assert order.kind == "reindex"
     assert whole.type("teardown", "--indexes", "--yes").code == 0
     assert whole.left_in_cluster() == []
+
+
+def test_a_run_that_does_not_read_its_slot_at_the_moment_is_heard(whole: Deployment) -> None:
+    """As one that waits for something, or begins its query anew: it holds its lease meanwhile."""
+    assert whole.type("setup", "--yes").code == 0
+    left_by_a_run(whole)
+    nobody = whole.type("reload", "--wait", "1")
+    assert (nobody.code, "nothing runs" in nobody.err) == (0, True)
+    with (
+        closing(Client(Endpoint((whole.sink,)).normalised())) as client,
+        Lease(client, StateKey(whole.name, ""), [whole.name]),
+    ):
+        asked = whole.type("reindex", whole.name)
+        assert (asked.code, "nothing runs" in asked.err) == (0, False)
+        late = whole.type("reload", "--wait", "1").refused(1, "BEHIND")
+        assert f"the run (host {socket.gethostname()}, pid {os.getpid()}, since " in late
+        with connect(whole.url) as connection:
+            execute(connection, "INSERT INTO people VALUES (1, 'Ann')")
+        behind = whole.type("wait", "--timeout", "0.2").refused(1, "BEHIND")
+        assert "does not read the slot" in behind
+    assert whole.type("teardown", "--indexes", "--yes").code == 0

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import pytest
 
 from headrace.cli import main
+from headrace.sinks.opensearch import Client, Endpoint, StateKey
+from headrace.sinks.opensearch.lease import Lease
 from headrace.status import StatusServer
+from integration.cli.command_line import Deployment
 from support.console_states import board_in
 
 
@@ -23,7 +27,7 @@ def status(*words: str) -> int:
         ("live", 0, ["live", "served"]),
         ("paused", 0, ["paused", "headrace resume"]),
         ("waiting", 1, ["live: not backfilled: users", "waits: users.schema.yml:12"]),
-        ("backfilling", 1, ["backfilling", "412 of 1130 ranges"]),
+        ("backfilling", 1, ["backfilling", "412 of 1,130 ranges"]),
         ("standby", 1, ["standby: the run on host search-1"]),
         ("cluster-away", 1, ["degraded: ", "1.6 GB of log behind"]),
     ],
@@ -46,3 +50,48 @@ def test_where_no_run_answers_it_says_so(capsys: pytest.CaptureFixture[str]) -> 
         assert f"[HEADRACE_CONNECTION] no run answers at {nothing}" in " ".join(
             capsys.readouterr().err.split()
         )
+
+
+def test_a_run_that_is_asked_by_a_name_it_does_not_know_is_no_missing_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with StatusServer(board_in("live"), "127.0.0.1:0") as server:
+        port = server.address.rpartition(":")[2]
+        assert status(f"127.1:{port}") == 1  # a name of the same address, to resolvers
+    told = " ".join(capsys.readouterr().err.split())
+    assert "does not know the name 127.1" in told
+    assert "--public-hosts" in told
+
+
+def test_the_run_is_found_by_what_it_notes_in_the_cluster(
+    whole: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever address the file has: `headrace run --public-address` may have another."""
+    config = ("--config", str(whole.folder / "headrace.toml"))
+    key = StateKey(whole.name, "")
+    assert status(*config) == 1
+    assert f"nothing runs with the slot '{whole.name}'" in " ".join(capsys.readouterr().err.split())
+    with (
+        StatusServer(board_in("paused"), "127.0.0.1:0") as server,
+        closing(Client(Endpoint((whole.sink,)).normalised())) as client,
+    ):
+        with Lease(client, key, [], address=server.address):
+            assert status(*config) == 0
+            assert "paused" in capsys.readouterr().out
+        with Lease(client, key, []):
+            assert status(*config) == 1
+            assert "serves no status" in " ".join(capsys.readouterr().err.split())
+
+
+def test_where_the_cluster_is_away_the_address_of_the_file_is_asked(
+    people: Deployment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with StatusServer(board_in("cluster-away"), "127.0.0.1:0") as server:
+        people.more = f'[server]\npublic_address = "{server.address}"'
+        people.write()
+        assert status("--config", str(people.folder / "headrace.toml")) == 1
+        assert "degraded: " in capsys.readouterr().out
+    assert status("--config", str(people.folder / "headrace.toml")) == 1
+    assert "The cluster, which knows where the run is, does not answer either" in " ".join(
+        capsys.readouterr().err.split()
+    )

@@ -20,7 +20,7 @@ _SETUP = (
     "INSERT INTO a SELECT i, 'v', repeat('l', 3000) FROM generate_series(1, 9) AS i",
 )
 _RENAMED, _BACK = "ALTER TABLE a RENAME v TO other", "ALTER TABLE a RENAME other TO v"
-_CALLED = "columns of a were called otherwise, and are called as before again"
+_CALLED = "columns of a may have been called otherwise when rows were written"
 
 
 @pytest.fixture
@@ -49,29 +49,6 @@ def test_a_table_is_read_anew_that_was_written_while_a_column_was_called_otherwi
     assert mirror.wrong() == []
 
 
-def test_a_table_is_not_read_anew_that_lacked_a_column_or_had_another_one(url: str, tmp_path: Path) -> None:
-    mirror = mirror_of(url, tmp_path, "current")
-    mirror.prepare()
-    run(
-        url,
-        "ALTER TABLE a ADD COLUMN gone int",
-        "ALTER TABLE a DROP COLUMN gone",
-        "INSERT INTO a VALUES (10, 'ten', 'l')",
-        "UPDATE a SET v = 'before' WHERE id = 1",
-        "ALTER TABLE a ADD COLUMN b int DEFAULT 7",
-        "UPDATE a SET v = 'between' WHERE id = 2",
-        "INSERT INTO a VALUES (11, 'eleven', 'l', 8)",
-        "ALTER TABLE a DROP COLUMN v, ADD COLUMN c int DEFAULT 9",
-        "UPDATE a SET b = 6 WHERE id = 3",
-        "ALTER TABLE a RENAME large TO larger",
-        "UPDATE a SET b = 5 WHERE id = 4",
-    )
-    assert not [text for text in mirror.follow() if "loading" in text]
-    run(url, "UPDATE a SET b = 4 WHERE id = 5", "INSERT INTO a VALUES (12, 'l', 1, 1)")
-    assert not [text for text in mirror.follow() if "loading" in text]
-    assert mirror.wrong() == []
-
-
 def mirror_of(url: str, folder: Path, mode: Mode) -> FollowedMirror:
     return FollowedMirror.of(url, folder, SLOT, MirroredTables(tables=("public.*",), mode=mode))
 
@@ -83,17 +60,16 @@ def mirror_of(url: str, folder: Path, mode: Mode) -> FollowedMirror:
         ({"columns": ["id", "v"]}, "the column v of a, which the file names, is called other now"),
     ],
 )
-def test_a_column_that_the_file_names_and_that_was_renamed_ends_the_mirror(
+def test_a_column_that_the_file_names_and_that_was_renamed_lets_its_table_wait(
     choice: dict[str, Any], told: str, url: str, tmp_path: Path
 ) -> None:
     run(url, "CREATE TABLE second (id int PRIMARY KEY, v text)")
     part = MirroredTables(tables=("public.*",), **choice)
     FollowedMirror.of(url, tmp_path, SLOT, part).prepare()
     run(url, _RENAMED, "INSERT INTO a VALUES (10, 'secret', 'l')")
-    with pytest.raises(HeadraceError, match="other") as caught:
-        FollowedMirror.of(url, tmp_path, SLOT, part).prepare()
-    assert caught.value.kind is Kind.BINDING
-    assert told in str(caught.value)
+    found = FollowedMirror.of(url, tmp_path, SLOT, part).waiting()
+    assert Kind.BINDING.value in found
+    assert told in found
     assert "other" not in pl.read_delta(str(tmp_path / "public" / "a")).columns
     said: dict[str, Any] = {
         name: ["other" if column == "v" else column for column in columns] for name, columns in choice.items()

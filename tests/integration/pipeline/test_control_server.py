@@ -229,6 +229,32 @@ def test_names_of_this_machine_and_those_of_the_file_are_allowed(tmp_path: Path)
         assert address.ask("GET", "/v1/status", Host="other.example").status == 421
 
 
+def test_the_public_address_answers_to_the_names_of_the_file_and_of_the_command(tmp_path: Path) -> None:
+    address = Address(tmp_path)
+    file = tmp_path / "headrace.toml"
+    file.write_text(file.read_text() + '[server]\npublic_hosts = ["of-the-file"]\n')
+    running = RunningPipeline(
+        open_project(file, {"ADA": OPERATE, "GRAFANA": READ}),
+        address.said,
+        RunOptions(),
+        load=lambda: (None, ()),
+        address="127.0.0.1:0",
+        hosts=("of-the-command",),
+        stopping=Stopping(),
+    )
+    with running, urllib3.PoolManager(retries=False, timeout=15) as pool:
+        for host, status in (("of-the-file:80", 200), ("of-the-command", 200), ("evil.example", 421)):
+            answer = pool.request("GET", f"http://{running.address}/status", headers={"Host": host})
+            assert answer.status == status, host
+
+
+def test_no_answer_of_the_private_address_can_be_framed_or_sniffed(address: Address) -> None:
+    for host in (address.running.private_address or "", "evil.example"):
+        answer = address.ask("GET", "/v1/status", Host=host)
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
 # What is asked for.
 
 

@@ -132,7 +132,7 @@ def test_from_a_table_to_the_files_of_a_deployment(people: str, tmp_path: Path) 
         assert asker.look(schema, another=True)["document"]["id"].isdigit()
         saved = asker.ask("save", **page(schema))
         assert saved["written"] == ["people.schema.yml", "headrace.toml", "headrace.schema.json"]
-        assert saved["next"][0] == "headrace check"
+        assert saved["next"][0] == f"headrace check --config {folder}/headrace.toml"
         again = asker.ask("start", table="people")
         assert again["file"] == "people_2.schema.yml", "a file that is there is no suggestion's name"
     [entry] = load_deployment(folder / "headrace.toml", {}).enabled
@@ -205,6 +205,56 @@ def test_mistakes_are_told_and_nothing_is_edited_meanwhile(people: str, tmp_path
         unknown = schema | {"text": FILE.replace("keyword: name", "keyword: nmae")}
         assert "has no column 'nmae'" in texts(asker.look(unknown))
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("index", ["2024_orders", "my-index", "", "x" * 64])
+def test_nothing_is_saved_that_a_run_could_not_load(people: str, tmp_path: Path, index: str) -> None:
+    with served(people, tmp_path) as asker:
+        schema = asker.ask("start", table="people")
+        named = schema | {"index": index, "file": "other.schema.yml"}
+        refused = asker.ask("save", status=422, **page(named))
+        assert "nothing is written" in texts(refused)
+        assert "is no name" in texts(refused)
+        assert list(tmp_path.iterdir()) == []
+        asker.ask("save", **page(schema))
+        before = {file: file.read_bytes() for file in tmp_path.iterdir()}
+        assert "is no name" in texts(asker.ask("save", status=422, **page(named)))
+        assert {file: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_an_index_is_added_only_to_a_deployment_that_still_loads(people: str, tmp_path: Path) -> None:
+    """Lines for the index that do not fit the file, and a name that differs in case alone, are refused."""
+    config, entry = tmp_path / "headrace.toml", '{ name = "people", schema = "people.schema.yml" }'
+    (tmp_path / "people.schema.yml").write_text(FILE)
+    config.write_text(f'index = [{entry}]\n[source]\ntype = "postgres"\nconnection_url = "{people}"\n')
+    before = config.read_bytes()
+    with served(people, tmp_path) as asker:
+        schema = asker.ask("start", table="pets")
+        assert "nothing is written" in texts(asker.ask("save", status=422, **page(schema)))
+        assert config.read_bytes() == before
+        config.write_text(
+            f'[source]\ntype = "postgres"\nconnection_url = "{people}"\n[[index]]\n{entry[2:-2]}'.replace(
+                ", ", "\n"
+            )
+        )
+        before = config.read_bytes()
+        assert "twice" in texts(asker.ask("save", status=422, **page(schema | {"index": "PEOPLE"})))
+        assert config.read_bytes() == before
+        asker.ask("save", **page(schema))
+    assert [index.name for index in load_deployment(config, {}).enabled] == ["people", "pets"]
+
+
+def test_a_schema_file_of_any_name_is_suggested_a_name_that_loads(people: str, tmp_path: Path) -> None:
+    for name in ("my-index", "my_index", "2024", "é"):
+        (tmp_path / f"{name}.schema.yml").write_text(FILE)
+    with served(people, tmp_path) as asker:
+        found = {each["file"]: each["index"] for each in asker.ask("database")["files"]}
+        assert len(set(found.values())) == 4
+        for file in found:
+            asker.ask("save", **page(asker.ask("open", file=file)))
+    assert {entry.name for entry in load_deployment(tmp_path / "headrace.toml", {}).enabled} == set(
+        found.values()
+    )
 
 
 HOSTILE = [

@@ -260,16 +260,42 @@ def test_settings_that_documents_rest_on_are_kept(ground: Ground) -> None:
 def test_an_index_template_alters_no_document(ground: Ground, opensearch: EmbeddedOpenSearch) -> None:
     prefix = ground.project.primary.prefix
     ground.client.call("PUT", f"/_ingest/pipeline/{prefix}", {"processors": [{"drop": {}}]})
-    given = {"index": {"default_pipeline": prefix, "final_pipeline": prefix, "translog.durability": "async"}}
+    given = {
+        "index": {
+            "default_pipeline": prefix,
+            "final_pipeline": prefix,
+            "translog.durability": "async",
+            "derived_source.enabled": True,
+        }
+    }
     template = {"index_patterns": [f"{prefix}*"], "template": {"settings": given}}
     ground.client.call("PUT", f"/_index_template/{prefix}", template)
     made = ground.reindexed()
     write = f"/{made.generation}.write/_doc/1?refresh=true"
-    ground.client.call("PUT", write, {"label": "x"})
+    assert ground.client.exchange("PUT", write, b'{"label":   "x"}').ok
     assert ground.client.read(f"/{made.generation}/_count").json()["count"] == 1
+    assert b'"_source":{"label":   "x"}' in ground.client.read(f"/{made.generation}/_doc/1").data
     assert setting(ground, made, "translog.durability") == "request"
     ground.client.call("DELETE", f"/_index_template/{prefix}")
     ground.client.call("DELETE", f"/_ingest/pipeline/{prefix}")
+
+
+def test_an_index_template_that_alters_source_in_its_mapping_is_refused_by_name(
+    ground: Ground, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A template's mapping is merged into that of an index, so nothing can override it."""
+    prefix = ground.project.primary.prefix
+    mappings = {"_source": {"excludes": ["label"]}}
+    template = {"index_patterns": [f"{prefix}*"], "template": {"mappings": mappings}}
+    ground.client.call("PUT", f"/_index_template/{prefix}", template)
+    before = ground.client.read(f"/{prefix}*?expand_wildcards=all").json().keys()
+    ground.orders.submit("stock", "reindex")
+    ground.generation_log.apply(ground.ordered())
+    assert ground.generation_log.building == []
+    assert "an index template of the cluster applies to" in caplog.text
+    assert "_source has excludes" in caplog.text
+    assert ground.client.read(f"/{prefix}*?expand_wildcards=all").json().keys() == before
+    ground.client.call("DELETE", f"/_index_template/{prefix}")
 
 
 def replaced(ground: Ground) -> list[GenerationState]:
@@ -409,7 +435,7 @@ def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(ground: Grou
     beside: Any = Changed()
     running = RunningQuery(query, beside, beside, JobGate())
     run._catalog, run._generation_log = known, ground.generation_log
-    assert not run._supervisor().reloaded_plan(running, ground.ordered()), "the query is ended"
+    assert not run._supervisor().reloaded_plan(running, ground.ordered(), ()), "the query is ended"
     assert query.answered
     assert stopping.is_set()
     assert len(ground.ordered()) == 1, "the next start carries it out"

@@ -24,6 +24,7 @@ from headrace.pipeline.health_monitor import HealthMonitor
 from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
+from headrace.pipeline.slot_watch import SlotWatch
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.supervisor import RunningQuery
 from headrace.pipeline.wal_budget import WalBudget
@@ -105,6 +106,22 @@ def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterato
             endpoints.database, Dependence({}, project.publication, {}), Fingerprint()
         )
         yield Watched(project, endpoints, StatusBoard(), lock, catalog, SignalFiles(tmp_path))
+
+
+def test_the_slot_is_shown_while_no_query_runs(watched: Watched) -> None:
+    """The server keeps the log all the same, and an alarm for its disk reads these numbers."""
+    board, url = watched.board, watched.endpoints.database
+    with SlotWatch(url, watched.project.slot, board, seconds=0.1):
+        assert until(lambda: board.view().slot is not None, 10)
+        before = board.view()
+        assert before.slot is not None
+        with connect(url) as connection:
+            execute(connection, "INSERT INTO people SELECT generate_series(5001, 9000), 'x'")
+        until(lambda: (board.view().lag_bytes or 0) > (before.lag_bytes or 0), 10)
+    after = board.view()
+    assert after.slot is not None
+    assert after.slot.retained > before.slot.retained
+    assert (after.lag_bytes or 0) > (before.lag_bytes or 0)
 
 
 def test_the_lag_grows_while_the_cluster_is_away(watched: Watched) -> None:

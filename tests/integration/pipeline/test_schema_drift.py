@@ -127,7 +127,7 @@ SINCE_17 = {
     "ALTER TABLE shop ALTER twice SET EXPRESSION AS (id * 3)": "made of (generated: (id * 2))",
 }
 WEAKENING = {
-    "ALTER TABLE line REPLICA IDENTITY DEFAULT": "the old rows of line do not carry shop_id any more",
+    "ALTER TABLE line REPLICA IDENTITY DEFAULT": "the old rows of line do not carry shop_id",
     "ALTER TABLE line REPLICA IDENTITY NOTHING": "id, shop_id",
     "DROP INDEX line_identity": "id, shop_id",
     "ALTER TABLE event_1 REPLICA IDENTITY NOTHING": "the old rows of event_1",

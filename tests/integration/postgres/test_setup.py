@@ -240,12 +240,13 @@ def test_a_timeout_of_the_role_does_not_end_a_step(url: str, connection: Connect
     """An index on a large table takes longer than most statements may."""
     orders(connection, '"Id" int PRIMARY KEY, "User id" int NOT NULL, note text')
     plan = planned(connection, {ORDERS: ["User id"]})
-    execute(connection, "SET statement_timeout = '100ms'")
-    with connect(url, autocommit=False) as writer:
+    database = identifier(connection.info.dbname)
+    execute(connection, f"ALTER DATABASE {database} SET statement_timeout = '100ms'")
+    with connect(url) as limited, connect(url, autocommit=False) as writer:
         execute(writer, f"LOCK TABLE {T} IN ROW EXCLUSIVE MODE")
         ending = threading.Timer(0.5, writer.rollback)
         ending.start()
-        execute_plan(plan, connection)
+        execute_plan(plan, limited)
         ending.join()
     assert identity(connection, ORDERS)[0] == "index"
 
@@ -393,6 +394,16 @@ def test_a_slot_that_is_older_than_its_publication_is_refused(url: str, connecti
     create_slot(url, "s_older").close()
     [refused] = planned(connection, {USERS: []}, slot="s_older").refused
     assert refused.kind is Kind.PUBLICATION
+
+
+def test_a_session_that_may_only_read_is_told_what_makes_it_so(connection: Connection) -> None:
+    orders(connection, "id int PRIMARY KEY")
+    plan = planned(connection, {ORDERS: ("id",)})
+    execute(connection, "SET default_transaction_read_only = on")
+    with pytest.raises(HeadraceError, match="CREATE PUBLICATION") as caught:
+        execute_plan(plan, connection)
+    assert "default_transaction_read_only" in caught.value.remedy
+    assert "primary" in caught.value.remedy
 
 
 def test_without_the_right_the_statement_is_named(

@@ -20,7 +20,14 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, Endpoint, StateKey
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.lease import LOST_SECONDS, Lease, LeaseHolder, holder_of, slot_lease
+from headrace.sinks.opensearch.lease import (
+    LOST_SECONDS,
+    Lease,
+    LeaseHolder,
+    find_running,
+    read_slot_lease,
+    slot_lease,
+)
 from support.http_proxy import Answer, Cut, HttpProxy, Request
 
 ELSEWHERE = replace(LeaseHolder.here("s1"), host="elsewhere", machine="another", pid=17)
@@ -45,10 +52,42 @@ def test_a_second_process_is_refused_and_told_who_the_first_is(client: Client, p
                 pass
             assert refused.value.kind is Kind.SLOT_IN_USE
             assert f"pid {os.getpid()}, since " in refused.value.cause
-        assert holder_of(client, StateKey("s1", prefix)) is not None
+        assert read_slot_lease(client, StateKey("s1", prefix)).holder is not None
     with lease(client, prefix, "s2"):
         pass
-    assert holder_of(client, StateKey("s2", prefix)) is None
+    assert read_slot_lease(client, StateKey("s2", prefix)).holder is None
+
+
+def test_a_run_is_found_while_it_lives_wherever_it_is(client: Client, prefix: str) -> None:
+    """Whether it reads its slot does not matter; one of another machine is known by its renewals."""
+    key = StateKey("s1", prefix)
+    assert find_running(client, key) is None
+    with lease(client, prefix):
+        found = find_running(client, key)
+        assert found is not None
+        assert found.pid == os.getpid()
+    assert find_running(client, key) is None
+    with lease(client, prefix, me=ELSEWHERE):
+        assert find_running(client, key, patience=5.0) == ELSEWHERE
+    with lease(client, prefix, beat=60.0, me=ELSEWHERE):
+        assert find_running(client, key, patience=0.5) is None, "it died without deleting its lease"
+
+
+@pytest.mark.parametrize(
+    ("address", "holder", "reached"),
+    [
+        ("127.0.0.1:9464", None, "127.0.0.1:9464"),
+        ("0.0.0.0:9464", None, "127.0.0.1:9464"),
+        ("[::]:9464", ELSEWHERE, "elsewhere:9464"),
+        ("", None, ""),
+    ],
+)
+def test_the_lease_tells_where_the_run_shows_its_status(
+    client: Client, prefix: str, address: str, holder: LeaseHolder | None, reached: str
+) -> None:
+    key = StateKey("s1", prefix)
+    with Lease(client, key, [], me=holder, address=address):
+        assert read_slot_lease(client, key).address == reached
 
 
 def test_one_that_is_silent_elsewhere_is_taken_over_after_a_while(client: Client, prefix: str) -> None:
@@ -87,7 +126,7 @@ def test_many_leases_are_renewed_in_one_request(opensearch: EmbeddedOpenSearch, 
                 mine.renew()
                 assert [one.target for one in front.requests] == [f"/{prefix}headrace_meta/_bulk"]
             assert mine.lost() is None
-        assert holder_of(client, StateKey("s1", prefix)) is None
+        assert read_slot_lease(client, StateKey("s1", prefix)).holder is None
 
 
 def test_more_indexes_are_held_later(client: Client, prefix: str) -> None:

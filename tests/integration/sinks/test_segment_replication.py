@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.embedded.processes import until
 from headrace.model.changes import DocumentOperation
 from headrace.sinks.opensearch import (
     Client,
@@ -95,6 +96,30 @@ def test_a_reader_of_replicas_finds_what_was_waited_for(client: Client, generati
             await_replicas(client, generation.index, 60.0)
             target = path(generation.index, "_count", query={"preference": "_replica"})
             assert client.read(target).json()["count"] == before + number * DOCUMENTS
+
+
+def test_replicas_that_are_ahead_of_their_primary_are_waited_for_no_longer(client: Client) -> None:
+    """Reading a new document by its id lets replicas find it, and the primary only after a refresh.
+
+    Nobody else refreshes an index with `refresh_interval = -1`.
+    """
+    made = Generations(client, "t_").create("ahead", "ab", {**BODY, "settings": {"index": {}}})
+    client.call("PUT", path(made.index, "_settings"), {"index": {"number_of_replicas": 1}})
+    client.read(f"/_cluster/health/{made.index}?wait_for_status=green&timeout=60s")
+    client.call("PUT", path(made.index, "_doc", "1"), {"s": "a"})
+    refresh(client, made.index)
+    await_replicas(client, made.index, 30.0)
+    client.call("PUT", path(made.index, "_doc", "2"), {"s": "b"})
+    assert client.read(path(made.index, "_doc", "2")).json()["found"]
+
+    def found(copy: str) -> int:
+        target = path(made.index, "_count", query={"preference": copy})
+        return int(client.read(target).json()["count"])
+
+    until(lambda: found("_replica") == 2, 30.0)
+    assert found("_primary") == 1
+    await_replicas(client, made.index, 10.0)
+    assert found("_primary") == found("_replica") == 2
 
 
 def test_what_headrace_remembers_is_the_same_in_every_copy(client: Client) -> None:

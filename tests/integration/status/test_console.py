@@ -70,7 +70,7 @@ def test_the_page_answers_from_top_to_bottom(server: StatusServer, pool: urllib3
     assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
     text = re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", answer.data.decode()))
     order = ["live", "since", "Why", "To do", "captured", "resolved", "assembled", "written", "opensearch"]
-    order += ["Lag", "advancing", "caught up in", "Slot", "retained", "safe_wal_size", "wal_status", "room"]
+    order += ["Lag", "advancing", "backlog", "Slot", "retained", "safe_wal_size", "wal_status", "room"]
     order += ["read by", "Indexes", "1,204,331", "Tables", "replica identity", "published", "The last day"]
     places = [text.find(word) for word in order]
     assert -1 not in places, dict(zip(order, places, strict=True))
@@ -178,8 +178,8 @@ def test_a_thousand_slow_clients_hold_up_nobody(
     host, port = server.address.split(":")
     requests = [
         b"GET / HT",
-        b"GET /console/events HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /console/events HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     ]
     before = psutil.Process().num_fds()
     with ExitStack() as held:
@@ -224,7 +224,7 @@ def test_a_client_that_takes_no_answer_is_cut_off(
     with StatusServer(board, "127.0.0.1:0") as server:
         host, port = server.address.split(":")
         with socket.create_connection((host, int(port)), timeout=5) as client:
-            client.send(b"GET /console/uPlot.iife.min.js HTTP/1.1\r\nHost: x\r\n\r\n" * 300)
+            client.send(b"GET /console/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300)
             deadline = time.monotonic() + 10
             while server._http._server.server_state.connections and time.monotonic() < deadline:
                 time.sleep(0.05)

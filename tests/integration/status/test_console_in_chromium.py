@@ -144,7 +144,7 @@ SAID = {
     "quarantine": "headrace quarantine list users",
     "secondary-behind": "the sink archive is behind: it lacks 4,213 documents",
     "paused": "headrace resume lets it go on",
-    "waiting": "not for 1 of 3 indexes: users",
+    "waiting": "except for 1 of 3 indexes: users",
     "standby": "it takes over when that run ends",
 }
 

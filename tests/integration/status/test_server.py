@@ -101,6 +101,81 @@ def test_there_is_nothing_else_to_find(path: str, server: StatusServer, http: ur
     assert answer.status in (307, 404)
 
 
+ASKED = [
+    "/",
+    "/?document=users/1",
+    "/status",
+    "/wait?searchable=true&timeout=0",
+    "/console/lag",
+    "/console/events",
+]
+PROBED = ["/healthz", "/readyz", "/metrics"]
+
+
+@pytest.mark.parametrize("path", ASKED)
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example", "localhost.evil"]
+)
+def test_a_page_that_lets_its_name_lead_here_is_told_nothing(
+    path: str, host: str, server: StatusServer, http: urllib3.PoolManager
+) -> None:
+    """DNS rebinding: a browser asks for the page's own host, and takes the answer for the page's."""
+    port = server.address.rpartition(":")[2]
+    answer = http.request(
+        "GET", f"http://{server.address}{path}", headers={"Host": host.format(port=port)}, redirect=False
+    )
+    assert answer.status == 421
+    assert b"HEADRACE_PUBLIC_HOSTS" in answer.data
+
+
+@pytest.mark.parametrize("path", PROBED)
+def test_probes_and_prometheus_ask_by_whatever_name_they_know(
+    path: str, server: StatusServer, http: urllib3.PoolManager
+) -> None:
+    for host in ("10.1.2.3:9464", "headrace.shop.svc:9464", "headrace-7d9f"):
+        answer = http.request("GET", f"http://{server.address}{path}", headers={"Host": host})
+        assert answer.status in (200, 503), host
+
+
+def test_figures_localhost_and_the_names_that_are_given_are_answered(
+    board: StatusBoard, http: urllib3.PoolManager
+) -> None:
+    with StatusServer(board, "127.0.0.1:0", hosts=("Headrace.shop.svc", "a.example:443")) as server:
+
+        def status(host: str) -> int:
+            return http.request("GET", f"http://{server.address}/status", headers={"Host": host}).status
+
+        for host in (server.address, "localhost:8080", "10.1.2.3", "[fd00::1]:9464", "a.example:443"):
+            assert status(host) == 200, host
+        assert (status("headrace.shop.svc:9464"), status("headrace.shop.svc")) == (200, 200)
+        assert (status("a.example"), status("b.example"), status("shop.svc")) == (421, 421, 421)
+
+
+@pytest.mark.parametrize("path", ASKED)
+def test_a_page_elsewhere_asks_nothing_through_the_browser_of_somebody_here(
+    path: str, server: StatusServer, http: urllib3.PoolManager
+) -> None:
+    for site in ("cross-site", "same-site"):
+        headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}
+        assert http.request("GET", f"http://{server.address}{path}", headers=headers).status == 403
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    leads = http.request("GET", f"http://{server.address}{path}", headers=link, redirect=False).status
+    assert leads == (200 if path.startswith(("/?", "/status")) or path == "/" else 403)
+
+
+@pytest.mark.parametrize("path", [*ASKED[:-1], *PROBED, "/nothing", "/console/console.js"])
+def test_no_answer_can_be_framed_sniffed_or_read_by_another_page(
+    path: str, server: StatusServer, http: urllib3.PoolManager
+) -> None:
+    for host in (server.address, "evil.example"):
+        answer = http.request("GET", f"http://{server.address}{path}", headers={"Host": host})
+        assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert len(answer.headers.getlist("Content-Security-Policy")) == 1
+
+
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
 def test_nothing_can_be_changed(method: str, server: StatusServer, http: urllib3.PoolManager) -> None:
     assert http.request(method, f"http://{server.address}/status").status == 405

@@ -99,7 +99,7 @@ def test_what_it_cannot_read_is_refused_and_so_are_too_many(url: str, held: Held
 def test_who_hangs_up_waits_no_more(url: str, held: Held) -> None:
     host, port = url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
-        connection.sendall(b"GET /wait?timeout=60 HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.sendall(f"GET /wait?timeout=60 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         until(lambda: bool(held.asked), 5)
     [future] = held.asked
     until(future.cancelled, 5)

@@ -186,7 +186,7 @@ WRONG = {
     "no column nope": index(scalar("nope")),
     "no table nope": index(table="nope"),
     "no key": index(key=("name",)),
-    "1 columns of the related table meet 2": index(
+    "1 column of the related table for 2": index(
         JoinField("u", "has_many", name("users"), ("id",), (), PLACE, foreign_key=("boss_id",)),
         table="items",
         key=("order_id", "pos"),

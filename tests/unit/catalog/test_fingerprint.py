@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.catalog.fingerprint import has_only_more_labels, without_labels
+from headrace.catalog.fingerprint import describe_changed_types, has_only_more_labels, without_labels
 
 MOOD = "mood: 'low', 'high'"
 
@@ -59,3 +59,23 @@ def test_what_is_no_enum_is_compared_as_it_is(before: str, now: str) -> None:
 def test_labels_determine_no_document() -> None:
     assert without_labels("mood: 'low', 'a; b'; pair: a mood, b text") == "mood; pair: a mood, b text"
     assert without_labels("") == ""
+
+
+PRICE = ["public", "books", "price", "numeric(8,2)", ""]
+TITLE = ["public", "books", "title", "text", ""]
+
+
+@pytest.mark.parametrize(
+    ("now", "said"),
+    [
+        (
+            [[*PRICE[:3], "numeric(10,2)", ""], TITLE],
+            "column `price` of books changed its type from numeric(8,2) to numeric(10,2)",
+        ),
+        ([[*PRICE[:4], "of a domain"], TITLE], "column `price` of books changed its type numeric(8,2)"),
+        ([TITLE], "it no longer reads column `price` of books"),
+        ([PRICE, TITLE, ["sales", "orders", "n", "int4", ""]], "it now reads column `n` of sales.orders"),
+    ],
+)
+def test_a_changed_column_is_named(now: list[list[str]], said: str) -> None:
+    assert describe_changed_types([PRICE, TITLE], now) == said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,67 @@ def test_two_steps_away_are_the_names_of_rows_and_their_parts() -> None:
     _, spec = suggested("orders", USERS, orders, regions, countries, lines, notes)
     region = joins(spec.fields)["region"]
     assert [each.key for each in joins(region.fields)["country"].fields] == ["code"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "key", "is_part"),
+    [
+        ("user_id:int8! group_id:int8! kind:text!", "user_id group_id kind", False),
+        ("user_id:int8! group_id:int8! kind:public.mood active:bool", "user_id group_id", False),
+        ("user_id:int8! group_id:int8! kind:text! created_at:timestamptz", "user_id group_id", False),
+        ("user_id:int8! group_id:int8! amount:numeric", "user_id group_id", True),
+        ("user_id:int8! number:int8! group_id:int8 kind:text", "user_id number", True),
+    ],
+)
+def test_rows_that_associate_two_others_are_parts_of_neither(columns: str, key: str, is_part: bool) -> None:
+    groups = table("groups", "id:int8! name:text")
+    rows = table("rows", columns, key=key, user_id="users", group_id="groups")
+    orders = table("orders", "id:int8! buyer_id:int8!", buyer_id="users")
+    _, spec = suggested("orders", orders, USERS, groups, rows)
+    assert ("rows" in joins(joins(spec.fields)["buyer"].fields)) is is_part
+
+
+@pytest.mark.parametrize(
+    ("root", "names"),
+    [
+        ("users", {"orders_by_buyer", "orders_by_seller", "users_by_follower", "users_by_followed", "notes"}),
+        ("orders", {"users_by_buyer", "users_by_seller", "courier"}),
+    ],
+)
+def test_two_ways_to_one_table_are_told_apart_by_their_columns(root: str, names: set[str]) -> None:
+    """The second one was called like the table, with a number."""
+    orders = table(
+        "orders",
+        "id:int8! buyer:int8! seller:int8! courier_id:int8",
+        buyer="users",
+        seller="users",
+        courier_id="couriers",
+    )
+    follows = table(
+        "follows",
+        "follower_id:int8! followed_id:int8!",
+        key="follower_id followed_id",
+        follower_id="users",
+        followed_id="users",
+    )
+    notes = table("notes", "id:int8! user_id:int8!", user_id="users")
+    couriers = table("couriers", "id:int8! name:text")
+    _, spec = suggested(root, USERS, orders, follows, notes, couriers)
+    assert set(joins(spec.fields)) == names
+
+
+def test_keys_that_share_a_column_are_told_apart_by_the_other() -> None:
+    users = table("users", "tenant:int8! id:int8!", key="tenant id")
+    orders = replace(
+        table("orders", "id:int8! tenant:int8! buyer_id:int8! seller_id:int8!"),
+        foreign_keys=tuple(
+            ForeignKey(("tenant", own), name("users"), ("tenant", "id")) for own in ("buyer_id", "seller_id")
+        ),
+        indexed=(("id",), ("tenant", "buyer_id"), ("tenant", "seller_id")),
+    )
+    for root, found in (("users", "orders"), ("orders", "users")):
+        _, spec = suggested(root, users, orders)
+        assert set(joins(spec.fields)) == {f"{found}_by_buyer", f"{found}_by_seller"}
 
 
 @pytest.mark.parametrize(("most", "kind"), [(1000, JoinField), (1001, AggregateField)])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from headrace.cli.narration import Narration, progress_of
+from headrace.cli.narration import Narration
 from headrace.errors import HeadraceError, Kind
-from headrace.status.board import IndexStatus, StatusBoard
+from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 
 AWAY = HeadraceError(Kind.SINK_UNREACHABLE, "OpenSearch at a:9200 does not answer")
@@ -54,7 +54,3 @@ def test_what_is_filled_has_a_line_every_ten_seconds() -> None:
     board.index("users", building=None, documents=12002)
     assert said(narration, board, 630) == []
     assert list(Narration(progress=False).lines(board.view(), 100)) == []
-
-
-def test_what_is_not_known_yet_is_not_said() -> None:
-    assert progress_of(IndexStatus("users")) == "0 documents"

@@ -24,3 +24,24 @@ def test_none_is_written_where_one_cannot_be(tmp_path: Path) -> None:
     assert caught.value.kind is Kind.DISK
     assert (tmp_path / "a").read_bytes() == b"old"
     assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_a_link_is_followed_and_permissions_stay(tmp_path: Path) -> None:
+    there, link = tmp_path / "there", tmp_path / "link"
+    there.write_bytes(b"old")
+    there.chmod(0o640)
+    link.symlink_to(there)
+    write_files(tmp_path, {link: b"new"})
+    assert (link.is_symlink(), there.read_bytes(), there.stat().st_mode & 0o777) == (True, b"new", 0o640)
+
+
+def test_what_stands_beside_a_file_is_not_written_through(tmp_path: Path) -> None:
+    """In a folder of several people, a link under the name that a new file had until it was in its place."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in (".a.new", "a.new", ".a.tmp", "a~"):
+        (folder / name).symlink_to(victim)
+    write_files(folder, {folder / "a": b"1"})
+    assert (victim.read_bytes(), (folder / "a").read_bytes()) == (b"mine", b"1")

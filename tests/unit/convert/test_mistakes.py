@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
+import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import yaml
 
+from headrace.config.load import load_deployment
 from headrace.convert import Conversion, convert_pgsync
 from headrace.errors import HeadraceError
+from headrace.model.names import TableName
+from headrace.pipeline.saved_files import save_files
+from headrace.schema.load import load_schema
 
 TITLE = '{"table": "books", "columns": ["id", "title"]'
 ONE_SIDED = '"foreign_key": {"parent": ["a"], "child": []}'
@@ -99,7 +106,7 @@ MISTAKES = [
     (
         entry(TITLE + f',\n"children": [{{"table": "p", {CHILD[:-1]}, {ONE_SIDED}}}}}]}}'),
         4,
-        "names 1 column(s) of the parent and 0 of the child",
+        "names 1 column of the parent and 0 of the child",
         "Name as many of both",
     ),
     (entry(TITLE[:-1] + ",\n7]}"), 4, "an item of 'columns' of a node is a number, not text", "Write text"),
@@ -233,3 +240,114 @@ def test_the_mapping_tells_types_without_the_database(tmp_path: Path) -> None:
         {"keyword": "title", "options": {"ignore_above": 9}},
         {"date": "made"},
     ]
+
+
+HOSTILE = [
+    'x"""\nraise SystemExit("written as code")\n"""',
+    "x\nraise SystemExit('written as code')",
+    "x'''; raise SystemExit",
+    "a.b:c",
+    "__init__",
+    "2024 orders",
+    "\x7f\x1b[2J",
+    "ﬁle",
+    "é\u2028# x",
+    "\\",
+    "{% raw %}{{ x }}",
+    "!!python/object:os.system x",
+    "null",
+    "x" * 60,
+]
+
+
+def imported(name: str, text: str, monkeypatch: pytest.MonkeyPatch, folder: Path) -> ModuleType:
+    """Import a module that was written, as a run does, and forget it."""
+    (folder / f"{name}.py").write_text(text, encoding="utf-8")
+    with monkeypatch.context() as context:
+        context.syspath_prepend(str(folder))
+        try:
+            return importlib.import_module(name)
+        finally:
+            sys.modules.pop(name, None)
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_never_becomes_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Everything that the file names is called so; the files load, and the module does what it should."""
+    node = {
+        "table": name,
+        "schema": name,
+        "columns": ["id", name, f"{name}->{name}"],
+        "transform": {
+            "rename": {"id": name + "2"},
+            "replace": {name: {name: name}},
+            "concat": {"columns": [name], "destination": name + "3", "delimiter": name},
+        },
+    }
+    whole = {"database": name, "index": name, "nodes": node, "plugins": [name, name + " "], "pipeline": name}
+    conversion = converted(tmp_path, json.dumps([whole, {**whole, "database": name + "?", "index": "b"}]))
+    folder = tmp_path / "converted"
+    save_files(folder, {folder / file: text.encode() for file, text in conversion.files.items()}, {})
+    for config in conversion.deployments:
+        [entry] = load_deployment(folder / config, {}).indexes
+        assert load_schema(entry.schema_path, entry.name).table == TableName(name, name)
+        module, _, function = str(entry.transform).partition(":")
+        found = imported(module, conversion.files[f"{module}.py"], monkeypatch, tmp_path)
+        keys = [next(iter(field.values())) for field in schema(conversion, entry.name)["fields"]]
+        document = json.dumps({key: {name: name} for key in keys})
+        batch = pa.RecordBatch.from_pydict({"id": ["1"], "document": [document]})
+        [made] = getattr(found, function)(batch)["document"]
+        assert {f"{name}2", f"{name}3"} <= json.loads(made.as_py()).keys()
+        assert len([each for each in vars(found) if each.startswith("plugin_")]) == 2
+
+
+def test_names_that_are_alike_stay_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two indexes, two databases or two plugins whose names have the same letters were one."""
+    node = {"table": "books", "columns": ["id"]}
+    plugins = ["My.Plugin", "my_plugin", "ﬁ", "fi", "é", "ë", "My.Plugin"]
+    given = [
+        {"database": database, "index": index, "nodes": node, "plugins": plugins}
+        for database, index in (
+            ("a b", "my-books"),
+            ("a/b", "my_books"),
+            ("a_b", "plugin_fi"),
+            ("c", "class"),
+            ("c", "class_"),
+        )
+    ]
+    conversion = converted(tmp_path, json.dumps(given))
+    assert len(conversion.deployments) == len(set(conversion.deployments)) == 4
+    entries = [
+        entry
+        for config in conversion.deployments
+        for entry in tomllib.loads(conversion.files[config])["index"]
+    ]
+    assert len({entry["name"] for entry in entries}) == len({entry["transform"] for entry in entries}) == 5
+    for entry in entries:
+        module, _, function = entry["transform"].partition(":")
+        found = imported(module, conversion.files[f"{module}.py"], monkeypatch, tmp_path)
+        own = [each for each in vars(found) if each.startswith("plugin_") and each != function]
+        assert len(own) == len(set(plugins))
+
+
+def test_a_foreign_key_by_table_without_lists_is_told(tmp_path: Path) -> None:
+    sides = '"foreign_key": {"parent": {"books": 7}, "child": {"pages": ["book_id"]}}'
+    text = entry(TITLE + f',\n"children": [{{"table": "pages", {CHILD[:-1]}, {sides}}}}}]}}')
+    said = "\n".join(str(note) for note in converted(tmp_path, text).notes)
+    assert "'books' of 'parent' of a foreign_key is a number, not a list" in said
+
+
+def test_settings_that_a_run_refuses_are_left_out_with_the_reason(tmp_path: Path) -> None:
+    """Else a file would be written that no command loads."""
+    setting = {"translog.durability": "async", "refresh_interval": "5s"}
+    conversion = converted(tmp_path, entry(TITLE + "}", f'\n"setting": {json.dumps(setting)},'))
+    assert "books.settings.json" not in conversion.files
+    [note] = [str(note) for note in conversion.notes if note.is_open and "'setting'" in str(note)]
+    assert "schema.json:2: 'setting' of books is left out: translog.durability must be request" in note
+
+
+@pytest.mark.parametrize("value", ["NaN", "-Infinity", "1e999", r'"\ud800"', r'["\udfff"]'])
+def test_what_no_file_can_hold_is_told_with_its_place(tmp_path: Path, value: str) -> None:
+    with pytest.raises(HeadraceError, match=r"schema\.json:3:\d+: not JSON: ") as raised:
+        converted(tmp_path, f'[{{"index": "a",\n"setting":\n{{"a":   {value}}}}}]'.replace("{{", "{"))
+    assert raised.value.exit_code == 2

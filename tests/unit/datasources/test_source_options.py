@@ -62,3 +62,24 @@ def test_what_contradicts_itself_is_refused(options: dict[str, str], said: str) 
         read(**options)
     assert caught.value.kind is Kind.USAGE
     assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("url", "mysql://ann:s3cret@x"),
+        ("url", "jdbc:mysql://x"),
+        ("url", "postgresql://ann:s3cret@h:x/shop"),
+        ("passwordCommand", "'s3cret"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_with_its_option(option: str, value: str) -> None:
+    with pytest.raises(HeadraceError, match=f"the option {option}: ") as caught:
+        read(**{option: value})
+    assert "s3cret" not in str(caught.value)
+
+
+def test_rows_of_another_place_are_not_read_again() -> None:
+    with pytest.raises(HeadraceError, match="leave bootstrap out"):
+        read(onUnloggedChange="snapshot", bootstrap="rows.jsonl")
+    assert read(onUnloggedChange="snapshot", bootstrap="none").on_unlogged_change == "snapshot"

@@ -13,7 +13,7 @@ import pytest
 from headrace.config.mirror import Format
 from headrace.errors import HeadraceError
 from headrace.mirror.delta import DeltaLake
-from headrace.mirror.files import DataFile, write_files
+from headrace.mirror.files import DataFile, folds_case, write_files
 from headrace.mirror.lake import Lake
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.python_values import python_rows, python_values
@@ -112,3 +112,14 @@ def test_infinite_moments_are_written_without_bounds(tmp_path: Path) -> None:
     batch = pa.record_batch([far[0], far[1].cast(pa.date32())], schema=schema)
     [file] = write_files(DeltaLake(str(tmp_path)).folder(TABLE), schema, [batch])
     assert (file.rows, file.least, file.greatest, file.nulls) == (1, {}, {}, {"at": 0, "day": 0})
+
+
+def test_a_location_is_asked_whether_it_folds_case(tmp_path: Path) -> None:
+    """A catalog is taken for one that does; in a folder that is not there yet the one above is asked."""
+    (tmp_path / "x").touch()
+    expected = (tmp_path / "X").exists()
+    (tmp_path / "x").unlink()
+    assert folds_case(str(tmp_path)) is folds_case(str(tmp_path / "not" / "there")) is expected
+    assert [*tmp_path.iterdir()] == []
+    assert folds_case("catalog:prod")
+    assert not folds_case("s3://bucket/lake")

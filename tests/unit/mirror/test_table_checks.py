@@ -11,7 +11,7 @@ from headrace.catalog.types import RowType
 from headrace.config.secret import Secret
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.masks import Masks
-from headrace.mirror.table_checks import check_options, check_renamed, check_tables
+from headrace.mirror.table_checks import check_renamed, find_absent_columns, find_namesakes, find_problem
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lake_partition import parse_partition
 from headrace.model.names import TableName
@@ -77,12 +77,9 @@ def table(masks: dict[str, Any], *partition_by: str, **values: Any) -> MirroredT
     ],
 )
 def test_every_mistake_is_told(given: MirroredTable, problems: list[str]) -> None:
-    if not problems:
-        check_tables([given])
-        return
-    with pytest.raises(ErrorGroup) as raised:
-        check_options([given])
-    found = [error.cause for error in raised.value.errors]
+    problem = find_problem(given)
+    errors = problem.errors if isinstance(problem, ErrorGroup) else filter(None, [problem])
+    found = [error.cause for error in errors]
     assert len(found) == len(problems), found
     assert all(problem in cause for problem, cause in zip(problems, found, strict=True)), found
 
@@ -138,3 +135,24 @@ def test_a_column_that_the_file_does_not_name_may_be_renamed_and_added() -> None
     check_renamed(added, without.schema, without.highest - 1)
     with pytest.raises(HeadraceError, match="its column _seen_day is not in the lake"):
         check_renamed(added, without.schema, without.highest)
+
+
+def test_tables_whose_folders_differ_in_case_alone_are_told() -> None:
+    """The one that the lake has keeps its folder; bytes of other letters do not differ so."""
+    names = [
+        TableName(*text.split(".")) for text in ("a.t", "A.t", "a.T", "a.u", "b.t", "a.\u00e4", "a.\u00c4")
+    ]
+    lower, schema, upper, *_ = names
+    assert find_namesakes(names, []) == {upper: schema, lower: schema}
+    assert find_namesakes(names, [lower]) == {schema: lower, upper: lower}
+    assert find_namesakes(names[3:], []) == {}
+
+
+def test_a_chosen_column_that_is_gone_concerns_the_tables_of_its_part() -> None:
+    users = table({}, chosen=("id", "email"))
+    other = table({})
+    tables = {TableName("public", "users"): users, TableName("public", "other"): other}
+    with pytest.raises(HeadraceError, match="has a column email"):
+        find_absent_columns(tables, [TableName("public", "other")])
+    assert [*find_absent_columns(tables, [*tables])] == [TableName("public", "users")]
+    assert find_absent_columns(tables | {TableName("public", "users"): other}, []) == {}

@@ -1,11 +1,12 @@
-"""Which generations a failure names."""
+"""Which generations a failure concerns."""
 
 from pathlib import Path
 
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.concerned import is_named
+from headrace.model.names import TableName
+from headrace.pipeline.concerned import is_concerned
 from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
 
@@ -32,27 +33,22 @@ def spec(tmp_path: Path) -> IndexSpec:
 
 
 @pytest.mark.parametrize(
-    ("kind", "cause", "named"),
+    ("tables", "units", "concerned"),
     [
-        (Kind.TRANSFORM, "the documents of town_people_0a1b cannot be assembled: no", True),
-        (Kind.SINK_REJECTED, "3 documents are refused, the first is '1' of index town_people_0a1b: no", True),
-        (
-            Kind.SINK_REJECTED,
-            "3 documents are refused, the first is '1' of index town_people_0a1b-c: no",
-            False,
-        ),
-        (Kind.SINK_REJECTED, "the first is '1' of index my.town_people_0a1b: no", False),
-        (Kind.DATABASE, "the table person has a bad block", False),
-        (Kind.SCHEMA_CHANGED, "the table person was altered: it has no name", True),
-        (Kind.SCHEMA_CHANGED, "the table other.visit was altered: it has no day", True),
-        (Kind.SCHEMA_CHANGED, "the table other.person was altered: it has no name", False),
-        (Kind.SCHEMA_CHANGED, "the table persons was altered: it has no name", False),
-        (Kind.SCHEMA_CHANGED, "the table person.other was altered: it has no name", False),
-        (Kind.REPLICA_IDENTITY, "the log of the table person does not carry the old value of name", True),
-        (Kind.SCHEMA_CHANGED, "the column name of person. It is gone", True),
+        ([], [], True),
+        ([], ["town_people_0a1b"], True),
+        ([], ["town_people_0a1b-c"], False),
+        ([], ["goods_1", "town_people_0a1b"], True),
+        ([TableName("public", "person")], [], True),
+        ([TableName("other", "visit")], [], True),
+        ([TableName("other", "person")], [], False),
+        ([TableName("public", "persons")], ["goods_1"], False),
+        ([TableName("public", "person")], ["goods_1"], True),
     ],
 )
-def test_a_failure_names_a_generation_or_its_altered_table(
-    spec: IndexSpec, kind: Kind, cause: str, named: bool
+def test_a_failure_concerns_a_generation_by_its_name_or_by_a_table_that_it_reads(
+    spec: IndexSpec, tables: list[TableName], units: list[str], *, concerned: bool
 ) -> None:
-    assert is_named(spec, HeadraceError(kind, cause)) == named
+    """What its text names does not matter; one that says nothing may concern any."""
+    failure = HeadraceError(Kind.SCHEMA_CHANGED, "the table persons was altered")
+    assert is_concerned(spec, failure.concerning(tables=tables, units=units)) == concerned

@@ -7,7 +7,14 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.generation_states import Next, apply_request, plan_from_files, superseded, unpinned
+from headrace.pipeline.generation_states import (
+    Next,
+    apply_request,
+    plan_from_files,
+    superseded,
+    unpinned,
+    why_built,
+)
 from headrace.sinks.opensearch import ControlRequest, GenerationState
 
 SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, published=True)
@@ -47,6 +54,20 @@ def test_the_files_decide(found: tuple[GenerationState, ...], wanted: str, then:
     assert plan_from_files(found, wanted) == then
 
 
+@pytest.mark.parametrize(
+    ("found", "request_", "why"),
+    [
+        ((), "", "this deployment did not follow it until now"),  # new, or disabled for a run
+        ((BUILDING,), "", "none is complete yet"),
+        ((SERVED,), "n1", "a reindex was asked for"),
+        ((FROZEN,), "", "a column was dropped"),
+        ((SERVED,), "", "its schema file, its settings or the types of its columns changed since users_aa_1"),
+    ],
+)
+def test_why_another_generation_is_built(found: tuple[GenerationState, ...], request_: str, why: str) -> None:
+    assert why in why_built(found, request_)
+
+
 def test_a_file_that_is_put_back_finds_its_generation_kept() -> None:
     assert plan_from_files((SERVED, KEPT), "bb") == Next(serve=KEPT)
     frozen = replace(KEPT, frozen="a column was dropped")
@@ -72,7 +93,10 @@ def test_a_rollback_swaps_and_pins_until_the_file_changes() -> None:
 
 @pytest.mark.parametrize(
     ("found", "said"),
-    [((SERVED, BUILDING), "no generation of users is kept"), ((SERVED, replace(KEPT, frozen="x")), "frozen")],
+    [
+        ((SERVED, BUILDING), "no generation of users is kept"),
+        ((SERVED, replace(KEPT, frozen="x")), "is stopped: x"),
+    ],
 )
 def test_there_may_be_no_way_back(found: tuple[GenerationState, ...], said: str) -> None:
     with pytest.raises(HeadraceError, match=said) as refused:

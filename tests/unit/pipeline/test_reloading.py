@@ -47,7 +47,7 @@ def test_a_setting_that_needs_a_restart_is_refused_by_name(
     running, now = project(tmp_path, CONFIG), project(tmp_path, CONFIG.replace(found, written))
     errors = check_fixed(running, now)
     assert [error.kind for error in errors] == [Kind.CONFIG]
-    assert f": {key} is another now" in errors[0].cause
+    assert f": {key} changed, and" in errors[0].cause
     assert "elsewhere" not in errors[0].cause, "no value is quoted"
     assert "Restart" in errors[0].remedy
 

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import pickle
+
 import psycopg
 import pytest
 
 from headrace.errors import Kind, Retry
 from headrace.postgres.connection import with_defaults
 from headrace.postgres.quoting import replication_literal
-from headrace.postgres.server_errors import connection_error, sqlstate_error
+from headrace.postgres.server_errors import (
+    RemovedLogError,
+    connection_error,
+    sqlstate_error,
+    statement_error,
+)
 
 URL = "postgresql://me:secret@db.example:5433/shop"
 
@@ -28,7 +35,14 @@ URL = "postgresql://me:secret@db.example:5433/shop"
         ("55000", 'can no longer get changes from replication slot "s"', False, Kind.SLOT_LOST),
         ("55000", "cannot read; This slot has been invalidated because …", False, Kind.SLOT_LOST),
         ("55000", "logical decoding requires wal_level >= logical", False, Kind.WAL_LEVEL),
-        ("XX000", "could not read", True, Kind.DATABASE),
+        ("XX000", "could not read", True, Kind.SERVER_FAULT),
+        ("58P01", 'could not open file "pg_logical/snapshots/0-16.snap"', False, Kind.SERVER_FAULT),
+        ("58P01", "requested WAL segment 00000001000000000000000A has …", True, Kind.SERVER_FAULT),
+        ("58P01", "das angeforderte WAL-Segment 00000001000000000000000A wurde …", True, Kind.SERVER_FAULT),
+        ("55000", "replication slots cannot be used on RO (Read Only) node", False, Kind.CONNECTION),
+        ("25006", "cannot execute … in a read-only transaction", False, Kind.CONNECTION),
+        ("0A000", "logical decoding cannot be used while in recovery", False, Kind.CONNECTION),
+        ("25P04", "terminating connection due to transaction timeout", True, Kind.CONNECTION),
         ("XX000", "invalid memory alloc request size 1200000003", True, Kind.DATABASE),
     ],
 )
@@ -38,7 +52,7 @@ def test_a_refusal_is_told_by_its_state_first(
     error = sqlstate_error(state, message, place="db:1/x", slot="s", streaming=streaming)
     assert error.kind is kind
     assert "\n" not in str(error)
-    assert error.remedy or kind in {Kind.CONNECTION, Kind.DATABASE}
+    assert error.remedy or kind in {Kind.CONNECTION, Kind.DATABASE, Kind.SERVER_FAULT}
 
 
 @pytest.mark.parametrize(
@@ -102,3 +116,32 @@ def test_the_url_decides_over_our_defaults_but_not_over_the_encoding() -> None:
 
 def test_a_literal_of_the_replication_grammar_doubles_quotes_and_keeps_backslashes() -> None:
     assert replication_literal('"a\\\'b"') == "'\"a\\''b\"'"
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "kind"),
+    [
+        ("XX000", "cache lookup failed for relation 16399", Kind.SERVER_FAULT),
+        ("XX000", "could not open relation with OID 16399", Kind.SERVER_FAULT),
+        ("XX000", "parse error - invalid geometry", Kind.DATABASE),
+        ("XX000", "invalid memory alloc request size 1200000003", Kind.DATABASE),
+        ("58P01", 'could not access file "$libdir/postgis-3": No such file or directory', Kind.DATABASE),
+        ("54000", "total size of jsonb object elements exceeds the maximum", Kind.DATABASE),
+        ("25006", "cannot execute INSERT in a read-only transaction", Kind.DATABASE),
+        ("25P03", "terminating connection due to idle-in-transaction timeout", Kind.CONNECTION),
+    ],
+)
+def test_an_error_of_a_row_or_of_a_users_function_is_not_taken_for_a_fault_of_the_server(
+    state: str, message: str, kind: Kind
+) -> None:
+    """Functions of extensions raise the states of a broken server for what they find in a row."""
+    assert statement_error(state, message, URL).kind is kind
+
+
+def test_removed_log_says_what_is_lost_where_it_lasts() -> None:
+    message = "requested WAL segment 00000001000000000000000A has already been removed"
+    error = sqlstate_error("58P01", message, place="db:1/x", slot="s", streaming=True)
+    assert isinstance(error, RemovedLogError)
+    assert error.lost.kind is Kind.SLOT_LOST
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), str(again.lost)) == (str(error), str(error.lost))

@@ -10,6 +10,8 @@ from random import Random
 
 import pytest
 
+from headrace.catalog import Catalog
+from headrace.catalog.binding import findings
 from headrace.errors import HeadraceError, Kind
 from headrace.schema.load import load_schema
 from headrace.schema.normal import denormalised, normalised, spec_hash
@@ -45,6 +47,13 @@ def test_random_schemas_come_back(load: Load, seed: int, tmp_path: Path) -> None
         assert normalised(back) == normalised(spec)
         assert spec_hash(back, {"x": 1}) == spec_hash(spec, {"x": 1})
         assert there_and_back(back) == back
+
+
+def test_a_mistake_in_a_stored_schema_names_it_in_the_place_of_a_line(load: Load) -> None:
+    """Its file may say something else by now, and "kept:0:0" is no place."""
+    spec = there_and_back(load("version: 1\ntable: a\nprimary_key: id\nfields: [{keyword: gone}]\n"))
+    [finding] = findings(spec, Catalog({}))
+    assert str(finding.error).startswith("[HEADRACE_BINDING] the stored schema: ")
 
 
 def test_what_another_version_kept_is_refused(load: Load) -> None:

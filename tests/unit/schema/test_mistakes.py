@@ -108,7 +108,7 @@ def test_mistakes_of_a_file(load: Load, text: str, place: str, said: str) -> Non
         (f"has_many: a\n    {JOIN}foreign_key: x\n    limit: 0", "'limit' must be a whole number from 1"),
         (f"has_many: a\n    {JOIN}foreign_key: x\n    limit: true", "'limit' must be a whole number from 1"),
         (f"has_many: a\n    {JOIN}foreign_key: x\n    required: true", "has_many takes no 'required'"),
-        (f"has_many: a\n    {JOIN}foreign_key: [x, y]", "names 2 column(s) for a key of 1 (id)"),
+        (f"has_many: a\n    {JOIN}foreign_key: [x, y]", "names 2 columns for a key of 1 (id)"),
         (f"many_to_many: a\n    {JOIN}foreign_key: x", "many_to_many takes no 'foreign_key'"),
         (f"many_to_many: a\n    {JOIN}through: {{table: x, left_key: b}}", "through has no 'right_key'"),
         (f"has_one: a\n    {JOIN}foreign_key: x\n    order_by: [{{column: b, direction: up}}]", "'up'"),
@@ -128,7 +128,7 @@ def test_mistakes_of_a_file(load: Load, text: str, place: str, said: str) -> Non
         ("count: a\n    table: t\n    foreign_key: x\n    required: true", "unknown key 'required'"),
         (
             f"has_many: a\n    {JOIN}foreign_key: x\n    references: [y, z]",
-            "1 column(s) for a key of 2 (y, z)",
+            "1 column for a key of 2 (y, z)",
         ),
         (f"belongs_to: a\n    {JOIN}references: x", "belongs_to takes no 'references'"),
         (

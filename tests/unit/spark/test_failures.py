@@ -19,6 +19,11 @@ _READER = """java.io.EOFException
 	at org.apache.spark.sql.execution.python.streaming.PythonStreamingSourceRunner.latestOffset(x.scala:235)
 """
 _TASK = "Lost task 0.2 in stage 2.0: SparkException: Python worker exited unexpectedly (crashed)"
+_LATE = """org.apache.spark.SparkException: Python worker failed to connect back.
+	at org.apache.spark.api.python.PythonWorkerFactory.createSimpleWorker(PythonWorkerFactory.scala:300)
+Caused by: java.net.SocketTimeoutException: Timed out while waiting for the Python worker to connect back
+	at org.apache.spark.api.python.PythonWorkerFactory.createSimpleWorker(PythonWorkerFactory.scala:285)
+"""
 _DISK = """java.io.IOException: No space left on device
 	at java.base/java.io.FileOutputStream.writeBytes(Native Method)
 	at org.apache.spark.sql.execution.streaming.checkpointing.HDFSMetadataLog.write(HDFSMetadataLog.scala:140)
@@ -32,6 +37,7 @@ _DISK = """java.io.IOException: No space left on device
         (_POOL, Kind.WORKER_LOST),
         (_READER, Kind.WORKER_LOST),
         (_TASK, Kind.WORKER_LOST),
+        (_LATE, Kind.WORKER_LOST),
         (_DISK, Kind.SPARK),
         (f"{_TASK}\nHeadraceError: [HEADRACE_TRANSFORM] its function failed", Kind.TRANSFORM),
     ],
@@ -44,3 +50,17 @@ def test_the_line_that_is_shown_is_none_of_the_stack() -> None:
     assert headrace_error(RuntimeError(_DISK)).cause == (
         "Spark stopped: java.io.IOException: No space left on device"
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (_TASK, "a Python process of Spark has ended"),
+        (_LATE, "Spark waited ten seconds in vain for a Python process to start"),
+    ],
+)
+def test_a_process_that_has_ended_is_told_from_one_that_did_not_start(text: str, said: str) -> None:
+    """What comes next is said by who does it: a command that ends does not start another one."""
+    error = headrace_error(RuntimeError(text))
+    assert error.cause.startswith(said)
+    assert "started" not in str(error)

@@ -86,3 +86,11 @@ def test_the_latest_reports_count_most() -> None:
         rate.add(100, 1.0, 1)
     assert rate.per_second == pytest.approx(100, rel=0.01)
     assert rate.seconds_for(10) == pytest.approx(10, rel=0.01)
+
+
+def test_a_job_that_still_runs_tells_the_speed_before_its_first_range_is_finished() -> None:
+    assert Rate().including(500, 10.0, 0) == Rate(50.0, None)
+    before = Rate(100.0, 2.0)
+    assert before.including(100, 10.0, 0) == Rate(55.0, 2.0)
+    assert before.including(100, 10.0, 10) == Rate(55.0, 1.5)
+    assert before == Rate(100.0, 2.0)

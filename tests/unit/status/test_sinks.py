@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.stage import Stage
-from headrace.sinks.activity import ActivityReport, StageReport
+from headrace.sinks.activity import ActivityReport, BackfillCounter, BackfillReport, StageReport
 from headrace.status import Event, IndexPhase, StatusBoard
 from headrace.status.metrics import registry
 from headrace.status.sinks import SinkActivity, TaskActivity
@@ -116,3 +116,33 @@ def test_only_a_process_with_a_task_of_the_stream_makes_progress_for_it() -> Non
     assert sinks.of_tasks("main") == SinkActivity("main", 1_000, 1, 0)
     sinks.take_stage(StageReport("run", "main", "host:1", ""))
     assert sinks.of_tasks("main") is None
+
+
+def test_what_the_tasks_of_a_backfill_write_is_known_while_they_run() -> None:
+    """A repeated range counts once; a task that is tried again begins anew; an ended job is unknown."""
+    sinks = StatusBoard().sinks
+    sent: list[BackfillReport] = []
+
+    class Counter(BackfillCounter):
+        def _report(self) -> None:
+            sent.append(BackfillReport("run", "main", "job", self._task, dict(self._written)))
+
+    first, second = Counter(None, "job", 0), Counter(None, "job", 1)
+    list(first.count("users_1", range(10)))
+    first.finish("users_1", 9)
+    list(first.count("users_1", range(5)))
+    list(first.count("users_1", range(3)))  # again
+    first.finish("users_1", 3)
+    second.finish("users_1", 100)
+    second.finish("orders_1", 7)
+    with sinks.backfill_job("job") as written:
+        assert written("users_1") == (0, 0)
+        for told in sent:
+            sinks.take_backfill(BackfillReport.from_bytes(told.to_bytes()))
+        assert (written("users_1"), written("orders_1")) == ((112, 3), (7, 1))
+        Counter(None, "job", 1).finish("users_1", 1)
+        sinks.take_backfill(sent[-1])
+        assert written("users_1") == (13, 3)
+    sinks.take_backfill(sent[0])
+    with sinks.backfill_job("job") as written:
+        assert written("users_1") == (0, 0)

@@ -34,6 +34,14 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end -}}
 {{- end }}
 
+{{- /* The names that people and programs of the cluster ask the Service by, and those of the values. */ -}}
+{{- define "headrace.publicHosts" -}}
+{{- $name := include "headrace.name" . -}}
+{{- $inside := printf "%s.%s" $name .Release.Namespace -}}
+{{- $own := list $name $inside (printf "%s.svc" $inside) (printf "%s.svc.cluster.local" $inside) -}}
+{{- join "," (concat $own .Values.publicHosts) -}}
+{{- end }}
+
 {{- /* "true" where the executors are pods. */ -}}
 {{- define "headrace.onKubernetes" -}}
 {{- if hasPrefix "k8s://" .Values.spark.master }}true{{ end -}}

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.types import ArrowForm
+from headrace.model.units import quantity
 from headrace.model.value_type import ValueType
 from headrace.model.values import moments, nested, scalars
 from headrace.model.values.conversion import Converted, UnreadableError, not_read
@@ -50,7 +51,7 @@ def convert_all(kind: ValueType, texts: Texts, column: str) -> pa.Array:
     if len(converted.unfit):
         raise HeadraceError(
             Kind.VALUE,
-            f"{len(converted.unfit)} of {len(texts)} values of {column} ({kind.name}) "
+            f"{len(converted.unfit):,} of {quantity(len(texts), 'value')} of {column} ({kind.name}) "
             f"do not fit into Spark's {kind.spark}",
             "docs/types.md lists which; read the column as text.",
         )

@@ -16,6 +16,7 @@ from starlette.routing import Route
 
 from headrace.config.control import Scope
 from headrace.errors import HeadraceError, Kind, retrying
+from headrace.model.units import quantity
 from headrace.pipeline.control.bodies import LogLevelBody, NoOptions, QuarantineBody, VerifyBody, read_body
 from headrace.pipeline.control.orders import Order, Orders, new_order
 from headrace.pipeline.control.refusal import NO_STORE, Refusal, refusal_of, refuse
@@ -146,7 +147,7 @@ class ControlPages:
     async def _drop_quarantined(self, request: Request) -> Response:
         index, body = request.path_params.get("index"), await read_body(request, QuarantineBody)
         dropped = await run_in_threadpool(self._running.drop_quarantined, index, body.id)
-        self._log(request, f"drop {len(dropped)} documents{_of(index)} from quarantine")
+        self._log(request, f"drop {quantity(len(dropped), 'document')}{_of(index)} from quarantine")
         return _json({"dropped": [entry_data(entry) for entry in dropped]})
 
     # Orders that take a while.

@@ -13,7 +13,7 @@ import urllib3
 from headrace.config.secret import Secret
 from headrace.config.text_files import read_text
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.control.guard import is_loopback
+from headrace.status.protection import is_loopback
 
 _TOKEN = "HEADRACE_CONTROL_TOKEN"  # noqa: S105 - the name of a variable
 _LOOK_SECONDS = 0.3

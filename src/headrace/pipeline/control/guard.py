@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from http import HTTPStatus
 
 from starlette.requests import Request
@@ -16,8 +16,6 @@ from headrace.status.board import StatusBoard
 _MOST_FAILURES = 10
 _WINDOW_SECONDS = 60.0
 _MOST_CLIENTS = 1024
-_LOOPBACK = ("127.0.0.1", "[::1]", "localhost")
-_EVERYWHERE = ("0.0.0.0", "[::]")  # noqa: S104 - compared with, not listened on
 
 
 class FailedTokens:
@@ -45,30 +43,6 @@ class FailedTokens:
         began, count = self._clients.get(client, (0.0, 0))
         left = began + _WINDOW_SECONDS - self._clock()
         return left if count >= _MOST_FAILURES and left > 0 else 0.0
-
-
-def allows_host(given: str, address: str, allowed: Collection[str]) -> bool:
-    """Whether a Host header names this address.
-
-    Args:
-        given: the header.
-        address: `HOST:PORT` that is listened on. A loopback address, and one of every interface, is known by
-            each name of this machine's loopback.
-        allowed: further values, with a port or for any port.
-    """
-    given, names = given.lower(), {each.lower() for each in allowed}
-    host, _, port = address.rpartition(":")
-    own = {address.lower()}
-    if is_loopback(address) or host in _EVERYWHERE:
-        own |= {f"{name}:{port}" for name in _LOOPBACK}
-    bare = given.rpartition(":")[0] if given.rpartition(":")[2].isdigit() else given
-    return given in own | names or bare in names
-
-
-def is_loopback(address: str) -> bool:
-    """Whether `HOST:PORT` is reached from this machine alone."""
-    host = address.rpartition(":")[0].lower()
-    return host.startswith("127.") or host.strip("[]") == "::1" or host == "localhost"
 
 
 class Guard:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Self
 from headrace.config.deployment import Deployment
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.control.application import ControlPages
-from headrace.pipeline.control.guard import Guard, allows_host, is_loopback
+from headrace.pipeline.control.guard import Guard
 from headrace.pipeline.control.orders import Orders
 from headrace.pipeline.control.tokens import read_tokens
+from headrace.status.protection import allows_host, is_loopback
 from headrace.status.serving import Certificate, HttpServer
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class ControlServer:
         self._orders.close()
 
     def _allows(self, host: str) -> bool:
-        return allows_host(host, self.address, self._allowed)
+        return allows_host(host, self.address, (*self._allowed, self._http.named))
 
 
 def _certificate(deployment: Deployment) -> Certificate | None:

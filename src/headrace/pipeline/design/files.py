@@ -1,6 +1,6 @@
 """Read and write the files of a deployment that is being designed; nothing that is there is lost.
 
-A file is replaced as a whole or stays as it is, and only where it still is what was loaded.
+A file is replaced as a whole or stays as it is: only one that is still as it was loaded, by one that loads.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ from pathlib import Path
 
 from headrace.config.deployment import Deployment
 from headrace.config.load import load_deployment
-from headrace.config.suggestion import suggest_deployment, suggest_index, suggest_slot
-from headrace.config.text_files import write_files
+from headrace.config.suggestion import (
+    suggest_deployment,
+    suggest_index,
+    suggest_index_name,
+    suggest_slot,
+)
 from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.saved_files import save_files
 from headrace.schema.json_schema import EDITOR_FILE, schema_text
 
 CONFIG = "headrace.toml"
@@ -83,8 +88,10 @@ class DeploymentFolder:
         entries = () if deployment is None else deployment.indexes
         known = {os.path.relpath(entry.schema_path, self.folder): entry.name for entry in entries}
         found = sorted(self.folder.glob("*.schema.y*ml")) if self.folder.is_dir() else []
-        others = {file.name: file.name.partition(".")[0] for file in found if file.name not in known}
-        return known | others
+        for file in found:
+            if file.name not in known:
+                known[file.name] = suggest_index_name(file.name.partition(".")[0], known.values())
+        return known
 
     def load(self, file: str) -> SchemaFile:
         """Load a schema file.
@@ -115,6 +122,7 @@ class DeploymentFolder:
 
         Raises:
             ChangedMeanwhileError: the schema file is not what was loaded.
+            ErrorGroup: CONFIG, SCHEMA: what a run would say of the new files.
             HeadraceError: USAGE: the index has another schema file; CONFIG; DISK.
         """
         path = self._path(schema.file)
@@ -132,7 +140,7 @@ class DeploymentFolder:
             new[self.config] = config.encode()
         if not (self.folder / EDITOR_FILE).exists():
             new[self.folder / EDITOR_FILE] = schema_text().encode()
-        write_files(self.folder, new)
+        save_files(self.folder, new, self.environ)
         return list(new), fingerprint(new[path])
 
     def _config_with(self, schema: SchemaFile, database: str) -> str | None:

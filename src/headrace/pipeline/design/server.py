@@ -24,22 +24,20 @@ from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.model.layout import indented
 from headrace.pipeline.check import Problem, problem
 from headrace.pipeline.control.bodies import NoOptions, read_body
-from headrace.pipeline.control.guard import allows_host
 from headrace.pipeline.control.refusal import Refusal
 from headrace.pipeline.design.database import DesignDatabase
 from headrace.pipeline.design.edits import Edit, apply, parse
 from headrace.pipeline.design.files import ChangedMeanwhileError, DeploymentFolder, SchemaFile
 from headrace.pipeline.design.view import describe_schema, describe_tables
+from headrace.pipeline.next_steps import NEXT, next_commands
 from headrace.pipeline.project import error_list
 from headrace.schema.json_schema import EDITOR_LINE
 from headrace.status.console.render import StaticFile, static_files
-from headrace.status.console.routes import SAFE
+from headrace.status.protection import allows_host
 from headrace.status.serving import HttpServer
 
 _NO_STORE = {"Cache-Control": "no-store"}
 _MOST_BYTES = 2 << 20
-NEXT = ("headrace check", "headrace preview {index}", "headrace setup", "headrace run")
-"""What comes after a design, in this order."""
 
 
 class TableBody(NoOptions):
@@ -134,7 +132,7 @@ class DesignServer:
         async def answer(request: Request) -> Response:
             if (refused := self._refuse(request, needs_token=False)) is not None:
                 return refused
-            return Response(file.content, media_type=file.content_type, headers={**SAFE, **_NO_STORE})
+            return Response(file.content, media_type=file.content_type, headers=_NO_STORE)
 
         return answer
 
@@ -263,14 +261,13 @@ class DesignServer:
         }
 
     def _save(self, body: TextBody) -> dict[str, Any]:
-        parse(body.text, body.file, body.index)
-        facts = self._database.facts
+        facts, (first, *others) = self._database.facts, NEXT
         schema = SchemaFile(body.index, body.file, body.text, body.fingerprint)
         written, found = self._folder.save(schema, "" if facts is None else facts.name, force=body.force)
         return {
             "written": [file.name for file in written],
             "fingerprint": found,
-            "next": [line.format(index=body.index) for line in NEXT],
+            "next": next_commands(self._folder.config, [first, f"headrace preview {body.index}", *others]),
         }
 
 
@@ -283,4 +280,4 @@ def _problems(error: HeadraceError) -> list[dict[str, object]]:
 
 
 def _json(content: dict[str, Any], status: int = HTTPStatus.OK) -> Response:
-    return JSONResponse(content, status_code=status, headers={**SAFE, **_NO_STORE})
+    return JSONResponse(content, status_code=status, headers=_NO_STORE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -133,7 +134,8 @@ class TypeNames:
     def name(self, *words: str) -> str:
         """Return `words` as one name: `orders`, `unitPrice` becomes `OrdersUnitPrice`."""
         parts = [part for word in words for part in re.split(r"[\W_]+", word) if part]
-        base = "".join(part[0].upper() + part[1:] for part in parts)
+        joined = unicodedata.normalize("NFKC", "".join(part[0].upper() + part[1:] for part in parts))
+        base = "".join(character for character in joined if f"T{character}".isidentifier())
         base = base if base.isidentifier() else f"T{base}"
         name, number = base, 1
         while name in self._taken:

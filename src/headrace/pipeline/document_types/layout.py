@@ -7,13 +7,13 @@ import textwrap
 
 
 def wrap_paragraphs(text: str, width: int) -> list[str]:
-    """Wrap each paragraph of a text between words; an empty line separates two."""
+    """Wrap each paragraph of a text between words; an empty line separates two. Of spaces alone, one line."""
     lines: list[str] = []
     for paragraph in text.split("\n\n"):
         lines += [""] if lines else []
         joined = " ".join(paragraph.split())
         lines += textwrap.wrap(joined, width, break_long_words=False, break_on_hyphens=False)
-    return lines
+    return lines or [""]
 
 
 def quote(text: str) -> str:

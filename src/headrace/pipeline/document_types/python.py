@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import re
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from headrace.pipeline.document_types.json_type import (
@@ -38,7 +39,11 @@ def render_module(head: str, parts: Sequence[Definition | IndexFilter]) -> str:
     body = "\n\n\n".join(_part(part) for part in parts)
     used = [name for name in ("Any", "Literal", "TypedDict") if re.search(rf"\b{name}\b", body)]
     imports = f"from typing import {', '.join(used)}\n" if used else ""
-    return f"{_docstring(head, '')}\n\n{imports}\n\n{body}\n"
+    text = f"{_docstring(head, '')}\n\n{imports}\n\n{body}\n"
+    compile(
+        text, "types of documents", "exec"
+    )  # names come from files and databases: none leaves a broken module
+    return text
 
 
 def _part(part: Definition | IndexFilter) -> str:
@@ -55,11 +60,18 @@ def _part(part: Definition | IndexFilter) -> str:
 
 
 def _can_be_class(members: Iterable[_Member]) -> bool:
-    """Return whether a class can have these keys: they are names, and hide none that its annotations use."""
+    """Return whether a class can have these keys: they are names, and hide none that its annotations use.
+
+    Python folds compatibility characters in names (ﬁ becomes fi), so a key with one is no name of its own.
+    """
     annotations = " ".join(_type(type_) for _, type_, _ in members)
     used = set(re.findall(r"\w+", re.sub(r'"[^"]*"', "", annotations)))
     return all(
-        key.isidentifier() and not keyword.iskeyword(key) and not key.startswith("__") and key not in used
+        key.isidentifier()
+        and key == unicodedata.normalize("NFKC", key)
+        and not keyword.iskeyword(key)
+        and not key.startswith("__")
+        and key not in used
         for key, _, _ in members
     )
 
@@ -79,14 +91,19 @@ def _class(name: str, members: Sequence[_Member], description: str) -> str:
 
 def _dictionary(name: str, members: Iterable[_Member], description: str, *, total: bool = True) -> str:
     """Render a TypedDict of any keys; what is said of them stands in comments."""
-    lines = [*_comment(description, ""), f"{name} = TypedDict(", f'    "{name}",', "    {"]
+    lines = [
+        *(_comment(description, "") if description else []),
+        f"{name} = TypedDict(",
+        f'    "{name}",',
+        "    {",
+    ]
     for key, type_, said in members:
         entry = f"        {quote(key)}: {_type(type_)},"
-        is_short = "\n" not in said and len(entry) + len(said) + 4 <= _WIDTH
-        if said and is_short:
-            lines.append(f"{entry}  # {said}")
+        comment = _comment(said, "        ") if said else []
+        if len(comment) == 1 and len(entry) + len(comment[0]) <= _WIDTH + 6:
+            lines.append(f"{entry}  {comment[0].strip()}")
         else:
-            lines += [*_comment(said, "        "), entry]
+            lines += [*comment, entry]
     return "\n".join([*lines, "    },", *([] if total else ["    total=False,"]), ")"])
 
 

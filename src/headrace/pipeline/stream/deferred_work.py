@@ -107,7 +107,7 @@ class DeferredWork:
     def _run_jobs(self) -> None:
         plan = self._work.plan
         tasks_at_once = places_beside(self._spark)
-        with closing(Client(self._work.endpoints.sink)) as client:
+        with closing(Client(self._work.endpoints.sink, accepted=True)) as client:
             deferred = DeferredKeys(client, plan.key)
             while not self._ending.wait(_LOOK_SECONDS):
                 try:
@@ -170,7 +170,7 @@ class CatchUp:
     def _run(self) -> None:
         plan = self._work.plan
         with (
-            closing(Client(self._work.endpoints.keeps_state)) as client,
+            closing(Client(self._work.endpoints.keeps_state, accepted=True)) as client,
             closing(open_worker(self._work, self._ending)) as worker,
         ):
             notes = SecondarySinkNotes(client, plan.key)

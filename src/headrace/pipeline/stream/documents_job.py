@@ -7,7 +7,7 @@ data source in two more Python processes, and its first one takes two seconds lo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from threading import Event
@@ -15,12 +15,14 @@ from typing import Protocol
 
 from pyspark import SparkContext
 
+from headrace.errors import failures_of
 from headrace.logs import configure_worker_logging
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.pipeline.worker.workers import worker_of
+from headrace.sinks.activity import BackfillCounter
 from headrace.spark.failures import short_traceback, spark_failures
 from headrace.spark.jobs import interruptibly
 from headrace.spark.session import BESIDE, POOL
@@ -57,26 +59,43 @@ class BackfillRange:
 
 @dataclass(frozen=True, slots=True)
 class BackfillRanges:
-    """Ranges that one task reads one after the other."""
+    """Ranges that one task reads one after the other.
+
+    Attributes:
+        ranges: the ranges.
+        job: the id of the job, under which the task reports its progress.
+        task: its number in the job.
+    """
 
     ranges: tuple[BackfillRange, ...]
+    job: str = ""
+    task: int = 0
 
     def write(self, worker: Worker) -> Iterator[tuple[str, int]]:
-        """Write the documents of each range."""
+        """Write the documents of each range, and report meanwhile how far it is."""
+        counter = BackfillCounter(worker.reports_to, self.job, self.task)
         for part in self.ranges:
-            result = worker.backfill(
-                part.generation,
-                part.rows,
-                part.version,
-                part.snapshot,
-                part.rows_per_second,
-                throttled=part.throttled,
-            )
+            with failures_of(part.generation):
+                result = worker.backfill(
+                    part.generation,
+                    part.rows,
+                    part.version,
+                    part.snapshot,
+                    part.rows_per_second,
+                    throttled=part.throttled,
+                    counter=counter,
+                )
+            counter.finish(part.generation, result.upserted)
             yield part.generation, result.upserted
 
 
 def run_documents_job(
-    context: SparkContext, work: Work, parts: Sequence[JobPart], group: str
+    context: SparkContext,
+    work: Work,
+    parts: Sequence[JobPart],
+    group: str,
+    *,
+    watch: Callable[[], None] = lambda: None,
 ) -> dict[str, int]:
     """Write the documents of all parts; return the number of documents by generation.
 
@@ -85,6 +104,7 @@ def run_documents_job(
         work: the plan and the endpoints.
         parts: one for each task.
         group: the job group, by which the job can be cancelled.
+        watch: called once a second while the job runs.
 
     Raises:
         HeadraceError: the error that failed a task, or WORKER_LOST, SPARK.
@@ -100,7 +120,7 @@ def run_documents_job(
 
     counts: Counter[str] = Counter()
     with spark_failures():
-        for generation, upserts in interruptibly(context, group, collect):
+        for generation, upserts in interruptibly(context, group, collect, watch=watch):
             counts[generation] += upserts
     return dict(counts)
 

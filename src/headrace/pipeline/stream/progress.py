@@ -66,7 +66,8 @@ class ProgressTracker:
         saved: Callable[[tuple[int, int]], None],
     ) -> None:
         sink, plan = work.endpoints.keeps_state, work.plan
-        self._client = Client(replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS)), read_attempts=1)
+        endpoint = replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS))
+        self._client = Client(endpoint, read_attempts=1, accepted=True)
         self._meta = MetaIndex(self._client, plan.key)
         self._deferred = DeferredKeys(self._client, plan.key)
         self._commits = CommitLog(checkpoint)

@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.assembly.digests import Sample
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
+from headrace.model.units import quantity
 from headrace.pipeline.verification.recheck import Finding, Verdict, first_difference
 
 SHOWN = 10
@@ -54,6 +55,7 @@ class Report:
         changing: documents that were written again at each check.
         undecided: documents that differ, with changes that the pipeline does not reach.
         why_undecided: why the pipeline does not reach them.
+        remedy: what to do about that.
         unreadable: documents whose rows cannot be read.
         drift: the wrong documents, by verdict.
         repairing: whether wrong documents are repaired.
@@ -77,6 +79,7 @@ class Report:
     changing: int = 0
     undecided: int = 0
     why_undecided: str | None = None
+    remedy: str = ""
     unreadable: Drift = field(default_factory=Drift)
     drift: dict[Verdict, Drift] = field(
         default_factory=lambda: {verdict: Drift() for verdict in Verdict if verdict.is_drift}
@@ -102,7 +105,7 @@ class Report:
     @property
     def summary(self) -> str:
         """The result in a few words."""
-        compared = f"{self.documents:,} documents"
+        compared = quantity(self.documents, "document")
         if self.sample is not None:
             compared += f" ({self.sample.percent:g} %)"
         if self.right:
@@ -183,7 +186,7 @@ def as_data(report: Report) -> dict[str, Any]:
         "unreadable": {"count": report.unreadable.count, "first": report.unreadable.first},
         "in_flight": report.in_flight,
         "changing": report.changing,
-        "undecided": {"count": report.undecided, "why": report.why_undecided},
+        "undecided": {"count": report.undecided, "why": report.why_undecided, "remedy": report.remedy},
         "repair": repair if report.repairing else None,
         "seconds": round(report.seconds, 3),
         "documents_per_second": round(report.rate, 1),
@@ -208,6 +211,7 @@ def report_of(data: Mapping[str, Any]) -> Report:
         changing=data["changing"],
         undecided=data["undecided"]["count"],
         why_undecided=data["undecided"]["why"],
+        remedy=data["undecided"]["remedy"],
         unreadable=Drift(**data["unreadable"]),
         drift={verdict: Drift(**data[str(verdict)]) for verdict in Verdict if verdict.is_drift},
         repairing=repair is not None,

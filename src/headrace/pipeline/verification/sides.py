@@ -18,6 +18,7 @@ from headrace.model.lsn import Lsn
 from headrace.pipeline.applied_position import AppliedPosition, why_behind
 from headrace.pipeline.verification.recheck import Finding, Look, Verdict
 from headrace.postgres.session import ReadSession
+from headrace.postgres.slot import SlotFacts
 from headrace.postgres.wal_position import end_of_commits
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.base import DocumentWriter
@@ -104,11 +105,13 @@ class StreamProgress:
 
     Attributes:
         why: why the pipeline does not reach a position; None while it does. Once set, nothing is waited for.
+        remedy: what to do about that.
     """
 
     def __init__(self, applied: AppliedPosition) -> None:
         self._applied = applied
         self.why: str | None = None
+        self.remedy = ""
 
     def reached(self, lsn: Lsn) -> bool:
         """Whether everything before `lsn` is applied; wait for as long as the pipeline makes progress."""
@@ -122,10 +125,14 @@ class StreamProgress:
             if now != last:
                 last, since = now, time.monotonic()
             if away := self._applied.why_away():
-                self.why = away
-            elif slot is None or slot.reader is None or time.monotonic() - since > _STUCK_SECONDS:
-                self.why, _ = why_behind(self._applied, state, lsn)
+                self.why, self.remedy = away, "Let a run write to it again, and verify again."
+            elif self._stands(slot) or time.monotonic() - since > _STUCK_SECONDS:
+                self.why, self.remedy = why_behind(self._applied, state, lsn)
         return True
+
+    def _stands(self, slot: SlotFacts | None) -> bool:
+        """Whether no run is there that could go on; one that begins its query anew is waited for."""
+        return slot is None or (slot.reader is None and self._applied.find_running() is None)
 
 
 _WHY = {

@@ -299,7 +299,7 @@ def _compare(
             report,
             reporter=reporter,
         )
-        report.why_undecided = pipeline.why
+        report.why_undecided, report.remedy = pipeline.why, pipeline.remedy
 
 
 def find_served_generation(
@@ -320,7 +320,13 @@ def find_served_generation(
             f"the index {index} is not backfilled yet",
             "Let `headrace run` backfill it first.",
         )
-    if served.frozen or served.hash != inspection.hashes(target)[index]:
+    if served.frozen:
+        raise HeadraceError(
+            Kind.SCHEMA_CHANGED,
+            f"index {index} (generation {served.generation}) is stopped: {served.frozen}",
+            "`headrace indexes` shows whether another generation is built.",
+        )
+    if served.hash != inspection.hashes(target)[index]:
         raise HeadraceError(
             Kind.SCHEMA_CHANGED,
             f"the documents of {index} were built from other files, or other columns, than there are now",

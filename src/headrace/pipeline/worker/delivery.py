@@ -16,6 +16,7 @@ from typing import TypeVar
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import DocumentOperation, Key, key_of_id
 from headrace.model.lsn import Lsn
+from headrace.model.units import are, quantity
 from headrace.pipeline.worker.failure_policy import SinkFailure, SinkFailureWriter
 from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.sinks.activity import report_rejections
@@ -92,13 +93,14 @@ class Delivery:
         refused = [rejection for rejection in result.rejected if self._plan.stops_at(rejection.index)]
         if refused:
             first = refused[0]
-            what = f"{len(refused)} documents are refused, the first is {first.id!r} of index {first.index}"
+            documents = f"{quantity(len(refused), 'document')} {are(len(refused))}"
+            what = f"{documents} refused, the first is {first.id!r} of index {first.index}"
             raise HeadraceError(
                 Kind.SINK_REJECTED,
                 f"{what}: {first.public or first.reason}",
                 'Correct the row or the schema, or set on_error = "skip" or "quarantine" for this index.',
                 f"{what}: {first.reason}",
-            )
+            ).concerning(units={rejection.index for rejection in refused})
 
     def _quarantine_documents(self, refused: list[Rejection], version: Lsn) -> None:
         """Quarantine refused documents, and delete older indexed versions where that is the policy."""
@@ -162,9 +164,9 @@ class SinkConnection:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._plan = work.plan
-        self._client = Client(work.endpoints.sink, first=os.getpid())
+        self._client = Client(work.endpoints.sink, first=os.getpid(), accepted=True)
         state = work.endpoints.state
-        self.state = self._client if state is None else Client(state, first=os.getpid())
+        self.state = self._client if state is None else Client(state, first=os.getpid(), accepted=True)
         self._writers: list[DocumentWriter] = []
         self._throttled: Delivery | None = None
         self._refresh = EagerRefresh(self._client)

@@ -36,7 +36,8 @@ class SinkFailure(HeadraceError):  # noqa: N818 - as opposed to errors of what i
     @classmethod
     def of(cls, error: HeadraceError) -> SinkFailure:
         """Return the error as a failure of the sink."""
-        return cls(error.kind, error.cause, error.remedy, error.detail)
+        failure = cls(error.kind, error.cause, error.remedy, error.detail)
+        return failure.concerning(tables=error.tables, units=error.units)
 
 
 def is_from_sink(error: BaseException) -> bool:

@@ -30,7 +30,7 @@ from headrace.postgres.address import application_name, stream_name
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.resolution import Resolver
-from headrace.sinks.activity import ReportTo, report_stage
+from headrace.sinks.activity import BackfillCounter, ReportTo, report_stage
 from headrace.sinks.age import within
 from headrace.sinks.base import Rejection, WriteResult
 from headrace.sinks.opensearch import Client, DeferredKeys, KeyBatch
@@ -156,6 +156,11 @@ class Worker:
                     for index in self._work.plan.specs:
                         self._assembler(session, index)
 
+    @property
+    def reports_to(self) -> ReportTo | None:
+        """Where the driver listens for reports; None where nobody does."""
+        return self._work.plan.writer.report
+
     def backfill(
         self,
         index: str,
@@ -165,6 +170,7 @@ class Worker:
         rows_per_second: float | None = None,
         *,
         throttled: bool = False,
+        counter: BackfillCounter | None = None,
     ) -> WriteResult:
         """Write the documents of a range of root rows.
 
@@ -175,6 +181,7 @@ class Worker:
                 there, which is no older.
             rows_per_second: no faster than that.
             throttled: leave the stream room in the sink.
+            counter: counts the documents as they are written.
 
         Raises:
             HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
@@ -188,10 +195,14 @@ class Worker:
                 self._session_at(snapshot) as session,
             ):
                 session.await_replay(version)
-                result = self._backfill(session, delivery, index, part, version, rate=rows_per_second)
+                result = self._backfill(
+                    session, delivery, index, part, version, rate=rows_per_second, counter=counter
+                )
                 rewritten = session.in_transaction and are_rewritten(session, tables)
         if rewritten:  # the snapshot sees such a table as empty, and the log does not report it
-            return self.backfill(index, part, version, None, rows_per_second, throttled=throttled)
+            return self.backfill(
+                index, part, version, None, rows_per_second, throttled=throttled, counter=counter
+            )
         reach("range")
         return result
 
@@ -213,6 +224,7 @@ class Worker:
         version: Lsn,
         *,
         rate: float | None,
+        counter: BackfillCounter | None,
     ) -> WriteResult:
         """Write a range; repeat where a table was emptied meanwhile."""
         plan = self._work.plan
@@ -221,7 +233,8 @@ class Worker:
         assembler = Assembler(session, spec, plan.catalog)
 
         def paced(operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
-            return within(limit_rate(operations, rate), _OLDEST_IN_BACKFILL)
+            limited = within(limit_rate(operations, rate), _OLDEST_IN_BACKFILL)
+            return limited if counter is None else counter.count(index, limited)
 
         while True:
             before = read_filenodes(session, tables)
@@ -442,11 +455,13 @@ class Worker:
                 keys, version, self._refuse_into(index, unreadable)
             )
         except HeadraceError as error:
+            error.concerning(units=[index])
             if error.retry is Retry.BACK_OFF or index in error.cause:
                 raise
             what = f"the documents of {index} cannot be assembled"
             detail = f"{what}: {error.detail}" if error.detail else ""
-            raise HeadraceError(error.kind, f"{what}: {error.cause}", error.remedy, detail) from error
+            named = HeadraceError(error.kind, f"{what}: {error.cause}", error.remedy, detail)
+            raise named.concerning(tables=error.tables, units=error.units) from error
 
     def _reporting(self, operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
         """Yield the operations; report from time to time that they still come."""

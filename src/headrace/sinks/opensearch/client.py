@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -35,6 +36,14 @@ _OLDEST_VERSIONS = {"opensearch": (2, 0), "elasticsearch": (7, 10)}
 _SEGMENT_REPLICATION = (2, 7)
 """First version of OpenSearch with segment replication, and with searches sent to primary shards."""
 
+_WHOLE_SOURCE: tuple[tuple[str, tuple[int, int], str, object], ...] = (
+    ("opensearch", (3, 2), "derived_source.enabled", False),
+    ("elasticsearch", (8, 17), "mode", "standard"),
+    ("elasticsearch", (8, 17), "mapping.source.mode", "stored"),
+    ("elasticsearch", (9, 2), "mapping.exclude_source_vectors", False),
+)
+"""Settings that let documents be shown as they were written, and since when a product knows them."""
+
 _WITHOUT_LICENCE = ("oss", "unknown")
 """Builds of Elasticsearch that lack its own field types."""
 
@@ -45,6 +54,16 @@ _NAMES_AT_ONCE = 20
 """Index names in one path; a request's first line is limited to 4,096 bytes."""
 _TRY_ANOTHER_NODE = (429, 502, 503, 504)
 """Statuses that may concern a single node: the next request goes to the next node."""
+_HEALTH = "/_cluster/health"
+_SHARDS = ("active_shards", "initializing_shards", "unassigned_shards")
+_UNAUTHORIZED, _FORBIDDEN = 401, 403
+_NOT_FOUND = 404
+_RESTART_SECONDS = 1.0
+"""No node starts again so soon: its state is still recovered where it was."""
+_REFUSED_SECONDS = 300.0
+"""How long credentials that were accepted may be refused: a cluster that starts does not know them yet."""
+_SERIES_SECONDS = 60.0
+"""Refusals further apart are not of the same start of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,28 +96,36 @@ class Product:
     @property
     def is_too_old(self) -> bool:
         """Tell whether the version lacks features that the sink relies on."""
-        match = re.match(r"(\d+)\.(\d+)", self.version)
         oldest = _OLDEST_VERSIONS.get(self.name)
-        return match is None or oldest is None or (int(match[1]), int(match[2])) < oldest
+        return oldest is None or not self._is_since(oldest)
 
     @property
     def copies_segments(self) -> bool:
         """Tell whether indexes may have segment replication, whose replicas find documents later."""
-        match = re.match(r"(\d+)\.(\d+)", self.version)
-        return (
-            self.name == "opensearch"
-            and match is not None
-            and (int(match[1]), int(match[2])) >= _SEGMENT_REPLICATION
-        )
+        return self.name == "opensearch" and self._is_since(_SEGMENT_REPLICATION)
 
     def adapt(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Adapt the body of an index's creation to this server."""
+        """Adapt the body of an index's creation to this server.
+
+        It also overrides what index templates say of how documents are shown.
+        """
+        whole = {
+            setting: value
+            for name, since, setting, value in _WHOLE_SOURCE
+            if name == self.name and self._is_since(since)
+        }
+        settings = {**body["settings"], "index": {**whole, **body["settings"]["index"]}}
         if self.name != "elasticsearch":
-            return dict(body)
+            return {**body, "settings": settings}
         open_keys: dict[str, object] = {"type": "flattened"}
         if self.build in _WITHOUT_LICENCE:
             open_keys = {"type": "object", "enabled": False}
-        return {**body, "mappings": _replace(body["mappings"], {"type": "flat_object"}, open_keys)}
+        mappings = _replace(body["mappings"], {"type": "flat_object"}, open_keys)
+        return {**body, "settings": settings, "mappings": mappings}
+
+    def _is_since(self, version: tuple[int, int]) -> bool:
+        match = re.match(r"(\d+)\.(\d+)", self.version)
+        return match is not None and (int(match[1]), int(match[2])) >= version
 
 
 def _replace(value: Any, old: Any, new: Any) -> Any:
@@ -122,6 +149,13 @@ class Answer:
         """Tell whether the status is 2xx."""
         return self.status // 100 == 2  # noqa: PLR2004
 
+    @property
+    def finds_nothing(self) -> bool:
+        """Tell whether the cluster's metadata, and not a shard, says that something does not exist."""
+        if self.status == _NOT_FOUND:
+            return b'"_id":' not in self.data  # a shard names the document that it lacks
+        return self.ok and self.data.strip() == b"{}"
+
     def json(self) -> Any:
         """Parse the body.
 
@@ -144,21 +178,36 @@ class Client:
     A request that could not be sent goes to the next node. One that was sent and got no answer is an error,
     except that reads are repeated.
 
+    What is unknown counts neither as absent nor as refused. A cluster that starts says that no index exists
+    until it has recovered its metadata, and refuses users and keys until it has recovered those: both are
+    SINK_BUSY (decision 0141).
+
     Args:
         endpoint: the cluster.
         read_attempts: how often a read is tried in all.
         first: index of the node to begin with; clients with different ones spread their load over the nodes.
+        accepted: whether the cluster has accepted the credentials in this run.
 
     Raises:
         HeadraceError: CONFIG, for an unusable address or file of certificates.
     """
 
-    def __init__(self, endpoint: Endpoint, *, read_attempts: int = _READ_ATTEMPTS, first: int = 0) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        read_attempts: int = _READ_ATTEMPTS,
+        first: int = 0,
+        accepted: bool = False,
+    ) -> None:
         self.endpoint = endpoint.normalised()
         self._pool = _pool(self.endpoint)
         self._first = first % len(self.endpoint.urls)
         self._read_attempts = read_attempts
         self._product: Product | None = None
+        self._accepted = accepted
+        self._refusals: tuple[float, float] | None = None
+        self._recovered_at = -_RESTART_SECONDS
 
     def exchange(
         self, method: str, target: str, body: bytes | None = None, content_type: str = "application/json"
@@ -181,13 +230,63 @@ class Client:
         """Send `body` as JSON; raise for statuses other than 2xx and `allow`.
 
         Raises:
-            HeadraceError: as `exchange`; SINK_BUSY (429, 5xx), AUTHENTICATION (401, 403), SINK_REJECTED.
+            HeadraceError: as `exchange` and `failure`; SINK_BUSY also where the cluster does not know yet
+                what it has.
         """
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         answer = self.exchange(method, target, data)
+        if answer.finds_nothing and not self._was_recovered():
+            # Again, since the state may have been recovered in between.
+            answer = self.exchange(method, target, data)
         if answer.ok or answer.status in tuple(allow):
             return answer
-        raise failures.from_status(answer.status, answer.data, answer.place)
+        raise self.failure(answer)
+
+    def failure(self, answer: Answer) -> HeadraceError:
+        """Build the error for an answer to `exchange` that is not 2xx.
+
+        SINK_BUSY (429, 5xx, and 401 and 403 for some minutes where the cluster accepted the credentials
+        before and may be starting), AUTHENTICATION (401, 403), SINK_REJECTED.
+        """
+        error = failures.from_status(answer.status, answer.data, answer.place)
+        if error.kind is Kind.AUTHENTICATION and self._accepted and self._may_be_starting(answer):
+            return failures.credentials_unknown(error)
+        return error
+
+    def _may_be_starting(self, answer: Answer) -> bool:
+        """Tell whether the cluster may not know its users, roles and keys yet."""
+        if answer.status == _FORBIDDEN and not self._is_refused_everything():
+            return False
+        now = time.monotonic()
+        first, last = self._refusals or (now, now)
+        if now - last > _SERIES_SECONDS:
+            first = now
+        self._refusals = first, now
+        return now - first <= _REFUSED_SECONDS
+
+    def _is_refused_everything(self) -> bool:
+        """Tell whether the user may not even ask for the health, as every run does before it starts."""
+        return self.exchange("GET", _HEALTH).status in (_UNAUTHORIZED, _FORBIDDEN)
+
+    def _was_recovered(self) -> bool:
+        """Tell whether the cluster's state was recovered just before; else check that it is now.
+
+        A cluster without metadata is red although no shard is missing.
+
+        Raises:
+            HeadraceError: SINK_BUSY, where it is not; as `exchange` and `failure`.
+        """
+        if time.monotonic() - self._recovered_at < _RESTART_SECONDS:
+            return True
+        asked_at = time.monotonic()
+        answer = self.exchange("GET", _HEALTH)
+        if not answer.ok:
+            raise self.failure(answer)
+        health = answer.json()
+        if health.get("status") == "red" and not any(health.get(shards) for shards in _SHARDS):
+            raise failures.state_unknown(answer.place)
+        self._recovered_at = asked_at
+        return False
 
     def read(self, target: str, body: object = None, *, allow: Iterable[int] = ()) -> Answer:
         """Send a request that changes nothing (GET, or POST with a body), with a few retries."""
@@ -219,7 +318,7 @@ class Client:
             with attempt:
                 self._product = None
                 product = self.product()
-                self.call("GET", "/_cluster/health?wait_for_status=yellow&timeout=5s")
+                self.call("GET", f"{_HEALTH}?wait_for_status=yellow&timeout=5s")
                 return product.version
         raise AssertionError("tenacity re-raises the last error")
 
@@ -258,11 +357,14 @@ class Client:
                     method, urls[node] + target, body=body, headers={**self._pool.headers, **headers}
                 )
             except HTTPError as error:
+                self._recovered_at = -_RESTART_SECONDS  # it may start again, and another node answer now
                 if failures.not_sent(error) and step + 1 < len(urls):
                     continue
                 self._first = (node + 1) % len(urls)
                 raise failures.from_exception(error, _place(urls[node])) from error
             self._first = (node + 1) % len(urls) if response.status in _TRY_ANOTHER_NODE else node
+            if response.status // 100 == 2:  # noqa: PLR2004
+                self._accepted, self._refusals = True, None
             return Answer(response.status, response.data, _place(urls[node]))
         raise AssertionError("there is at least one node")
 

@@ -19,6 +19,7 @@ from typing import Literal, cast
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.state_key import StateKey
+from headrace.sinks.opensearch.system_index import entries_by_id
 
 RequestKind = Literal["reindex", "rollback"]
 
@@ -71,9 +72,6 @@ class ControlRequests:
             HeadraceError: as `submit`.
         """
         by_id = {self._id(index): index for index in indexes}
-        answer = self._client.read(path(self._key.meta_index, "_mget"), {"ids": list(by_id)}, allow=(404,))
-        if not by_id or not answer.ok:
-            return []
         return [
             ControlRequest(
                 by_id[document["_id"]],
@@ -83,8 +81,8 @@ class ControlRequests:
                 document["_seq_no"],
                 document["_primary_term"],
             )
-            for document in answer.json()["docs"]
-            if document.get("found") and document["_source"].get("kind") in ("reindex", "rollback")
+            for document in entries_by_id(self._client, self._key.meta_index, [*by_id])
+            if document["_source"].get("kind") in ("reindex", "rollback")
         ]
 
     def done(self, request: ControlRequest) -> None:

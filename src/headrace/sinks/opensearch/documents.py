@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
+from headrace.model.units import quantity
 from headrace.sinks.opensearch.client import Answer, Client, join_names, path
 
 _KEEP_ALIVE = "10m"
@@ -74,13 +75,29 @@ def refresh(client: Client, index: str) -> None:
     """Make everything that was written searchable, at least on the primary shards.
 
     Raises:
-        HeadraceError: SINK_BUSY also where a shard fails to refresh.
+        HeadraceError: SINK_REJECTED, where there is no such index; else as `refresh_if_exists`.
     """
-    answer = client.call("POST", path(index, "_refresh"))
+    _check_refreshed(client.call("POST", path(index, "_refresh")), index)
+
+
+def refresh_if_exists(client: Client, index: str) -> bool:
+    """Make everything that was written searchable; return whether the index exists.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE; SINK_BUSY, also where a shard fails to refresh: a search would not
+            find what was written to it.
+    """
+    answer = client.call("POST", path(index, "_refresh"), allow=(404,))
+    if answer.ok:
+        _check_refreshed(answer, index)
+    return answer.ok
+
+
+def _check_refreshed(answer: Answer, index: str) -> None:
     if failed := answer.json()["_shards"]["failed"]:
         raise HeadraceError(
             Kind.SINK_BUSY,
-            f"{failed} shards of the index {index} at {answer.place} are not refreshed",
+            f"{quantity(failed, 'shard')} of the index {index} at {answer.place} failed to refresh",
             "Look at the cluster's health.",
         )
 

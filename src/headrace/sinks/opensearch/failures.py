@@ -5,13 +5,20 @@ from __future__ import annotations
 import json
 import re
 import ssl
+from typing import Any
 
 from urllib3 import exceptions
 
 from headrace.errors import HeadraceError, Kind
+from headrace.model.units import quantity
 
 _REASON_LIMIT = 1000
-_REQUEST = re.compile(r"request: \[|BulkShardRequest|containing \[|source\[")
+_REQUEST = re.compile(r"for REST request \[|request: \[|BulkShardRequest|containing \[|source\[")
+_LINE_AND_COLUMN = re.compile(r"\[\d+:\d+\] ")
+"""Elasticsearch 8 and 9 put the place in the request's body before a reason."""
+_UNAUTHORIZED, _FORBIDDEN, _TIMED_OUT = 401, 403, 408
+
+_CREDENTIALS = "Correct username and password of the sink, or its api_key."
 
 _WITHOUT_VALUES = [
     re.compile(pattern)
@@ -35,6 +42,11 @@ def reason(data: bytes) -> str:
     except ValueError:
         return " ".join(data[:200].decode("utf-8", "replace").split())
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
+    if isinstance(error, dict) and "unassigned_shards" in error:
+        return (
+            f"the cluster's health is {error.get('status')}, "
+            f"{quantity(error['unassigned_shards'], 'shard')} unassigned"
+        )
     return describe(error)
 
 
@@ -42,11 +54,11 @@ def describe(error: object) -> str:
     """Format an `error` object of an answer or of a bulk item as one line."""
     if not isinstance(error, dict):
         return " ".join(str(error).split())[:_REASON_LIMIT]
-    parts = [str(error.get("type", "")), str(error.get("reason", ""))]
+    parts = [str(error.get("type", "")), _reason_of(error)]
     cause = error.get("caused_by")
     text = ": ".join(part for part in parts if part)
     if isinstance(cause, dict) and cause.get("reason"):
-        text += f" ({cause['reason']})"
+        text += f" ({_reason_of(cause)})"
     return " ".join(text.split())[:_REASON_LIMIT]
 
 
@@ -71,10 +83,14 @@ def describe_without_values(error: object) -> str:
     kinds, words = [], ""
     while isinstance(error, dict):
         kinds.append(str(error.get("type", "")))
-        words = words or _known_words(str(error.get("reason", "")))
+        words = words or _known_words(_reason_of(error))
         error = error.get("caused_by")
     text = " of ".join(dict.fromkeys(filter(None, kinds))) or "no type"
     return f"{text}: {words}" if words else text
+
+
+def _reason_of(error: dict[str, Any]) -> str:
+    return _LINE_AND_COLUMN.sub("", str(error.get("reason", "")), count=1)
 
 
 def _without_request(text: str) -> str:
@@ -89,32 +105,51 @@ def _known_words(reason: str) -> str:
 def from_status(status: int, data: bytes, place: str) -> HeadraceError:
     """Build the error for an answer with an unexpected status."""
     why = _without_request(reason(data))
-    if status == 401:  # noqa: PLR2004
+    said = f": {why}" if why else ""
+    if status == _UNAUTHORIZED:
         return HeadraceError(
             Kind.AUTHENTICATION,
-            f"OpenSearch at {place} refused the user, the password or the API key",
-            "Correct username and password of the sink, or its api_key.",
+            f"OpenSearch at {place} refused the user, the password or the API key{said}",
+            _CREDENTIALS,
         )
-    if status == 403 and b"cluster_block_exception" not in data:  # noqa: PLR2004
+    if status == _FORBIDDEN and b"cluster_block_exception" not in data:
         return HeadraceError(
             Kind.AUTHENTICATION,
-            f"OpenSearch at {place} does not allow this user to do that: {why}",
+            f"OpenSearch at {place} does not allow this user to do that{said}",
             "Give the user's role the missing permission.",
         )
-    if status in (403, 408, 429) or status >= 500:  # noqa: PLR2004
+    if status in (_FORBIDDEN, _TIMED_OUT, 429) or status >= 500:  # noqa: PLR2004
         return HeadraceError(
             Kind.SINK_BUSY,
-            f"OpenSearch at {place} cannot take the request now (status {status}): {why}",
+            f"OpenSearch at {place} cannot take the request now (status {status}){said}",
             "Look at the cluster's health, its disk watermarks and its write queue.",
         )
     if why.startswith("index_closed_exception"):
         return HeadraceError(
             Kind.SINK_BUSY,
-            f"an index at {place} is closed: {why}",
+            f"an index at {place} is closed{said}",
             "Open it, or finish the restore that it is closed for.",
         )
     return HeadraceError(
-        Kind.SINK_REJECTED, f"OpenSearch at {place} refused a request (status {status}): {why}"
+        Kind.SINK_REJECTED, f"OpenSearch at {place} refused a request (status {status}){said}"
+    )
+
+
+def credentials_unknown(error: HeadraceError) -> HeadraceError:
+    """Build the error for credentials that a starting cluster does not know yet, from its refusal of them."""
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"{error.cause}; it accepted them before, and refuses them while it starts",
+        f"Wait until the cluster has started. If it goes on: {error.remedy}",
+    )
+
+
+def state_unknown(place: str) -> HeadraceError:
+    """Build the error for a cluster that has not recovered its metadata, and so finds no index."""
+    return HeadraceError(
+        Kind.SINK_BUSY,
+        f"the cluster at {place} has not recovered its state: it does not know its indexes yet",
+        "Wait until all of its nodes have started.",
     )
 
 

@@ -15,8 +15,13 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
-from headrace.sinks.opensearch.documents import count
-from headrace.sinks.opensearch.settings import IndexOptions, backfill_settings, restore_settings
+from headrace.sinks.opensearch.documents import count, refresh_if_exists
+from headrace.sinks.opensearch.settings import (
+    IndexOptions,
+    backfill_settings,
+    restore_settings,
+    template_fault,
+)
 from headrace.sinks.opensearch.shard_history import Identity, identities
 from headrace.sinks.opensearch.state_key import meta_index
 
@@ -159,7 +164,11 @@ class Generations:
             "aliases": {index + _WRITE: {"is_hidden": True}},
         }
         self._client.call("PUT", path(index), self._client.product().adapt(request))
-        return Generation(name, index, spec_hash, number, self._uuid(index), schema)
+        generation = Generation(name, index, spec_hash, number, self._uuid(index), schema)
+        if (fault := template_fault(self._client, index)) is not None:
+            self.drop(generation)
+            raise fault
+        return generation
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:
         """Make all backfilled documents searchable and give the index its final settings."""
@@ -337,7 +346,7 @@ def orphans(client: Client, prefix: str) -> list[Orphan]:
 def _known_indexes(client: Client, prefix: str) -> Iterable[str]:
     """Iterate over the concrete indexes that the states under `prefix` list."""
     meta = meta_index(prefix)
-    if not client.call("POST", path(meta, "_refresh"), allow=(404,)).ok:
+    if not refresh_if_exists(client, meta):
         return
     search = {"size": _MAX_HITS, "_source": ["generations.generation"], "query": {"match_all": {}}}
     for hit in client.read(path(meta, "_search"), search).json()["hits"]["hits"]:

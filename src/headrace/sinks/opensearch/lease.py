@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any, Self
 
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.state_key import StateKey
 from headrace.sinks.opensearch.system_index import StateDocument
@@ -68,9 +67,14 @@ class LeaseHolder:
         return cls(socket.gethostname(), os.getpid(), _machine(), _born(os.getpid()), now, slot)
 
     @property
+    def is_here(self) -> bool:
+        """Whether the process runs, or ran, on this machine, so that this one sees whether it lives."""
+        return bool(self.machine) and self.machine == _machine()
+
+    @property
     def gone(self) -> bool:
         """Tell whether the process has certainly ended: it ran on this machine and exists no more."""
-        return bool(self.machine) and self.machine == _machine() and _born(self.pid) != self.born
+        return self.is_here and _born(self.pid) != self.born
 
     def __str__(self) -> str:
         return f"host {self.host}, pid {self.pid}, since {self.since}"
@@ -103,6 +107,7 @@ class Lease:
         key: names the run, with the prefix of the index names in this cluster.
         indexes: the logical indexes that it writes.
         me: the holder; by default this process.
+        address: its public address, for who looks for the run; empty for none.
         patience: seconds without a change after which a lease is taken over.
         beat: seconds between two renewals.
 
@@ -117,15 +122,17 @@ class Lease:
         indexes: Sequence[str],
         *,
         me: LeaseHolder | None = None,
+        address: str = "",
         patience: float = LOST_SECONDS,
         beat: float = BEAT_SECONDS,
     ) -> None:
         self._client = client
         self._index = key.meta_index
         self._me = me or LeaseHolder.here(key.slot)
+        self._address = address
         self._owner = uuid.uuid4().hex
         self._patience, self._beat_seconds = patience, beat
-        self._quick = Client(client.endpoint.with_timeout(_REQUEST_SECONDS), read_attempts=1)
+        self._quick = Client(client.endpoint.with_timeout(_REQUEST_SECONDS), read_attempts=1, accepted=True)
         self._found: dict[str, Mapping[str, Any]] = {}
         self._seen: dict[str, tuple[_Mark, float]] = {}
         self._renewing = threading.Lock()
@@ -304,7 +311,7 @@ class Lease:
         body = "".join(f"{line}\n" for line in lines).encode()
         answer = self._quick.exchange("POST", path(self._index, "_bulk"), body, "application/x-ndjson")
         if not answer.ok:
-            raise failures.from_status(answer.status, answer.data, answer.place)
+            raise self._quick.failure(answer)
         return [next(iter(item.values())) for item in answer.json()["items"]]
 
     def _conflict(self, found: Mapping[str, Any] | None, what: str, error: HeadraceError) -> HeadraceError:
@@ -313,7 +320,12 @@ class Lease:
         return _in_use(what, _holder(found))
 
     def _body(self) -> dict[str, Any]:
-        return {"holder": asdict(self._me), "owner": self._owner, "beat": self._beat}
+        return {
+            "holder": asdict(self._me),
+            "owner": self._owner,
+            "beat": self._beat,
+            "address": self._address,
+        }
 
 
 def _place(identity: str, found: Mapping[str, Any]) -> dict[str, Any]:
@@ -325,17 +337,68 @@ def slot_lease(key: StateKey) -> str:
     return f"{key.id}.lease"
 
 
-def holder_of(client: Client, key: StateKey) -> LeaseHolder | None:
-    """Return the process that runs with this slot, as far as the cluster knows, or None.
+@dataclass(frozen=True, slots=True)
+class SlotLease:
+    """The lease of a pipeline's slot, as another process reads it.
+
+    Attributes:
+        holder: the process that holds it and has not certainly ended; None where there is none. One of
+            another machine that died a moment ago is still named.
+        address: the holder's public address, HOST:PORT, as this machine reaches it; empty where it has none.
+        mark: another one at each renewal.
+    """
+
+    holder: LeaseHolder | None = None
+    address: str = ""
+    mark: tuple[object, object] = (None, None)
+
+
+def read_slot_lease(client: Client, key: StateKey) -> SlotLease:
+    """Read who runs the pipeline with this slot, as far as the cluster knows.
 
     Raises:
         HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
     """
     found = client.read(path(key.meta_index, "_doc", slot_lease(key)), allow=(404,)).json()
     if not found.get("found"):
-        return None
-    holder = _holder(found["_source"])
-    return None if holder.gone else holder
+        return SlotLease()
+    lease = found["_source"]
+    holder = _holder(lease)
+    if holder.gone:
+        return SlotLease()
+    address = _reachable(str(lease.get("address") or ""), holder)
+    return SlotLease(holder, address, (lease.get("owner"), lease.get("beat")))
+
+
+def find_running(client: Client, key: StateKey, *, patience: float = LOST_SECONDS) -> LeaseHolder | None:
+    """Return the process that runs the pipeline with this slot, or None where there is none.
+
+    Whether somebody reads the slot says nothing: a run that waits for its cluster, or begins its query anew,
+    reads none. A run of another machine lives if it renews its lease within `patience` seconds, which it does
+    every few seconds; one that died leaves its lease behind.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+    """
+    first = found = read_slot_lease(client, key)
+    end = time.monotonic() + patience
+    while found.holder is not None and not found.holder.is_here and found.mark == first.mark:
+        if time.monotonic() > end:
+            return None
+        time.sleep(_LOOK_SECONDS)
+        found = read_slot_lease(client, key)
+    return found.holder
+
+
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
+
+
+def _reachable(address: str, holder: LeaseHolder) -> str:
+    """Return an address with a host to connect to, where it listens on every interface."""
+    host, _, port = address.rpartition(":")
+    if host not in _EVERYWHERE:
+        return address
+    return f"{_EVERYWHERE[host] if holder.is_here else holder.host}:{port}"
 
 
 def _holder(found: Mapping[str, Any]) -> LeaseHolder:

@@ -7,9 +7,11 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
+from headrace.sinks.opensearch.documents import refresh_if_exists
 
 _SETTING = "index.replication.type"
 _POLL_SECONDS = 0.02
+_REFRESH_SECONDS = 1.0
 
 
 def replication_type(client: Client, index: str) -> str:
@@ -32,24 +34,30 @@ def await_replicas(client: Client, index: str, seconds: float) -> None:
 
     Does nothing without segment replication, for a missing index, and where the user may not query it.
     What the cluster itself says of their lag (`_cat/segment_replication`, `_stats`) is 0 also for a replica
-    that has not heard of a refresh yet; so the segments are compared.
+    that has not heard of a refresh yet; so the segments are compared. A replica may also be ahead of what its
+    primary searches: a read of a new document by its id publishes it to replicas alone. So the index is
+    refreshed again each second, which nobody else may do.
 
     Raises:
         HeadraceError: SINK_BUSY, where they do not within `seconds`.
     """
     if not client.product().copies_segments or replication_type(client, index) != "SEGMENT":
         return
-    deadline = time.monotonic() + seconds
+    began = refreshed = time.monotonic()
     target = path(index, "_segments", query={"filter_path": "_shards.failed,indices.*.shards"})
     while (answer := client.read(target, allow=(403, 404))).ok:
         if _are_same(answer.json()):
             return
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now - began > seconds:
             raise HeadraceError(
                 Kind.SINK_BUSY,
                 f"replicas of the index {index} do not find yet what its primary shards find",
                 "Look at _cat/segment_replication, or ask with a longer timeout.",
             )
+        if now - refreshed > _REFRESH_SECONDS:
+            refresh_if_exists(client, index)
+            refreshed = now
         time.sleep(_POLL_SECONDS)
 
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.state_key import StateKey
+from headrace.sinks.opensearch.system_index import entries_by_id
 
 RunRequestKind = Literal["pause", "resume", "log_level"]
 
@@ -68,10 +69,6 @@ class RunRequests:
             HeadraceError: as `submit`.
         """
         ids = [self._id(subject) for subject in dict.fromkeys(_SUBJECTS.values())]
-        answer = self._client.read(path(self._meta, "_mget"), {"ids": ids}, allow=(404,))
-        if not answer.ok:
-            return []
-        found = [document for document in answer.json()["docs"] if document.get("found")]
         return [
             RunRequest(
                 document["_source"]["kind"],
@@ -81,7 +78,7 @@ class RunRequests:
                 document["_seq_no"],
                 document["_primary_term"],
             )
-            for document in found
+            for document in entries_by_id(self._client, self._meta, ids)
             if document["_source"].get("kind") in _SUBJECTS
         ]
 

@@ -50,6 +50,16 @@ _FLAT: dict[str, str | int] = {
 
 _FORBIDDEN = 403
 
+_WHOLE_SOURCE = {
+    "derived_source.enabled": "false",
+    "mapping.source.mode": "stored",
+    "mapping.exclude_source_vectors": "false",
+    "mode": "standard",
+}
+"""Settings with another value than this one show other documents than were written (decision 0142)."""
+_WHOLE_SOURCES: tuple[object, ...] = (True, "stored", [])
+"""Values of the parameters of `_source` with which it is what was written."""
+
 _NOT_FOR_FILES = ("routing_partition_size", "uuid", "creation_date", "provided_name", "version")
 
 
@@ -107,7 +117,24 @@ def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
         )
     if str(flat.get("translog.durability", "request")).lower() != "request":
         raise ValueError("translog.durability must be request: a node that crashes would lose documents")
-    return _nest(flat)
+    if (changing := changed_source(flat, {})) is not None:
+        raise ValueError(f"{changing}: documents would be shown otherwise than they were written")
+    # The one value that is left of these is set wherever a server knows them (`Product.adapt`).
+    return _nest({name: value for name, value in flat.items() if name not in _WHOLE_SOURCE})
+
+
+def changed_source(settings: Mapping[str, Any], mappings: Mapping[str, Any]) -> str | None:
+    """Return what keeps an index from showing documents as they were written; None where nothing does.
+
+    Args:
+        settings: with dotted names, without `index.`.
+        mappings: of the index.
+    """
+    for name, value in _WHOLE_SOURCE.items():
+        if name in settings and _text(settings[name]).lower() != value:
+            return f"{name} must be {value}"
+    changed = {name for name, value in mappings.get("_source", {}).items() if value not in _WHOLE_SOURCES}
+    return f"_source has {', '.join(sorted(changed))}" if changed else None
 
 
 def mappings_of(found: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,9 +271,29 @@ def try_creation(
     target = path(name, query={"wait_for_active_shards": 0})
     try:
         client.call("PUT", target, client.product().adapt({**body, "settings": {"index": settings}}))
+        if (fault := template_fault(client, name)) is not None:
+            raise fault
         look()
     finally:
         client.call("DELETE", path(name), allow=(403, 404))
+
+
+def template_fault(client: Client, index: str) -> HeadraceError | None:
+    """Return the error of an index that was just created and shows other documents than are written.
+
+    What the body of its creation cannot override comes from a template of the cluster.
+    """
+    [found] = client.read(path(index, query={"flat_settings": "true"})).json().values()
+    settings = {name.removeprefix("index."): value for name, value in found["settings"].items()}
+    changing = changed_source(settings, found["mappings"])
+    if changing is None:
+        return None
+    return HeadraceError(
+        Kind.SINK_REJECTED,
+        f"an index template of the cluster applies to {index}, and then {changing}: documents would be shown "
+        "otherwise than they were written",
+        "Exclude the prefix from the template, or set another `prefix`.",
+    )
 
 
 def check_pipeline(client: Client, name: str) -> None:
@@ -316,6 +363,9 @@ def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 def _differs(found: Mapping[str, Any], name: str, value: Any) -> bool:
     """Compare a wanted value with the cluster's, which reports every value as text."""
-    text = value if isinstance(value, str) else json.dumps(value)
     actual = found.get(f"index.{name}")
-    return actual != text if actual is not None else value is not None
+    return actual != _text(value) if actual is not None else value is not None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

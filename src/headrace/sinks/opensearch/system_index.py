@@ -18,6 +18,7 @@ from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Answer, Client, path
 from headrace.sinks.opensearch.documents import count as counted
+from headrace.sinks.opensearch.documents import refresh_if_exists
 from headrace.sinks.opensearch.shard_history import Identity, identities
 from headrace.sinks.opensearch.state_key import StateKey
 
@@ -36,6 +37,7 @@ _NDJSON = "application/x-ndjson"
 _BULK = "/_bulk?filter_path=errors,items.*.status,items.*.error"
 _SUCCESS = range(200, 300)
 _NO_ENTRY, _NEWER = 404, 409
+_GONE = {"type": "index_not_found_exception"}
 
 _META_PROPERTIES = {"updated_at": {"type": "date"}, "writer": {"type": "keyword"}}
 
@@ -61,7 +63,7 @@ def create_system_index(client: Client, name: str, properties: Mapping[str, Any]
     Replication is by document, so that every copy finds each entry at once. A cluster may insist on segment
     replication; then only primary shards are searched, as in all searches.
     """
-    body = system_index_body(properties)
+    body = client.product().adapt(system_index_body(properties))
     if client.product().copies_segments:
         with_replication = {
             **body,
@@ -71,6 +73,26 @@ def create_system_index(client: Client, name: str, properties: Mapping[str, Any]
         if answer.ok or b"replication" not in answer.data:
             return answer
     return client.call("PUT", path(name), body, allow=(400,))
+
+
+def entries_by_id(client: Client, index: str, ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Read the entries with these ids, with their metadata; those that do not exist are left out.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE; SINK_BUSY, also where a shard does not answer.
+    """
+    if not ids:
+        return []
+    answer = client.read(path(index, "_mget"), {"ids": ids}, allow=(404,))
+    entries: list[dict[str, Any]] = answer.json()["docs"] if answer.ok else []
+    for entry in entries:
+        if entry.get("error", _GONE)["type"] != _GONE["type"]:
+            raise HeadraceError(
+                Kind.SINK_BUSY,
+                f"the index {index} at {answer.place} cannot be read: {failures.describe(entry['error'])}",
+                "Look at the cluster's health.",
+            )
+    return [entry for entry in entries if entry.get("found")]
 
 
 class SystemIndex:
@@ -124,7 +146,7 @@ class SystemIndex:
 
     def refresh(self) -> bool:
         """Refresh the index; return whether it exists."""
-        return self._client.call("POST", path(self.name, "_refresh"), allow=(404,)).ok
+        return refresh_if_exists(self._client, self.name)
 
     def count(self, query: dict[str, Any]) -> int:
         """Count the entries that match a query; 0 without an index."""
@@ -165,7 +187,7 @@ class SystemIndex:
     def _send(self, body: bytes) -> None:
         answer = self._client.exchange("POST", _BULK, body, _NDJSON)
         if not answer.ok:
-            raise failures.from_status(answer.status, answer.data, answer.place)
+            raise self._client.failure(answer)
         for item in answer.json().get("items", ()):
             [(what, result)] = item.items()
             if not _is_done(what, result):
@@ -180,7 +202,7 @@ class SystemIndex:
 def _is_done(what: str, result: Mapping[str, Any]) -> bool:
     status, error = result["status"], result.get("error")
     if status == _NO_ENTRY:
-        return what == "delete" and (error is None or error.get("type") == "index_not_found_exception")
+        return what == "delete" and (error is None or error.get("type") == _GONE["type"])
     return status in _SUCCESS or status == _NEWER
 
 

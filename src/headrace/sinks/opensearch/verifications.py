@@ -9,6 +9,7 @@ from typing import Any
 
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.state_key import StateKey
+from headrace.sinks.opensearch.system_index import entries_by_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +45,9 @@ class Verifications:
     def results(self, indexes: Iterable[str]) -> dict[str, Verification]:
         """Return the last verification of those indexes that have one."""
         names = {self._id(index): index for index in indexes}
-        if not names:
-            return {}
-        answer = self._client.read(path(self._key.meta_index, "_mget"), {"ids": list(names)}, allow=(404,))
-        found = answer.json()["docs"] if answer.ok else []
         return {
             names[document["_id"]]: _verification(document["_source"])
-            for document in found
-            if document.get("found")
+            for document in entries_by_id(self._client, self._key.meta_index, [*names])
         }
 
     def forget(self, index: str) -> None:

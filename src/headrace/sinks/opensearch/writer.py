@@ -13,6 +13,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.changes import DocumentOperation
+from headrace.model.units import quantity
 from headrace.sinks.activity import Activity, ReportTo
 from headrace.sinks.age import TimeLimit, TooOldError
 from headrace.sinks.base import DocumentWriter, WriteResult
@@ -193,7 +194,7 @@ class OpenSearchWriter(DocumentWriter):
                 self._size.overloaded(len(data))
                 delivery.parts.popleft()
                 delivery.parts.extendleft(reversed(list(self._chunks(part))))
-            verdict = _verdict(answer, part)
+            verdict = _verdict(self._client, answer, part)
             self._refuse_strays(answer, part)
             delivery.parts.popleft()
             delivery.settled += verdict.settled
@@ -281,7 +282,7 @@ def _too_large(sent: int) -> str:
     return f"its request has {sent >> 20} MiB, more than the cluster takes (http.max_content_length)"
 
 
-def _verdict(answer: Answer, part: list[Item]) -> ItemVerdict:
+def _verdict(client: Client, answer: Answer, part: list[Item]) -> ItemVerdict:
     if answer.status in _UNANSWERED:
         raise HeadraceError(
             Kind.SINK_UNREACHABLE,
@@ -289,7 +290,7 @@ def _verdict(answer: Answer, part: list[Item]) -> ItemVerdict:
             "Check the cluster's health and the proxy's time limit.",
         )
     if not answer.ok:
-        raise failures.from_status(answer.status, answer.data, answer.place)
+        raise client.failure(answer)
     try:
         verdict = bulk.judge(answer.data, part)
     except (ValueError, KeyError) as error:
@@ -316,9 +317,10 @@ def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceErr
 
 
 def _overloaded(part: Sequence[Item], reason: str, place: str) -> HeadraceError:
+    documents = quantity(len(part), "document")
     return HeadraceError(
         Kind.SINK_BUSY,
-        f"OpenSearch at {place} does not take {len(part)} documents of index {part[0].index} now: {reason}",
+        f"OpenSearch at {place} does not take {documents} of index {part[0].index} now: {reason}",
         "Look at the cluster's health, its disk watermarks and its write queue.",
     )
 

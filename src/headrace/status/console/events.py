@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from headrace.model.units import size
+from headrace.model.units import quantity, size
 from headrace.status.board import IndexPhase, IndexStatus, View
 from headrace.status.phases import Phase
 
@@ -50,7 +50,7 @@ def _between(before: View, view: View) -> Iterator[tuple[str, Tone]]:
             yield warning, "bad"
     if view.counts.rejected > before.counts.rejected > 0:
         count = view.counts.rejected - before.counts.rejected
-        yield f"{_documents(count)} refused by the sink", "bad"
+        yield f"{quantity(count, 'document')} refused by the sink", "bad"
 
 
 def is_stalled(view: View) -> bool:
@@ -110,11 +110,7 @@ def _index(name: str, before: IndexStatus, index: IndexStatus) -> Iterator[tuple
         yield f"{name}: readers see {served}", "good"
     if index.error is not None and index.error != before.error:
         yield f"{name}: {index.error}", "bad"
-    if index.quarantined > before.quarantined:
-        yield f"{name}: {_documents(index.quarantined)} in quarantine, {before.quarantined:,} before", "bad"
-    elif index.quarantined < before.quarantined:
-        yield f"{name}: {_documents(index.quarantined)} in quarantine, {before.quarantined:,} before", "good"
-
-
-def _documents(count: int) -> str:
-    return f"{count:,} document{'' if count == 1 else 's'}"
+    if index.quarantined != before.quarantined:
+        held = quantity(index.quarantined, "document")
+        tone: Tone = "bad" if index.quarantined > before.quarantined else "good"
+        yield f"{name}: {held} in quarantine, {before.quarantined:,} before", tone

@@ -16,13 +16,15 @@ class Explanation:
         verdict: why the document is, or is not, in the index; one sentence.
         facts: what was found, by name.
         remedy: what to do; empty where nothing is to be done.
-        tone: whether that is as it should be.
+        tone: how that is shown.
+        right: whether the index shows what the database says: the document of now, or rightly none.
     """
 
     verdict: str
     facts: tuple[tuple[str, str], ...] = ()
     remedy: str = ""
     tone: Tone = "plain"
+    right: bool = False
 
 
 class Explains(Protocol):

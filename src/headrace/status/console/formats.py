@@ -10,11 +10,6 @@ UNKNOWN = "\N{EN DASH}"
 """Stands where a figure is not known."""
 
 
-def documents_text(count: int) -> str:
-    """Format a number of documents."""
-    return f"{count:,} document{'' if count == 1 else 's'}"
-
-
 def rate_text(rate: float | None) -> str:
     """Format a number per second, without the unit."""
     if rate is None:

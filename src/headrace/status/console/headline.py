@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.model.units import duration
+from headrace.model.units import are, duration, quantity
 from headrace.postgres.slot import SlotFacts
 from headrace.status.board import IndexPhase, LastError, View
 from headrace.status.console.events import Tone
-from headrace.status.console.formats import age_text, documents_text, moment_text
+from headrace.status.console.formats import age_text, moment_text
 from headrace.status.console.history import History
 from headrace.status.phases import Phase
 
@@ -75,7 +75,8 @@ def _live(view: View) -> _State:
     waiting = [index for index in view.indexes if index.phase is not IndexPhase.LIVE and index.error]
     if waiting:
         names = ", ".join(index.name for index in waiting[:_NAMED])
-        why = f"the stream follows, but not for {len(waiting)} of {len(view.indexes)} indexes: {names}"
+        indexes = quantity(len(view.indexes), "index")
+        why = f"the stream follows, except for {len(waiting)} of {indexes}: {names}"
         return "live", "busy", why, "what each of them needs is said below; the others go on", ""
     if view.unready is None:
         return "live", "good", "every index is backfilled, and the stream follows", "nothing", ""
@@ -117,8 +118,8 @@ def _filling(view: View) -> str:
     more = f" and {len(filled) - _NAMED} more" if len(filled) > _NAMED else ""
     left = [index.seconds_left for index in filled if index.seconds_left is not None]
     about = f", about {duration(max(left))} left" if left and len(left) == len(filled) else ""
-    verb = "is" if len(filled) == 1 else "are"
-    return f"{len(filled)} of {len(view.indexes)} indexes {verb} being filled: {names}{more}{about}"
+    indexes = f"{quantity(len(view.indexes), 'index')} {are(len(filled))}"
+    return f"{len(filled)} of {indexes} being filled: {names}{more}{about}"
 
 
 def make_notices(view: View, history: History) -> Iterator[Notice]:
@@ -131,14 +132,15 @@ def make_notices(view: View, history: History) -> Iterator[Notice]:
                 f"the sink {name} is not written to: {sink.away}", "the other sinks go on; it catches up"
             )
         elif sink.deferred:
-            text = f"the sink {name} is behind: it lacks {documents_text(sink.deferred)}"
+            text = f"the sink {name} is behind: it lacks {quantity(sink.deferred, 'document')}"
             yield Notice(text, "nothing: they are written as fast as it takes them", "plain")
     for index in view.indexes:
         if index.error is not None:
             yield Notice(f"{index.name}: {index.error}")
         if index.quarantined:
+            held = quantity(index.quarantined, "document")
             yield Notice(
-                f"{index.name}: {documents_text(index.quarantined)} in quarantine: the cluster refused them",
+                f"{index.name}: {held} in quarantine: the cluster refused them",
                 f"see why with: headrace quarantine list {index.name}",
             )
     for warning in view.warnings:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.model.lsn import format_lsn
-from headrace.model.units import duration, size
+from headrace.model.units import duration, quantity, size
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
+from headrace.status.backfill_text import describe_backfill
 from headrace.status.board import IndexPhase, IndexStatus, SecondaryStatus, View
 from headrace.status.console.formats import (
     UNKNOWN,
     age_text,
     clock_text,
-    documents_text,
     long_text,
     moment_text,
     rate_text,
@@ -28,6 +28,7 @@ from headrace.status.console.headline import (
     make_notices,
 )
 from headrace.status.console.history import History, Rates
+from headrace.status.phases import Phase
 from headrace.status.sinks import SinkActivity
 
 SHOWN = 200
@@ -193,7 +194,7 @@ def _sinks(view: View, rates: Rates) -> Iterator[StageRow]:
 
 def _secondary(name: str, sink: SecondaryStatus, activity: SinkActivity | None) -> StageRow:
     tone = {"away": "bad", "live": "good"}.get(sink.phase, "busy")
-    notes = [f"lacks {documents_text(sink.deferred)}"] if sink.deferred else []
+    notes = [f"lacks {quantity(sink.deferred, 'document')}"] if sink.deferred else []
     return StageRow(
         name, sink.phase, "", "", "", tone, (*notes, *(() if activity is None else _activity(activity)))
     )
@@ -201,7 +202,7 @@ def _secondary(name: str, sink: SecondaryStatus, activity: SinkActivity | None) 
 
 def _activity(activity: SinkActivity) -> Iterator[str]:
     if activity.in_flight:
-        yield f"{activity.in_flight} bulk requests under way"
+        yield f"{quantity(activity.in_flight, 'bulk request')} under way"
     if activity.bulk_bytes is not None:
         yield f"at most {size(activity.bulk_bytes)} each"
     if activity.retries:
@@ -223,23 +224,33 @@ def _advancing(view: View, history: History, rates: Rates, now: float) -> Figure
         return Figure("advancing", UNKNOWN, "no position yet")
     position = f"confirmed {format_lsn(view.positions.confirmed)}"
     if not view.lag_bytes:
-        return Figure("advancing", "up to date", position, "good")
+        return Figure("advancing", "up to date", position, "good" if _keeps_up(view) else "plain")
     still = now - (history.moved_at or view.started)
     if still > _STILL_SECONDS:
         return Figure("advancing", "no", f"{position}, not moved for {age_text(still)}", "bad")
     speed = "" if rates.confirmed is None else f", {size(int(rates.confirmed))}/s"
-    return Figure("advancing", "yes", f"{position}{speed}", "good")
+    return Figure("advancing", "yes", f"{position}{speed}", "good" if _keeps_up(view) else "plain")
 
 
 def _drain(view: View, rates: Rates) -> Figure:
+    """Say how long the stream needs for its backlog; nothing of it is good while the stream stands still."""
+    if view.stalled is not None or view.phase is Phase.DEGRADED:
+        return Figure("backlog", "waits", "in the log, until the run works again", "bad")
+    if view.paused is not None:
+        return Figure("backlog", "waits", "in the log, until the run is resumed")
     if view.lag_bytes is None or rates.confirmed is None or rates.log is None:
-        return Figure("caught up in", UNKNOWN, "at the present rate")
+        return Figure("backlog", UNKNOWN, "not known yet")
     if view.lag_bytes < _HARDLY_BEHIND:
-        return Figure("caught up in", "now", "nothing to speak of is left", "good")
+        return Figure("backlog", "no backlog", "", "good" if _keeps_up(view) else "plain")
     gained = rates.confirmed - rates.log
     if gained <= 0:
-        return Figure("caught up in", "never", "at the present rate: the log grows faster", "bad")
-    return Figure("caught up in", duration(view.lag_bytes / gained), "at the present rate")
+        return Figure("backlog", "grows", "the server writes its log faster than it is read", "bad")
+    return Figure("backlog", duration(view.lag_bytes / gained), "at the present rate, until it is read")
+
+
+def _keeps_up(view: View) -> bool:
+    """Whether the stream works, as far as the run can tell."""
+    return view.phase in {Phase.LIVE, Phase.BACKFILLING} and view.stalled is None and view.paused is None
 
 
 def _slot(slot: SlotFacts, history: History) -> Iterator[Figure]:
@@ -313,22 +324,11 @@ def _index_row(index: IndexStatus, sink: str, now: float) -> IndexRow:
         building=index.building or "",
         done=index.ranges_done if filling else 0,
         total=index.ranges_total if filling else 0,
-        progress=_progress(index) if filling else "",
+        progress=describe_backfill(index) if filling else "",
         quarantined=index.quarantined,
         verified=index.verified or "",
         error=index.error or "",
     )
-
-
-def _progress(index: IndexStatus) -> str:
-    parts = [documents_text(index.documents)]
-    if index.ranges_total:
-        parts.append(f"{index.ranges_done:,} of {index.ranges_total:,} ranges")
-    if index.documents_per_second:
-        parts.append(f"{index.documents_per_second:,.0f}/s")
-    if index.seconds_left is not None:
-        parts.append(f"about {duration(index.seconds_left)} left")
-    return ", ".join(parts)
 
 
 def _table_row(table: TableCoverage, rates: Rates) -> TableRow:

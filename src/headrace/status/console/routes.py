@@ -17,16 +17,6 @@ from headrace.status.console.explanation import Explains, Explanation
 from headrace.status.console.feed import Feed
 from headrace.status.console.render import Renderer, StaticFile, static_files
 
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
-SAFE = {
-    "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 _NO_STORE = {"Cache-Control": "no-store"}
 _LONGEST_QUESTION = 1_000
 _AT_ONCE, _QUEUED = 2, 8
@@ -65,10 +55,10 @@ class Console:
     async def _page(self, request: Request) -> Response:
         asked = request.query_params.get("document", "").strip()[:_LONGEST_QUESTION]
         answer = await self._answer(asked) if asked and self._explains is not None else None
-        return HTMLResponse(self.feed.page(asked, answer), headers={**SAFE, **_NO_STORE})
+        return HTMLResponse(self.feed.page(asked, answer), headers=_NO_STORE)
 
     async def _curve(self, _: Request) -> Response:
-        return JSONResponse(dict(self.feed.curve()), headers={**SAFE, **_NO_STORE})
+        return JSONResponse(dict(self.feed.curve()), headers=_NO_STORE)
 
     async def _answer(self, asked: str) -> Explanation:
         """Answer a question; at most two are looked up at once, and few wait for that."""
@@ -110,7 +100,7 @@ class _Watch:
 
 def _serve(file: StaticFile) -> Callable[[Request], Awaitable[Response]]:
     """Return what answers with a file; its address changes with its content, so it may be kept."""
-    headers = {**SAFE, "Cache-Control": "max-age=31536000, immutable"}
+    headers = {"Cache-Control": "max-age=31536000, immutable"}
 
     async def answer(_: Request) -> Response:
         return Response(file.content, media_type=file.content_type, headers=headers)

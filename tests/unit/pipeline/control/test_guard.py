@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.pipeline.control.guard import FailedTokens, allows_host, is_loopback
+from headrace.pipeline.control.guard import FailedTokens
+from headrace.status.protection import allows_host, is_loopback, leads_nowhere_else
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,29 @@ def test_a_host_is_the_address_itself_or_allowed(
     given: str, address: str, allowed: tuple[str, ...], expected: bool
 ) -> None:
     assert allows_host(given, address, allowed) is expected
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("192.0.2.1:9464", True),
+        ("[2001:db8::1]:9464", True),
+        ("[::1]", True),
+        ("LOCALHOST:80", True),
+        ("", False),
+        (":80", False),
+        ("localhost.example", False),
+        ("192.0.2.1.example:9464", False),
+        ("192.0.2.1:9464:1", False),
+        ("[192.0.2.1.example]", False),
+        ("192.0.2.1@evil.example", False),
+        ("1234", False),
+        ("headrace", False),
+    ],
+)
+def test_only_figures_and_localhost_lead_nowhere_else(host: str, expected: bool) -> None:
+    assert leads_nowhere_else(host) is expected
 
 
 def test_what_is_of_this_machine_alone_is_known() -> None:

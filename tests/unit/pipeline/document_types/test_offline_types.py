@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mypy import api
 
+from headrace.pipeline.document_types import python
 from headrace.pipeline.document_types.generate import Language, generate_types
+from headrace.pipeline.document_types.json_type import STRING, JsonObject, JsonProperty, TypeNames
 from headrace.pipeline.project import open_project
 
 Generate = Callable[[str, Language], str]
@@ -187,3 +191,43 @@ def test_the_typescript_of_awkward_names_and_texts_is_what_tsc_accepts(
         timeout=120,
     )
     assert re.findall(r"error (TS\d+)", done.stdout) == ["TS2740"], done.stdout
+
+
+KEYS = [
+    "ﬁ",
+    "fi",
+    "µ",
+    "μ",
+    "\u017f",
+    "s",
+    "ŉ",
+    "²",
+    "class",
+    "int",
+    "__x",
+    'a"b',
+    "\\",
+    "a\nb",
+    "é\u2028",
+    "Any",
+]
+
+
+def test_keys_are_what_they_are_in_the_database_letter_by_letter() -> None:
+    """Python folds compatibility characters in its own names: the types named keys that no document has."""
+    names = TypeNames()
+    rows = [JsonObject(names.name("things", key), (JsonProperty(key, STRING, key),), key) for key in KEYS]
+    assert len({unicodedata.normalize("NFKC", row.name) for row in rows}) == len(KEYS)
+    module: dict[str, Any] = {}
+    exec(python.render_module(f"Head with {KEYS}", rows), module)
+    assert [list(module[row.name].__annotations__) for row in rows] == [[key] for key in KEYS]
+
+
+@pytest.mark.parametrize("end", ["\\r", "\\n", "\\x0c", "\\u2028", "\\x85", '\\"\\"\\"'])
+def test_a_description_never_becomes_code(generate: Generate, end: str) -> None:
+    """Python ends a line at a carriage return, also in a comment."""
+    code = f"x{end}        **__import__('sys').exit('run'),"
+    for key in ("class", "plain"):
+        schema = f'{HEAD}fields:\n  - {{text: {key}, description: "{code}"}}\n'
+        exec(generate(schema, "python"), {})
+        assert "\r" not in generate(schema, "typescript")

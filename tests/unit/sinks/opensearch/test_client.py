@@ -27,7 +27,29 @@ def field(product: Product) -> object:
 def test_opensearch_gets_what_the_schema_asks_for() -> None:
     found = Product.of(about("3.8.0", distribution="opensearch"))
     assert (found.name, found.is_too_old) == ("opensearch", False)
-    assert found.adapt(BODY) == BODY
+    assert found.adapt(BODY)["mappings"] == BODY["mappings"]
+
+
+@pytest.mark.parametrize(
+    ("said", "settings"),
+    [
+        (about("2.19.0", distribution="opensearch"), {}),
+        (about("3.1.0", distribution="opensearch"), {}),
+        (about("3.8.0", distribution="opensearch"), {"derived_source.enabled": False}),
+        (about("7.10.2"), {}),
+        (about("8.16.6"), {}),
+        (about("8.19.4"), {"mode": "standard", "mapping.source.mode": "stored"}),
+        (
+            about("9.2.0"),
+            {"mode": "standard", "mapping.source.mode": "stored", "mapping.exclude_source_vectors": False},
+        ),
+    ],
+)
+def test_a_template_cannot_have_documents_shown_otherwise_than_they_were_written(
+    said: dict[str, object], settings: dict[str, object]
+) -> None:
+    body = {**BODY, "settings": {"index": {"number_of_shards": 2}}}
+    assert Product.of(said).adapt(body)["settings"] == {"index": {"number_of_shards": 2, **settings}}
 
 
 def test_elasticsearch_gets_its_own_type_where_its_build_has_it() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.sinks.opensearch import IndexOptions
-from headrace.sinks.opensearch.settings import fixed_settings, mappings_of, merge, settings_of
+from headrace.sinks.opensearch.settings import changed_source, fixed_settings, mappings_of, merge, settings_of
 
 NESTED = {"analysis": {"analyzer": {"a": {"type": "keyword"}}}, "max_result_window": 5}
 
@@ -37,11 +37,44 @@ def test_every_way_to_write_settings_means_the_same(written: dict[str, Any]) -> 
         ({"gc_deletes": "60s"}, "1h at least"),
         ({"index": {"translog": {"durability": "ASYNC"}}}, "must be request"),
         ({"index": {"gc_deletes": -1}}, "1h at least"),
+        ({"index.derived_source.enabled": True}, "derived_source.enabled must be false"),
+        ({"settings": {"index": {"derived_source": {"enabled": "TRUE"}}}}, "derived_source.enabled"),
+        ({"index": {"mode": "logsdb"}}, "mode must be standard"),
+        ({"mode": "time_series"}, "mode must be standard"),
+        ({"index": {"mapping": {"source": {"mode": "synthetic"}}}}, "mapping.source.mode must be stored"),
+        ({"index.mapping.source.mode": "disabled"}, "mapping.source.mode must be stored"),
+        ({"mapping.exclude_source_vectors": True}, "mapping.exclude_source_vectors must be false"),
     ],
 )
 def test_settings_that_cannot_be_are_named(written: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         settings_of(written)
+
+
+def test_settings_that_show_documents_as_they_were_written_need_not_be_said() -> None:
+    said = {"mode": "standard", "mapping": {"source.mode": "stored", "total_fields.limit": 5}}
+    assert settings_of({**said, "derived_source.enabled": False}) == {
+        "mapping": {"total_fields": {"limit": 5}}
+    }
+
+
+@pytest.mark.parametrize(
+    ("settings", "mappings", "said"),
+    [
+        ({"number_of_shards": "1", "mode": "standard"}, {"properties": {}}, None),
+        ({"derived_source.enabled": "false"}, {"_source": {"enabled": True, "excludes": []}}, None),
+        ({"mapping.source.mode": "STORED"}, {"_source": {"mode": "stored"}}, None),
+        ({"derived_source.enabled": "true"}, {}, "derived_source.enabled must be false"),
+        ({"mode": "logsdb"}, {}, "mode must be standard"),
+        ({}, {"_source": {"enabled": False}}, "_source has enabled"),
+        ({}, {"_source": {"mode": "synthetic"}}, "_source has mode"),
+        ({}, {"_source": {"excludes": ["b"], "includes": []}}, "_source has excludes"),
+    ],
+)
+def test_an_index_that_shows_other_documents_is_recognised(
+    settings: dict[str, Any], mappings: dict[str, Any], said: str | None
+) -> None:
+    assert changed_source(settings, mappings) == said
 
 
 @pytest.mark.parametrize("value", ["1h", "3600s", "3600000ms", "1d", " 90M "])

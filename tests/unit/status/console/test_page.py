@@ -6,6 +6,7 @@ from headrace.status import StatusBoard
 from headrace.status.board import Positions
 from headrace.status.console.history import History, LagPoint
 from headrace.status.console.page import Figure, Page, make_page
+from headrace.status.stall import NOT_DIAGNOSED, Stalled
 from support.console_states import GB, MB, SLOT, board_in
 
 NOW = 1_800_000_000.0
@@ -29,13 +30,29 @@ def figure(figures: tuple[Figure, ...], name: str) -> Figure:
 
 def test_after_an_outage_the_page_tells_when_it_will_be_caught_up() -> None:
     shown = page(board_in("live"), log_rate=MB, confirmed_rate=11 * MB, lag=600 * MB)
-    assert figure(shown.lag, "caught up in").value == "1 min 0 s"
+    assert figure(shown.lag, "backlog").value == "1 min 0 s"
     assert figure(shown.lag, "advancing").value == "yes"
 
 
 def test_a_lag_that_grows_is_never_caught_up() -> None:
     shown = page(board_in("live"), log_rate=3 * MB, confirmed_rate=MB, lag=600 * MB)
-    assert figure(shown.lag, "caught up in").value == "never"
+    assert figure(shown.lag, "backlog").value == "grows"
+
+
+@pytest.mark.parametrize(("state", "tone"), [("live", "bad"), ("cluster-away", "bad"), ("paused", "plain")])
+def test_nothing_of_a_backlog_is_good_while_the_stream_stands_still(state: str, tone: str) -> None:
+    """However short it is: what waits in the log is not read."""
+    view = board_in(state).view()
+    if state == "live":
+        view = replace(view, stalled=Stalled(60.0, NOT_DIAGNOSED))
+    view = replace(view, lag_bytes=200)
+    backlog = figure(make_page(view, History(), NOW).lag, "backlog")
+    assert (backlog.value, backlog.tone) == ("waits", tone)
+
+
+def test_a_stream_that_keeps_up_has_no_backlog() -> None:
+    backlog = figure(page(board_in("live")).lag, "backlog")
+    assert (backlog.value, backlog.tone) == ("no backlog", "good")
 
 
 def test_a_position_that_does_not_move_while_the_log_grows_is_not_advancing() -> None:
@@ -81,7 +98,7 @@ def test_a_slot_about_to_be_lost_is_the_first_notice() -> None:
         ("cluster-away", "degraded", "does not answer", "Start the cluster"),
         ("slot-lost", "stopped", "is lost", "headrace teardown"),
         ("paused", "paused", "anna@ops has paused", "headrace resume"),
-        ("waiting", "live", "not for 1 of 3 indexes: users", "the others go on"),
+        ("waiting", "live", "except for 1 of 3 indexes: users", "the others go on"),
         ("standby", "standby", "search-1, pid 4711", "takes over"),
     ],
 )

@@ -1,7 +1,7 @@
 // The designer's page. Its state is the text of the schema file; the server edits, reads and measures it.
 "use strict";
 
-import { Picture } from "./picture.js";
+import { Picture, quantity } from "./picture.js";
 
 const byId = (id) => document.getElementById(id);
 const LINE = 19, PADDING = 8; // of the text field, as in the style sheet
@@ -245,14 +245,14 @@ const showTables = () => {
   const found = database.tables.filter((table) => table.table.toLowerCase().includes(words));
   const listed = found.slice(0, MOST_LISTED);
   byId("tables-hint").textContent = database.tables.length === 0 ? "No table can be shown."
-    : `${words ? `${found.length.toLocaleString("en")} of ` : ""}${database.tables.length.toLocaleString("en")} tables. Each row of the one that you choose becomes a document.${found.length > MOST_LISTED ? ` The first ${MOST_LISTED} are listed: type to find others.` : ""}`;
+    : `${words ? `${found.length.toLocaleString("en")} of ` : ""}${quantity(database.tables.length, "table")}. Each row of the one that you choose becomes a document.${found.length > MOST_LISTED ? ` The first ${MOST_LISTED} are listed: type to find others.` : ""}`;
   byId("tables").replaceChildren(...listed.map((table) => element("li", {}, element("button", {
     type: "button",
     disabled: !table.has_key || !table.readable,
     title: table.comment,
     onclick: () => open("start", { table: table.table }),
   }, element("bdi", {}, table.table), element("span", { className: "quiet" },
-    !table.readable ? "may not be read" : table.has_key ? `${table.rows.toLocaleString("en")} rows` : "no primary key")))));
+    !table.readable ? "may not be read" : table.has_key ? quantity(table.rows, "row") : "no primary key")))));
 };
 
 const showOutline = () => {
@@ -408,7 +408,7 @@ const showPicture = () => {
   const can = new Set((nodeAt(selected)?.relations ?? []).filter((relation) => relation.readable).map((relation) => relation.table));
   const left = picture.draw({ tables: database.tables, root: tree?.table, taken, selected: nodeAt(selected)?.table, used, can });
   byId("legend").textContent = (tree === null ? "Click a table to make documents of its rows." : "Click a table to add its rows, or to choose among its columns.")
-    + (left > 0 ? ` ${left.toLocaleString("en")} more tables are not drawn.` : "");
+    + (left > 0 ? ` ${quantity(left, "more table")} ${left === 1 ? "is" : "are"} not drawn.` : "");
 };
 
 const showProblems = () => {
@@ -483,7 +483,7 @@ const showDocument = () => {
   body = now;
   byId("measured").textContent = [
     found ? `key ${found.id} · ${size(new Blob([found.body ?? ""]).size)} indented · ${found.milliseconds} ms` : "",
-    cost?.documents ? `of ${cost.documents} documents: ${size(cost.bytes)} on average, ${size(cost.most_bytes)} at most; ${cost.lucene} Lucene documents each, ${cost.most_lucene} at most` : "",
+    cost?.documents ? `of ${quantity(cost.documents, "document")}: ${size(cost.bytes)} on average, ${size(cost.most_bytes)} at most; ${cost.lucene} Lucene documents each, ${cost.most_lucene} at most` : "",
   ].filter(Boolean).join(" — ");
 };
 

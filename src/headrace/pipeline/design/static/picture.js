@@ -102,6 +102,9 @@ const line = (from, to) => {
     + `C${x1 + bend} ${from.y} ${x2 + (sameLayer ? 46 : -bend)} ${to.y} ${x2} ${to.y}`;
 };
 
+/** A number of things: "1 row", "12,000 rows". */
+export const quantity = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+
 export class Picture {
   constructor(svg, onChoose) {
     this.svg = svg;
@@ -157,7 +160,7 @@ export class Picture {
     if (table.table === selected) classes.push("selected");
     if (can.has(table.table)) classes.push("can");
     if (!table.readable) classes.push("hidden");
-    const facts = table.readable ? `${table.rows.toLocaleString("en")} rows · ${table.columns} columns` : "may not be read";
+    const facts = table.readable ? `${quantity(table.rows, "row")} · ${quantity(table.columns, "column")}` : "may not be read";
     const box = svgElement("g", { class: classes.join(" "), tabindex: "0", role: "button", "data-table": table.table },
       svgElement("rect", { x, y: y - HEIGHT / 2, width: WIDTH, height: HEIGHT, rx: 8 }),
       svgElement("text", { x: x + 12, y: y - 3 }, `${taken.has(table.table) ? "✓ " : ""}${shortened(table.table)}`),

@@ -1,0 +1,83 @@
+"""Note which columns and partitions the log names, and notice a name that two columns had.
+
+The log describes a table by the names of its columns, in the order of their numbers. The catalog has the
+number of every column, of dropped ones too, with the transaction that dropped it. So the columns that a
+transaction saw are the first ones of those that exist now or were dropped since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from headrace.model.names import TableName
+from headrace.pgoutput import Relation
+from headrace.postgres.session import ReadSession
+
+GONE = -1
+"""The number of a column that does not exist any more."""
+
+# Without a column list only: such columns cannot be dropped while the publication has the table.
+_NUMBERS = """
+SELECT a.attnum, CASE WHEN NOT a.attisdropped THEN a.attname::text END, coalesce(r.attnum, $6::int)
+FROM pg_attribute a
+LEFT JOIN pg_namespace n ON n.nspname = $3
+LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = $4
+LEFT JOIN pg_attribute r ON r.attrelid = c.oid AND r.attname = a.attname AND NOT r.attisdropped
+WHERE a.attrelid = $1::text::oid AND a.attnum > 0
+  AND (NOT a.attisdropped OR age(a.xmin) <= age($2::text::xid))
+  AND (a.attgenerated = '' OR a.attname = ANY ($5::text[]))
+  AND NOT EXISTS (
+      SELECT FROM pg_publication_rel m JOIN pg_publication p ON p.oid = m.prpubid
+      WHERE p.pubname = $7 AND to_jsonb(m) ->> 'prattrs' IS NOT NULL
+        AND (m.prrelid = a.attrelid OR m.prrelid IN (SELECT relid FROM pg_partition_ancestors(a.attrelid))))
+ORDER BY a.attnum
+"""
+
+
+class NamedInLog:
+    """The columns and partitions that the log has named so far; written by the reading thread alone.
+
+    Args:
+        publication: its name.
+
+    Attributes:
+        known: the number of each named column, by table and name; `GONE` where it was dropped since.
+        leaves: the name of each partition that the log named, by table and oid.
+        reused: of each table with a name that two columns had, what happened.
+    """
+
+    def __init__(self, publication: str) -> None:
+        self.known: Mapping[TableName, Mapping[str, int]] = {}
+        self.leaves: Mapping[TableName, Mapping[int, TableName]] = {}
+        self.reused: Mapping[TableName, str] = {}
+        self._publication = publication
+        self._described: dict[int, Mapping[str, int]] = {}
+
+    def take(self, session: ReadSession, relation: Relation, table: TableName, xid: int) -> None:
+        """Take a description that a transaction gives of a relation, whose rows are those of `table`.
+
+        Raises:
+            HeadraceError: CONNECTION, DATABASE.
+        """
+        if relation.table != table:
+            self.leaves = {
+                **self.leaves,
+                table: {**self.leaves.get(table, {}), relation.oid: relation.table},
+            }
+        parameters = (str(relation.oid), str(xid), table.schema, table.name, list(relation.names))
+        columns = session.query(_NUMBERS, (*parameters, GONE, self._publication))
+        if len(columns) < len(relation.names):  # gone, or published in part
+            self.known = {**self.known, table: self.known.get(table, {})}
+            return
+        numbers = {name: number for number, name, _ in columns if name is not None}
+        described = {name: number for name, (number, *_) in zip(relation.names, columns, strict=False)}
+        for before in (numbers, self._described.get(relation.oid, {})):
+            if name := next(
+                (name for name in described if before.get(name, described[name]) != described[name]), ""
+            ):
+                what = f"the log has values of two columns of the table {table} under the name {name}"
+                self.reused = {**self.reused, table: what}
+        self._described[relation.oid] = {**self._described.get(relation.oid, {}), **described}
+        of_table = {name: number for name, (*_, number) in zip(relation.names, columns, strict=False)}
+        # last, and new mappings: another thread reads the former ones
+        self.known = {**self.known, table: {**self.known.get(table, {}), **of_table}}

@@ -1,0 +1,191 @@
+"""Watch the catalog of followed tables for changes of rows that the log does not tell.
+
+Every offset stores the catalog's fingerprint, so that what happened while no query ran is found too. Decision
+0139.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.catalog.fingerprint_query import read_once
+from headrace.catalog.unlogged import UnloggedChange, find_unlogged, following, with_named
+from headrace.datasources.query_schema import check_inheritance_children
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.model.names import TableName
+from headrace.postgres.publication import read_column_lists, will_send_generated
+from headrace.postgres.session import ReadSession
+
+_SECONDS = 10.0
+_SHARE = 20
+"""A look takes at most one part in so many of the time: the catalog may have thousands of tables."""
+_LOCK_SECONDS = 2.0
+_KEY = "catalog"
+_COLUMNS = """
+SELECT n.nspname::text, c.relname::text,
+       array_agg(a.attname::text) FILTER (WHERE a.attgenerated = '' OR (a.attgenerated = 's' AND $3))
+FROM unnest($1::text[], $2::text[]) AS wanted (schema, name)
+JOIN pg_namespace n ON n.nspname = wanted.schema
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.name
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+GROUP BY c.oid, n.nspname, c.relname
+"""
+
+
+def has_catalog(stored: Mapping[str, Any]) -> bool:
+    """Tell whether an offset has a fingerprint of the catalog."""
+    return _KEY in stored
+
+
+class CatalogWatch:
+    """Compares the catalog with the fingerprint of a checkpoint, from time to time; used from one thread.
+
+    Args:
+        url: the database.
+        publication: its name.
+        tables: returns the followed tables.
+        columns: the columns that the query has of a table; of others all that the publication sends.
+        seconds: between two looks, at least.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        publication: str,
+        tables: Callable[[], Sequence[TableName]],
+        columns: Mapping[TableName, frozenset[str]],
+        *,
+        seconds: float = _SECONDS,
+    ) -> None:
+        self._url = url
+        self._publication = publication
+        self._tables = tables
+        self._columns = columns
+        self._seconds = seconds
+        self._baseline: Fingerprint | None = None
+        self._text = ""
+        self._now: Fingerprint | None = None
+        self._named: Mapping[TableName, Mapping[str, int]] = {}
+        self._session: ReadSession | None = None
+        self._next = 0.0
+
+    def restore(self, stored: Mapping[str, Any]) -> None:
+        """Compare with the catalog as an offset has it, unless this has looked already."""
+        if self._baseline is None and stored.get(_KEY):
+            self._text = str(stored[_KEY])
+            self._baseline = Fingerprint.from_text(self._text)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the offset's fields; the catalog of now where nothing was compared yet.
+
+        Raises:
+            HeadraceError: CONNECTION, DATABASE.
+        """
+        if self._baseline is None:
+            self._keep(self._read(self._open_session(), self._tables()))
+        return {_KEY: self._text}
+
+    def look(self) -> list[UnloggedChange]:
+        """Return what changed rows since the last look; nothing if called again too soon.
+
+        It is found again until `accept`. While the server is away, or a table is locked, the next look
+        compares again.
+
+        Raises:
+            HeadraceError: BINDING where a table that is not followed inherits from a followed one; PRIVILEGE
+                where a partition's rows may not be read; DATABASE.
+        """
+        begun = time.monotonic()
+        if begun < self._next:
+            return []
+        self._next = begun + self._seconds
+        try:
+            session = self._open_session()
+            tables = self._tables()
+            check_inheritance_children(session, tables)
+            now = self._read(session, tables)
+            found = [] if self._baseline is None else find_unlogged(session, self._baseline, now)
+        except HeadraceError as error:
+            self.close()
+            if error.retry is Retry.NEVER:
+                raise
+            return []
+        self._now = now
+        if not found:
+            self.accept()
+        ended = time.monotonic()
+        self._next = max(self._next, ended + _SHARE * (ended - begun))
+        return found
+
+    def accept(self) -> None:
+        """Compare with what the last look saw from now on."""
+        if self._now is not None:
+            self._keep(self._now)
+
+    def note(
+        self,
+        columns: Mapping[TableName, Mapping[str, int]],
+        leaves: Mapping[TableName, Mapping[int, TableName]],
+    ) -> None:
+        """Know what the log has named, which may be younger than the last look, or gone."""
+        if self._baseline is not None and columns is not self._named:
+            self._named = columns
+            before = self._baseline
+            self._baseline = with_named(before, columns, leaves, self._columns)
+            if self._baseline is not before:
+                self._text = self._baseline.to_text()
+
+    def read_with(self, session: ReadSession, tables: Sequence[TableName]) -> None:
+        """Know these tables as a session sees them, whose snapshot their rows are read in.
+
+        Raises:
+            HeadraceError: CONNECTION, DATABASE.
+        """
+        self._keep(self._read(session, tables))
+
+    def close(self) -> None:
+        """Close the session; a later look opens another."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _keep(self, now: Fingerprint) -> None:
+        self._baseline = now if self._baseline is None else following(now, self._baseline)
+        self._text = self._baseline.to_text()
+
+    def _open_session(self) -> ReadSession:
+        if self._session is None or self._session.closed:
+            self._session = ReadSession(self._url, lock_seconds=_LOCK_SECONDS)
+        return self._session
+
+    def _read(self, session: ReadSession, tables: Sequence[TableName]) -> Fingerprint:
+        names = sorted(tables)
+        sends_stored = will_send_generated(session, self._publication)
+        parameters = ([name.schema for name in names], [name.name for name in names], sends_stored)
+        sent = {
+            TableName(schema, name): frozenset(columns or ())
+            for schema, name, columns in session.query(_COLUMNS, parameters)
+        }
+        sent |= {
+            table: listed & sent[table]
+            for table, listed in read_column_lists(session, self._publication).items()
+            if table in sent
+        }
+        usage = {table: self._columns.get(table, columns) for table, columns in sent.items()}
+        found = read_once(session, usage, self._publication)
+        return Fingerprint(found.tables, ended=found.ended)
+
+
+def unlogged_error(changes: Iterable[UnloggedChange]) -> HeadraceError:
+    """Return the error that ends a query because of these changes."""
+    what = "; ".join(dict.fromkeys(change.what for change in changes))
+    return HeadraceError(
+        Kind.SCHEMA_CHANGED,
+        f"rows changed, and the log does not say so: {what}",
+        "Start the query again with onUnloggedChange=snapshot and the same checkpoint: it reads the table "
+        "again, a truncate and then every row. onUnloggedChange=ignore goes on with what the log says; read "
+        "the table by postgres_snapshot once it has caught up.",
+    )

@@ -1,0 +1,158 @@
+"""Let a table wait that cannot be written, while the others go on (decision 0136)."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from headrace.errors import ErrorGroup, HeadraceError, Kind, unexpected
+from headrace.mirror.table_checks import find_problem
+from headrace.mirror.tables import MirroredTable
+from headrace.model.names import TableName
+from headrace.postgres.lock_holders import LockedError
+from headrace.reporter import Reporter
+
+_FIRST_SECONDS, _LONGEST_SECONDS = 10.0, 600.0
+_OF_A_TABLE = frozenset(
+    {
+        Kind.BINDING,
+        Kind.CONFIG,
+        Kind.CONTINUITY,
+        Kind.DATABASE,
+        Kind.INTERNAL,
+        Kind.PRIVILEGE,
+        Kind.PUBLICATION,
+        Kind.REPLICA_IDENTITY,
+        Kind.VALUE,
+    }
+)
+"""What is wrong with a table alone, where it is raised while that table is worked on."""
+
+
+def concerns_table(error: HeadraceError) -> bool:
+    """Tell whether an error that was raised while one table was worked on says nothing of the others."""
+    return error.kind in _OF_A_TABLE or isinstance(error, LockedError)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTable:
+    """A table that is not written for now; what it misses is read anew when it goes on.
+
+    Attributes:
+        error: why.
+        pause: between the last try and the next one (seconds).
+        next_try: when that is, as `time.monotonic` counts.
+        said: what the catalog said of it; another answer lets it be tried at once.
+    """
+
+    error: HeadraceError
+    pause: float
+    next_try: float
+    said: tuple[object, ...]
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is to be tried now."""
+        return time.monotonic() >= self.next_try
+
+    def differs(self, table: MirroredTable) -> bool:
+        """Tell whether the catalog says something else of the table by now."""
+        return self.said != said_of(table)
+
+
+def said_of(table: MirroredTable) -> tuple[object, ...]:
+    """Return what the catalog says of a table that may let it be mirrored, or not."""
+    is_fit = find_problem(table) is None
+    return table.relation, table.schema, table.files, table.key, table.has_full_identity, is_fit
+
+
+class WaitingTables:
+    """The tables that wait, each with its reason and its next try.
+
+    Args:
+        report: is told who begins to wait, and who goes on.
+    """
+
+    def __init__(self, report: Reporter) -> None:
+        self._report = report
+        self._tables: dict[TableName, WaitingTable] = {}
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tables
+
+    @property
+    def tables(self) -> Mapping[TableName, WaitingTable]:
+        """Each of them, by name."""
+        return self._tables
+
+    @property
+    def is_due(self) -> bool:
+        """Whether one is to be tried now."""
+        return any(table.is_due for table in self._tables.values())
+
+    def is_held(self, name: TableName) -> bool:
+        """Tell whether a table waits, and its next try is not due yet."""
+        return name in self._tables and not self._tables[name].is_due
+
+    def add(self, error: HeadraceError, table: MirroredTable) -> None:
+        """Let a table wait; one that is held stays so, one that was tried waits twice as long as before.
+
+        Args:
+            error: why.
+            table: what the catalog says of it.
+        """
+        name = table.name
+        if self.is_held(name):
+            return
+        known = self._tables.get(name)
+        pause = _FIRST_SECONDS if known is None else min(_LONGEST_SECONDS, 2 * known.pause)
+        self._tables[name] = WaitingTable(error, pause, time.monotonic() + pause, said_of(table))
+        remedy = f" {error.remedy}" if error.remedy else ""
+        self._report.warning(
+            f"the table {name} waits: {error.cause}.{remedy} The others go on. It is read anew when it can "
+            f"go on; trying again in {pause:.0f} s"
+        )
+
+    def remove(self, name: TableName) -> None:
+        """Let a table go on."""
+        if self._tables.pop(name, None) is not None:
+            self._report.info(f"the table {name} waits no more")
+
+    def forget(self, name: TableName) -> None:
+        """Forget a table that is no more, or that is not mirrored any more."""
+        self._tables.pop(name, None)
+
+    def try_now(self, name: TableName) -> None:
+        """Make the next try of a table due: it has been altered."""
+        self._tables[name] = replace(self._tables[name], pause=_FIRST_SECONDS / 2, next_try=0.0)
+
+    @contextlib.contextmanager
+    def alone(self, table: MirroredTable) -> Iterator[None]:
+        """Let a table wait for what fails within, where that says nothing of others.
+
+        What a library does not expect of a value or a type is the table's own, too.
+        """
+        try:
+            yield
+        except HeadraceError as error:
+            if not concerns_table(error):
+                raise
+            self.add(error, table)
+        except (TypeError, ValueError, NotImplementedError, KeyError, pa.ArrowException) as error:
+            self.add(unexpected(f"the table {table.name} cannot be written", error), table)
+
+    def error(self) -> HeadraceError | None:
+        """Return what says why tables wait; None: none does."""
+        errors = [
+            HeadraceError(
+                table.error.kind, f"the table {name} was not written: {table.error.cause}", table.error.remedy
+            )
+            for name, table in sorted(self._tables.items())
+        ]
+        if not errors:
+            return None
+        return errors[0] if len(errors) == 1 else ErrorGroup(errors)

@@ -1,0 +1,38 @@
+"""Are stored generated columns in a lake where the log has them, and there alone?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from headrace.config.mirror import MirroredTables
+from headrace.postgres.connection import connect
+from support.followed_mirror import FollowedMirror, database_of_slot, run
+
+SLOT = "mirror_generated_columns"
+_SETUP = (
+    "CREATE TABLE a (id int PRIMARY KEY, n int, g int GENERATED ALWAYS AS (n * 2) STORED)",
+    "INSERT INTO a SELECT i, i FROM generate_series(1, 9) AS i",
+)
+
+
+@pytest.fixture
+def url(database: str) -> Iterator[str]:
+    with database_of_slot(database, SLOT, *_SETUP) as prepared:
+        yield prepared
+
+
+def test_a_column_that_the_log_does_not_have_is_not_in_the_lake(url: str, tmp_path: Path) -> None:
+    """Whatever `pg_publication_tables` says: that of PostgreSQL 15 names all columns."""
+    mirror = FollowedMirror.of(url, tmp_path, SLOT, MirroredTables(tables=("public.*",)))
+    mirror.prepare()
+    run(url, "UPDATE a SET n = 100 WHERE id = 1", "INSERT INTO a VALUES (10, 10)")
+    assert not [text for text in mirror.follow() if "loading" in text]
+    assert mirror.wrong() == []
+    rows = pl.read_delta(str(tmp_path / "public" / "a"))
+    with connect(url) as connection:
+        is_sent = connection.info.server_version >= 180000
+    assert ("g" in rows.columns) == is_sent

@@ -1,0 +1,369 @@
+"""Does a table that cannot be written wait alone, and is it right once it can be?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.config.mirror import Format, MirrorConfig, MirroredTables
+from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.mirror import mirrored_lake, verify
+from headrace.mirror.loading import LoadStoppedError
+from headrace.mirror.positions import PositionsTable
+from headrace.mirror.run import MirrorRun
+from headrace.model.names import TableName
+from headrace.postgres.connection import connect, execute
+from headrace.postgres.slot import drop_slot
+from headrace.reporter import SilentReporter
+from headrace.snapshot import plan_tables
+from headrace.spark.session import local_spark
+from support import stranger
+from support.followed_mirror import FollowedMirror, Told, database_of_slot, run
+from support.lake import FORMATS
+
+SLOT = "mirror_waiting"
+A, B, STAGING = (TableName("public", name) for name in ("a", "b", "staging"))
+_SETUP = (
+    "CREATE TABLE a (id int PRIMARY KEY, v int)",
+    "CREATE TABLE b (id int PRIMARY KEY, price numeric(10, 2), sizes int[])",
+    "INSERT INTO a VALUES (1, 1)",
+    "INSERT INTO b VALUES (1, 1.5, '{1,2}')",
+)
+
+
+@pytest.fixture
+def url(database: str) -> Iterator[str]:
+    with database_of_slot(database, SLOT, *_SETUP) as prepared:
+        yield prepared
+
+
+def config_of(folder: Path, *parts: MirroredTables, kind: Format = "delta") -> MirrorConfig:
+    tables = parts or (MirroredTables(tables=("public.*",)),)
+    return MirrorConfig(location=str(folder), format=kind, slot=SLOT, publication=SLOT, tables=tables)
+
+
+def prepared(url: str, config: MirrorConfig) -> tuple[MirrorRun, list[TableName], Told]:
+    return FollowedMirror(url, config).prepare()
+
+
+def rows_are_right(mirror: MirrorRun) -> dict[str, bool]:
+    return {found.table.name: found.is_right for found in mirror.comparer().compare()}
+
+
+def test_tables_that_patterns_match_and_that_cannot_be_followed_are_left_out_and_named_once(
+    url: str, tmp_path: Path
+) -> None:
+    run(
+        url,
+        "CREATE TABLE staging AS SELECT 1 AS n",
+        "CREATE TABLE owned (id int PRIMARY KEY)",
+        "ALTER EXTENSION plpgsql ADD TABLE owned",
+    )
+    mirror, tables, told = prepared(url, config_of(tmp_path))
+    assert tables == [A, B]
+    assert [text for text in told.texts if "left out: staging (no key" in text]
+    assert [text for text in told.texts if "left out: owned (of an extension" in text]
+    assert len([text for text in told.texts if "left out" in text]) == 2
+    assert not mirror.is_altered()
+    plan = mirror.plan()
+    assert ([*plan.left_out], plan.waiting) == ([TableName("public", "owned"), STAGING], {})
+
+    run(url, "ALTER TABLE staging ADD PRIMARY KEY (n)")
+    assert mirror.is_altered()
+    mirror.set_up()
+    assert set(mirror.prepare()) == {A, B, STAGING}
+    run(url, "ALTER EXTENSION plpgsql DROP TABLE owned")
+
+
+def test_a_table_of_changes_that_cannot_be_published_is_left_out_too(url: str, tmp_path: Path) -> None:
+    run(url, "CREATE TABLE staging AS SELECT 1 AS n")
+    part = MirroredTables(tables=("public.*",), mode="changes")
+    mirror, tables, _ = prepared(url, config_of(tmp_path, part))
+    assert tables == [A, B]
+    assert not mirror.is_altered()
+    run(url, "ALTER TABLE staging REPLICA IDENTITY FULL")
+    assert mirror.is_altered()
+
+
+def test_a_named_table_that_cannot_be_followed_is_refused(url: str, tmp_path: Path) -> None:
+    run(url, "CREATE TABLE staging AS SELECT 1 AS n")
+    part = MirroredTables(tables=("public.a", "public.staging"))
+    with pytest.raises(HeadraceError, match="the table staging has no key") as refused:
+        prepared(url, config_of(tmp_path, part))
+    assert refused.value.kind is Kind.REPLICA_IDENTITY
+    assert not (tmp_path / "public").exists()
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("CREATE VIEW staging AS SELECT 1 AS n", "staging, which the file names, is a view"),
+        ("CREATE UNLOGGED TABLE staging (id int PRIMARY KEY)", "staging, which the file names, is unlogged"),
+        ("CREATE TABLE staging (LIKE a) PARTITION BY LIST (id)", "the table staging has no key"),
+    ],
+)
+def test_what_the_file_names_and_the_log_does_not_have_is_refused(
+    made: str, told: str, url: str, tmp_path: Path
+) -> None:
+    part = MirroredTables(tables=("public.a", "public.staging"))
+    _, tables, said = prepared(url, config_of(tmp_path, part))
+    assert tables == [A]
+    assert "left out: staging (there is no such table)" in said.texts
+    run(url, made)
+    with pytest.raises(HeadraceError, match=told):
+        prepared(url, config_of(tmp_path, part))
+
+
+@pytest.mark.parametrize(
+    ("bad", "mend"),
+    [
+        ("INSERT INTO b (id, price) VALUES (2, 'NaN')", "UPDATE b SET price = 3 WHERE id = 2"),
+        ("UPDATE b SET sizes = '{{1,2},{3,4}}'", "UPDATE b SET sizes = '{1,2,3,4}'"),
+    ],
+)
+@pytest.mark.parametrize("kind", FORMATS)
+def test_a_value_that_no_lake_has_lets_its_table_wait_and_the_others_go_on(
+    bad: str, mend: str, kind: Format, url: str, tmp_path: Path
+) -> None:
+    mirror = FollowedMirror(url, config_of(tmp_path, kind=kind))
+    mirror.prepare()
+    run(url, bad, "INSERT INTO a VALUES (2, 2)")
+    [told] = [text for text in mirror.follow() if "waits" in text]
+    assert "the table b waits" in told
+    assert "trying again in 10 s" in told
+    follower, tables, _ = mirror.prepare()
+    assert tables == [A]
+    positions = PositionsTable(follower.lake, SLOT).read().tables
+    assert (positions[A].waits_for, positions[B].waits_for is None) == (None, False)
+    assert positions[A].complete > positions[B].complete
+    assert rows_are_right(follower) == {"a": True, "b": False}
+
+    run(url, mend)
+    assert "loading b" in mirror.prepare()[2].texts
+    mirror.follow()
+    assert mirror.wrong() == []
+
+
+def test_a_table_that_waits_goes_on_as_soon_as_it_is_altered(url: str, tmp_path: Path) -> None:
+    run(url, "CREATE TABLE staging (id int PRIMARY KEY, name int)")
+    mirror, *_ = prepared(url, config_of(tmp_path))
+    run(url, 'ALTER TABLE staging ADD COLUMN "Name" int', "INSERT INTO staging VALUES (1, 1, 1)")
+    assert mirror.is_altered()
+    assert mirror.prepare() == [A, B]
+    assert "columns name and Name of staging differ in case alone" in str(mirror.waiting_error())
+    assert [str(table) for table in mirror.plan().waiting] == ["staging"]
+    assert not mirror.is_altered()
+    run(url, 'ALTER TABLE staging RENAME COLUMN "Name" TO other')
+    assert mirror.is_altered()
+    assert set(mirror.prepare()) == {A, B, STAGING}
+    assert mirror.waiting_error() is None
+    assert all(rows_are_right(mirror).values())
+
+
+def test_the_only_table_of_a_mirror_waits_and_goes_on(url: str, tmp_path: Path) -> None:
+    mirror, tables, _ = prepared(url, config_of(tmp_path, MirroredTables(tables=("public.b",))))
+    assert tables == [B]
+    run(url, "ALTER TABLE b DROP CONSTRAINT b_pkey")
+    mirror.set_up()
+    assert mirror.prepare() == []
+    assert "the table b has no key" in str(mirror.waiting_error())
+    assert not mirror.is_altered()
+    run(url, "ALTER TABLE b ADD PRIMARY KEY (id)", "INSERT INTO b VALUES (5, 5, NULL)")
+    assert mirror.is_altered()
+    mirror.set_up()
+    assert mirror.prepare() == [B]
+    assert rows_are_right(mirror) == {"b": True}
+
+
+def test_a_table_that_the_role_does_not_own_waits(url: str, tmp_path: Path) -> None:
+    owner = f"mirror_waiting_{url.rpartition('_')[2].partition('?')[0]}"
+    other = url.replace("//postgres:", f"//{owner}:", 1)
+    run(
+        url,
+        f"CREATE ROLE {owner} LOGIN REPLICATION PASSWORD 'x'",
+        f"GRANT ALL ON DATABASE {url.rpartition('/')[2].partition('?')[0]} TO {owner}",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA public TO {owner}",
+        f"ALTER TABLE a OWNER TO {owner}",
+    )
+    before, _, rest = other.partition(f"//{owner}:")
+    other = f"{before}//{owner}:x@{rest.partition('@')[2]}"
+    try:
+        mirror, tables, told = prepared(other, config_of(tmp_path))
+        assert tables == [A]
+        assert [text for text in told.texts if "the table b waits" in text and "owner" in text]
+        assert mirror.waiting_error() is not None
+    finally:
+        run(url, f"DROP PUBLICATION IF EXISTS {SLOT}", f"REASSIGN OWNED BY {owner} TO postgres")
+        run(url, f"DROP OWNED BY {owner}", f"DROP ROLE {owner}")
+
+
+def test_a_lock_on_a_partition_keeps_no_table_that_is_loaded_from_being_written(
+    url: str, tmp_path: Path
+) -> None:
+    run(
+        url,
+        "CREATE TABLE parted (id int PRIMARY KEY, v int) PARTITION BY RANGE (id)",
+        "CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (10)",
+    )
+    mirror = FollowedMirror(url, config_of(tmp_path))
+    follower, *_ = mirror.prepare()
+    run(url, "INSERT INTO parted VALUES (1, 1)", "INSERT INTO a VALUES (2, 2)")
+    with connect(url, autocommit=False) as holder:
+        execute(holder, "LOCK TABLE low IN ACCESS EXCLUSIVE MODE")
+        assert not follower.is_altered()
+        assert [text for text in mirror.follow() if "waits" in text] == []
+    assert mirror.wrong() == []
+
+
+def test_a_new_table_that_is_locked_waits_alone(url: str, tmp_path: Path) -> None:
+    prepared(url, config_of(tmp_path, MirroredTables(tables=("public.a",))))
+    mirror = FollowedMirror(url, config_of(tmp_path))
+    with connect(url, autocommit=False) as holder:
+        execute(holder, "LOCK TABLE b IN ACCESS EXCLUSIVE MODE")
+        _, tables, told = mirror.prepare()
+        assert tables == [A]
+        assert [text for text in told.texts if "the table b waits: no lock within 5 s" in text]
+    assert mirror.waiting() == ""
+    assert mirror.wrong() == []
+
+
+class Interrupting(SilentReporter):
+    """Runs statements once, when the load of a table begins: the snapshot is taken by then."""
+
+    def __init__(self, then: Callable[[], object]) -> None:
+        self._then = then
+        self.texts: list[str] = []
+
+    def info(self, text: str) -> None:
+        if text == "loading b" and text not in self.texts:
+            self._then()
+        self.texts.append(text)
+
+    def warning(self, text: str) -> None:
+        self.texts.append(text)
+
+
+def test_a_table_that_is_locked_when_it_is_loaded_waits_and_says_for_whom(url: str, tmp_path: Path) -> None:
+    with connect(url, autocommit=False, application_name="maintenance") as holder:
+        report = Interrupting(lambda: execute(holder, "LOCK TABLE b IN ACCESS EXCLUSIVE MODE"))
+        mirror = MirrorRun(url, config_of(tmp_path), report, threading.Event())
+        mirror.set_up()
+        assert mirror.prepare() == [A]
+    [told] = [text for text in report.texts if "the table b waits" in text]
+    assert "b is locked by pid" in told
+    assert "maintenance" in told
+    assert set(mirror_again(mirror).prepare()) == {A, B}
+    assert all(rows_are_right(mirror).values())
+
+
+def test_a_load_ends_between_two_tables_when_it_is_stopped(url: str, tmp_path: Path) -> None:
+    stopping = threading.Event()
+    mirror = MirrorRun(url, config_of(tmp_path), Interrupting(stopping.set), stopping)
+    mirror.set_up()
+    with pytest.raises(LoadStoppedError):
+        mirror.prepare()
+    assert [*PositionsTable(mirror.lake, SLOT).read().tables] == [A]
+    assert set(mirror_again(mirror).prepare()) == {A, B}
+    assert all(rows_are_right(mirror).values())
+
+
+def test_a_table_that_is_truncated_while_it_is_loaded_is_read_again(url: str, tmp_path: Path) -> None:
+    report = Interrupting(lambda: run(url, "TRUNCATE b", "INSERT INTO b VALUES (7, 7, NULL)"))
+    mirror = MirrorRun(url, config_of(tmp_path), report, threading.Event())
+    mirror.set_up()
+    assert set(mirror.prepare()) == {A, B}
+    assert report.texts.count("loading b") == 2
+    assert mirror.waiting_error() is None
+    assert all(rows_are_right(mirror).values())
+
+
+def test_a_table_that_is_truncated_while_it_is_compared_is_compared_again(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mirror, *_ = prepared(url, config_of(tmp_path))
+    looks: list[Any] = []
+
+    def truncate_first(session: Any, tables: Any, **values: Any) -> Any:
+        looks.append(tables)
+        planned = plan_tables(session, tables, **values)
+        if len(looks) == 1:
+            run(url, "TRUNCATE b", "INSERT INTO b VALUES (1, 1.5, '{1,2}')")
+        return planned
+
+    monkeypatch.setattr(verify, "plan_tables", truncate_first)
+    [found] = mirror.comparer().compare([B])
+    assert (found.rows, found.wrong) == (1, 0)
+
+
+def test_a_check_tells_that_the_slot_or_the_publication_of_a_lake_is_gone(url: str, tmp_path: Path) -> None:
+    mirror, *_ = prepared(url, config_of(tmp_path))
+    assert mirror.plan().slot is None
+    run(url, f"DROP PUBLICATION {SLOT}")
+    with pytest.raises(HeadraceError) as refused:
+        mirror.plan()
+    assert refused.value.kind is Kind.PUBLICATION
+    run(url, f"CREATE PUBLICATION {SLOT} FOR TABLE a, b")
+    with connect(url) as connection:
+        drop_slot(connection, SLOT)
+    with pytest.raises(HeadraceError, match="headrace mirror --reload") as refused:
+        mirror.plan()
+    assert refused.value.kind is Kind.CONTINUITY
+
+
+def test_a_check_tells_which_tables_will_wait(url: str, tmp_path: Path) -> None:
+    mirror, *_ = prepared(url, config_of(tmp_path))
+    lake = mirror.lake.open(A)
+    assert lake is not None
+    stranger.delete(lake, "id = 1")
+    run(url, "CREATE TABLE staging (id int PRIMARY KEY, __headrace_x int)")
+    plan = MirrorRun(url, config_of(tmp_path), SilentReporter(), threading.Event()).plan()
+    assert {str(name): error.kind for name, error in plan.waiting.items()} == {
+        "a": Kind.CONTINUITY,
+        "staging": Kind.BINDING,
+    }
+
+
+def test_once_writes_the_others_and_ends_with_what_waits(url: str, tmp_path: Path) -> None:
+    run(url, "INSERT INTO b (id, price) VALUES (2, 'NaN')", "CREATE TABLE c (id int PRIMARY KEY, d date)")
+    mirror = MirrorRun(url, config_of(tmp_path), SilentReporter(), threading.Event())
+    with local_spark() as spark:
+        with pytest.raises(HeadraceError, match="the table b was not written") as refused:
+            mirror.run(spark, once=True)
+        assert not isinstance(refused.value, ErrorGroup)
+        run(url, "INSERT INTO a VALUES (3, 3)", "INSERT INTO c VALUES (1, '900000-01-01')")
+        with pytest.raises(ErrorGroup, match="the table c was not written"):
+            mirror_again(mirror).run(spark, once=True)
+        assert rows_are_right(mirror) == {"a": True, "c": False}
+        run(url, "DELETE FROM b WHERE id = 2", "DELETE FROM c")
+        mirror_again(mirror).run(spark, once=True)
+    assert rows_are_right(mirror) == {"a": True, "b": True, "c": True}
+
+
+def mirror_again(mirror: MirrorRun) -> MirrorRun:
+    """The next process."""
+    return MirrorRun(mirror._url, mirror._config, SilentReporter(), threading.Event())
+
+
+def test_tables_of_one_folder_do_not_overwrite_each_other(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a file system that folds case, which this one is made to look like."""
+    run(url, 'CREATE TABLE "A" (id int PRIMARY KEY)', 'INSERT INTO "A" VALUES (9)')
+    mirror, tables, _ = prepared(url, config_of(tmp_path / "exact"))
+    assert len(tables) == 3
+    assert all(rows_are_right(mirror).values())
+    with connect(url) as connection:
+        drop_slot(connection, SLOT)
+    monkeypatch.setattr(mirrored_lake, "folds_case", lambda _: True)
+    mirror, tables, _ = prepared(url, config_of(tmp_path / "folding"))
+    assert [table.name for table in tables] == ["A", "b"]
+    assert 'the tables a and "A" differ in case alone' in str(mirror.waiting_error())
+    part = MirroredTables(tables=("public.a", "public.b"))
+    with connect(url) as connection:
+        drop_slot(connection, SLOT)
+    _, tables, _ = prepared(url, config_of(tmp_path / "one", part))
+    assert tables == [A, B]

@@ -1,0 +1,64 @@
+"""What an operator reads of a cluster's answers."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from headrace.errors import Kind
+from headrace.sinks.opensearch.failures import describe_without_values, from_status
+
+FIELD = "failed to parse field [n] of type [long] in document with id '1'. Preview of field's value: 'x'"
+
+
+@pytest.mark.parametrize("place", ["", "[1:168] "])
+def test_the_field_that_a_document_is_refused_for_is_named_and_no_value(place: str) -> None:
+    """Elasticsearch 8 and 9 put line and column before the reason."""
+    error = {
+        "type": "document_parsing_exception",
+        "reason": f"{place}{FIELD}",
+        "caused_by": {"type": "illegal_argument_exception", "reason": 'For input string: "x"'},
+    }
+    assert describe_without_values(error) == (
+        "document_parsing_exception of illegal_argument_exception: failed to parse field [n] of type [long]"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "kind", "cause"),
+    [
+        (
+            408,
+            {"cluster_name": "c", "status": "red", "timed_out": True, "unassigned_shards": 1},
+            Kind.SINK_BUSY,
+            (
+                "OpenSearch at n cannot take the request now (status 408): "
+                "the cluster's health is red, 1 shard unassigned"
+            ),
+        ),
+        (408, None, Kind.SINK_BUSY, "OpenSearch at n cannot take the request now (status 408)"),
+        (404, None, Kind.SINK_REJECTED, "OpenSearch at n refused a request (status 404)"),
+        (
+            401,
+            {
+                "error": {
+                    "type": "security_exception",
+                    "reason": "unable to authenticate user [u] for REST request [/users/_doc/secret]",
+                },
+                "status": 401,
+            },
+            Kind.AUTHENTICATION,
+            (
+                "OpenSearch at n refused the user, the password or the API key: "
+                "security_exception: unable to authenticate user [u]"
+            ),
+        ),
+        (403, None, Kind.AUTHENTICATION, "OpenSearch at n does not allow this user to do that"),
+    ],
+)
+def test_an_answer_is_quoted_where_it_says_something(
+    status: int, body: object, kind: Kind, cause: str
+) -> None:
+    error = from_status(status, b"" if body is None else json.dumps(body).encode(), "n")
+    assert (error.kind, error.cause) == (kind, cause)
