@@ -13,7 +13,7 @@ COMPAT = tests/unit/datasources tests/unit/spark tests/unit/mirror tests/integra
 # Where a shell sets it, every process of the tests compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help environment demo docs test test-all pytest soak mirror-soak chaos compat lint bench bench-record deploy-check \
+.PHONY: help environment demo docs test test-all pytest soak mirror-soak chaos simulate compat lint bench bench-record deploy-check \
 	dist dist-installed sbom lock clean
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make mirror-soak  random workloads, DDL and kills against a mirror (ARGS=--minutes=30)"
 	@echo "make soak       random schemas and workloads against the oracle (ARGS=--minutes=10: so long)"
 	@echo "make chaos      every fault in turn, with writers (ARGS=--minutes=30: so long)"
+	@echo "make simulate   the controller against simulated servers (ARGS=\"--schedules 1000000\")"
 	@echo "make compat     sources, mirrors (by Delta for Spark) and documents on PySpark 4.2, in an environment of its own"
 	@echo "make lint       format, lint, types, layers"
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
@@ -65,6 +66,9 @@ mirror-soak: environment
 
 soak: environment
 	PYTHONPATH=tests $(BIN)/python -m support.soak $(ARGS)
+
+simulate: environment
+	PYTHONPATH=tests $(BIN)/python -m simulation $(ARGS)
 
 chaos: environment
 	PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)

@@ -52,6 +52,7 @@ class GenerationState:
         request: the number of the last control request that was carried out on it.
         history: of its shards (`headrace.sinks.opensearch.shard_history`); empty where unknown.
         served_at: when the alias was pointed to it (Unix time); None where that is unknown.
+        sink: the name of the secondary sink that holds it; empty for the one that keeps the state.
     """
 
     index: str
@@ -67,6 +68,12 @@ class GenerationState:
     request: str = ""
     history: tuple[str, ...] = ()
     served_at: float | None = None
+    sink: str = ""
+
+    @property
+    def id(self) -> str:
+        """The name that no other generation of the pipeline has; two clusters may name an index alike."""
+        return generation_id(self.sink, self.generation)
 
     @property
     def building(self) -> bool:
@@ -77,6 +84,11 @@ class GenerationState:
     def followed(self) -> bool:
         """Tell whether live changes are written to it."""
         return not self.frozen
+
+
+def generation_id(sink: str, generation: str) -> str:
+    """Return the id of a concrete index in a sink."""
+    return f"{sink}/{generation}" if sink else generation
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +173,13 @@ class PipelineState:
 
     def changed(self, *generations: GenerationState) -> Self:
         """Return the state with these generations replacing those of the same name; new ones come last."""
-        by_name = {generation.generation: generation for generation in generations}
-        known = tuple(by_name.pop(generation.generation, generation) for generation in self.generations)
-        return replace(self, generations=(*known, *by_name.values()))
+        changed = {generation.id: generation for generation in generations}
+        known = tuple(changed.pop(generation.id, generation) for generation in self.generations)
+        return replace(self, generations=(*known, *changed.values()))
 
-    def without(self, *names: str) -> Self:
-        """Return the state without the generations of these concrete names."""
-        remaining = tuple(generation for generation in self.generations if generation.generation not in names)
+    def without(self, *ids: str) -> Self:
+        """Return the state without the generations of these ids."""
+        remaining = tuple(generation for generation in self.generations if generation.id not in ids)
         return replace(self, generations=remaining)
 
     def frozen(self, reason: str) -> Self:

@@ -1,0 +1,218 @@
+"""Carry out one action. Each can be killed at any point: what is left undone is decided on again.
+
+The order inside an action is always the same: first the server, then the state that names what is there. So
+the state never names what does not exist, and what it does not name is dropped later.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from functools import singledispatch
+
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.pipeline.controller.actions import (
+    Action,
+    AnswerOrder,
+    BeginAgain,
+    CarryOut,
+    ChangePlan,
+    CloseQuery,
+    Complete,
+    CreateGeneration,
+    CreateSlot,
+    CreateState,
+    DropIndex,
+    DropSlot,
+    Forget,
+    Serve,
+    StartBackfill,
+    StartQuery,
+    StopBackfill,
+    StopFollowing,
+    TakeUpCatalog,
+    Unpin,
+)
+from headrace.pipeline.controller.ports import Ports
+from headrace.sinks.opensearch import GenerationState, PipelineState
+
+Change = Callable[[PipelineState], PipelineState]
+
+
+@singledispatch
+def act(action: Action, ports: Ports) -> None:
+    """Carry out an action.
+
+    Raises:
+        HeadraceError: it failed; the next round sees what is left of it.
+    """
+    raise AssertionError(f"nothing carries out {action} on {ports}")
+
+
+@act.register
+def _(_: CreateState, ports: Ports) -> None:
+    ports.state.save(ports.source.new_state())
+
+
+@act.register
+def _(_: CreateSlot, ports: Ports) -> None:
+    state = _load(ports)
+    point = ports.source.create_slot(state)
+    ports.deferral.forget()  # positions in a log that has ended
+    ports.state.save(
+        dataclasses.replace(
+            ports.source.new_state(),
+            phase="following",
+            consistent_point=point,
+            applied=point,
+            generations=state.generations,
+            identities_before=state.identities_before,
+            counters=state.counters,
+        )
+    )
+
+
+@act.register
+def _(_: DropSlot, ports: Ports) -> None:
+    ports.source.drop_slot()
+
+
+@act.register
+def _(action: BeginAgain, ports: Ports) -> None:
+    stopped = _load(ports).frozen(action.why)
+    ports.state.save_generations(stopped.generations)  # first: a state without a log follows nothing
+    ports.state.save(dataclasses.replace(stopped, phase="creating", ahead=None))
+
+
+@act.register
+def _(action: TakeUpCatalog, ports: Ports) -> None:
+    version = _load(ports).reached
+    for generation in action.renewed:
+        ports.deferral.renew(generation, version)
+    ports.state.save_catalog(action.published, action.text)
+
+
+@act.register
+def _(action: CreateGeneration, ports: Ports) -> None:
+    created = ports.sinks[action.unit.sink].create(action.unit.index, action.hash)
+    _change(
+        ports,
+        lambda state: state.changed(
+            dataclasses.replace(
+                created,
+                sink=action.unit.sink,
+                as_of=action.as_of,
+                joined=state.reached,
+                request=action.order,
+            )
+        ),
+    )
+
+
+@act.register
+def _(action: StopFollowing, ports: Ports) -> None:
+    _change(ports, lambda state: _with(state, action.generation, frozen=action.why))
+
+
+@act.register
+def _(action: Unpin, ports: Ports) -> None:
+    _change(ports, lambda state: _with(state, action.generation, pinned=""))
+
+
+@act.register
+def _(action: Forget, ports: Ports) -> None:
+    _change(ports, lambda state: state.without(action.generation.id))
+
+
+@act.register
+def _(action: Complete, ports: Ports) -> None:
+    ports.sinks[action.unit.sink].complete(action.generation)
+    _change(ports, lambda state: _served(state, action.generation, "", action.generation.request))
+
+
+@act.register
+def _(action: Serve, ports: Ports) -> None:
+    ports.sinks[action.unit.sink].serve(action.generation)
+    _change(ports, lambda state: _served(state, action.generation, action.pinned, action.order))
+
+
+@act.register
+def _(action: DropIndex, ports: Ports) -> None:
+    ports.sinks[action.unit.sink].drop(action.name)
+
+
+@act.register
+def _(_: StartQuery, ports: Ports) -> None:
+    ports.stream.start(_load(ports))
+
+
+@act.register
+def _(_: ChangePlan, ports: Ports) -> None:
+    ports.stream.change(_load(ports))
+
+
+@act.register
+def _(_: CloseQuery, ports: Ports) -> None:
+    ports.stream.close()
+
+
+@act.register
+def _(action: StartBackfill, ports: Ports) -> None:
+    ports.backfills.start(action.generation)
+
+
+@act.register
+def _(action: StopBackfill, ports: Ports) -> None:
+    ports.backfills.stop(action.generation)
+
+
+@act.register
+def _(action: AnswerOrder, ports: Ports) -> None:
+    ports.orders.answer(action.order, action.why, done=action.done)
+
+
+@act.register
+def _(action: CarryOut, ports: Ports) -> None:
+    ports.orders.carry_out(action.order)
+
+
+def _load(ports: Ports) -> PipelineState:
+    state = ports.state.load()
+    if state is None:
+        raise HeadraceError(
+            Kind.CONTINUITY, "the state of this deployment was deleted from the cluster", BACKFILL_AGAIN
+        )
+    return state
+
+
+def _change(ports: Ports, change: Change) -> None:
+    """Save a change of the generations, made to the state as it is now."""
+    ports.state.save_generations(change(_load(ports)).generations)
+
+
+def _with(state: PipelineState, generation: GenerationState, **changes: object) -> PipelineState:
+    """Return the state with one generation changed; as it is where the state does not name it any more."""
+    known = [stored for stored in state.generations if stored.id == generation.id]
+    return state.changed(*(dataclasses.replace(stored, **changes) for stored in known))  # type: ignore[arg-type]
+
+
+def _served(state: PipelineState, generation: GenerationState, pinned: str, order: str) -> PipelineState:
+    """Return the state in which readers see this generation of its unit, and no other."""
+    others = [
+        stored
+        for stored in state.generations
+        if (stored.sink, stored.index) == (generation.sink, generation.index) and stored.published
+    ]
+    state = state.changed(*(dataclasses.replace(stored, published=False) for stored in others))
+    backfilled_at = state.reached if generation.backfilled_at is None else generation.backfilled_at
+    served_at = generation.served_at if generation.published else time.time()
+    return _with(
+        state,
+        generation,
+        published=True,
+        backfilled_at=backfilled_at,
+        served_at=served_at,
+        pinned=pinned,
+        request=order,
+    )

@@ -1,0 +1,98 @@
+"""What should be: the units that the files describe, the policies of their sinks, and open orders."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unit:
+    """One index in one sink: the smallest thing that has a status of its own and fails alone."""
+
+    sink: str
+    index: str
+
+    def __str__(self) -> str:
+        return f"{self.sink}: {self.index}" if self.sink else self.index
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What the files say of a unit.
+
+    Attributes:
+        hash: of everything that determines its documents.
+        misfit: why the schema file does not fit the database; empty where it fits.
+    """
+
+    hash: str
+    misfit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPolicy:
+    """How the stream treats a sink.
+
+    Attributes:
+        defers: the keys of documents that the sink does not take are stored, and the stream goes on; else the
+            stream waits for the sink.
+        most_deferred: how many documents of a generation may wait; one for which more wait is given up, and
+            filled again once the sink answers.
+        keep: how many former generations of an index are retained.
+    """
+
+    defers: bool = False
+    most_deferred: int = 1_000_000
+    keep: int = 0
+
+
+class OrderKind(enum.Enum):
+    """What somebody can ask of a running deployment."""
+
+    REINDEX = "reindex"
+    ROLLBACK = "rollback"
+    RELOAD = "reload"
+    PAUSE = "pause"
+    RESUME = "resume"
+    LOG_LEVEL = "log level"
+    VERIFY = "verify"
+    QUARANTINE_RETRY = "quarantine retry"
+    QUARANTINE_DROP = "quarantine drop"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenOrder:
+    """What somebody asks of the deployment.
+
+    Attributes:
+        id: the generation that answers the order stores it.
+        unit: of an order that concerns one unit; None: it concerns the whole run.
+    """
+
+    id: str
+    kind: OrderKind
+    unit: Unit | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What should be.
+
+    Attributes:
+        units: what the last valid files describe.
+        sinks: the policy of each sink; `""` is the sink that keeps the state.
+        orders: the orders that are not answered yet, oldest first.
+        reseeds: behind a gap everything is backfilled again; else the run ends.
+        misread: why the files that a reload read are refused, by the order's id; the former ones hold.
+        stopping: the run is asked to end.
+    """
+
+    units: Mapping[Unit, Definition]
+    sinks: Mapping[str, SinkPolicy]
+    orders: tuple[OpenOrder, ...] = ()
+    reseeds: bool = False
+    misread: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    stopping: bool = False

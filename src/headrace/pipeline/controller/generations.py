@@ -1,0 +1,456 @@
+"""Decide what becomes of the generations of one unit: followed or not, created, completed, served, forgotten.
+
+The rules stand in one list, in the order in which they count. A unit gets the first that applies, one a
+round; a rule that needs a sink or a catalog that could not be asked does not apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError
+from headrace.pipeline.controller.actions import (
+    Action,
+    Complete,
+    CreateGeneration,
+    DropIndex,
+    Forget,
+    Serve,
+    StopFollowing,
+    TakeUpCatalog,
+    UnitAction,
+    Unpin,
+)
+from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, OrderKind, SinkPolicy, Unit
+from headrace.pipeline.controller.stream import is_charged
+from headrace.pipeline.controller.world import CatalogSeen, SinkSeen, TableVerdict, Unknown, World
+from headrace.sinks.opensearch import GenerationState, PipelineState
+from headrace.sinks.opensearch.shard_history import Identity
+from headrace.sinks.opensearch.state import generation_id
+
+_NO_POLICY = SinkPolicy()
+_GENERATION_ORDERS = frozenset({OrderKind.REINDEX, OrderKind.ROLLBACK})
+
+
+@dataclass(frozen=True, slots=True)
+class UnitView:
+    """One unit in one round.
+
+    Attributes:
+        definition: None where the files do not describe the unit any more.
+        generations: oldest first.
+    """
+
+    unit: Unit
+    world: World
+    state: PipelineState
+    definition: Definition | None
+    policy: SinkPolicy
+    generations: tuple[GenerationState, ...]
+    orders: tuple[OpenOrder, ...]
+
+    @classmethod
+    def of(cls, unit: Unit, world: World, state: PipelineState, desired: Desired) -> UnitView:
+        """Gather what concerns one unit."""
+        return cls(
+            unit,
+            world,
+            state,
+            desired.units.get(unit),
+            desired.sinks.get(unit.sink, _NO_POLICY),
+            generations_of(state, unit),
+            tuple(order for order in desired.orders if order.unit == unit),
+        )
+
+    @property
+    def sink(self) -> SinkSeen | None:
+        """The sink; None where it does not answer."""
+        sink = self.world.sinks.get(self.unit.sink)
+        return sink if isinstance(sink, SinkSeen) else None
+
+    @property
+    def catalog(self) -> CatalogSeen | None:
+        """The catalog; None where it could not be read."""
+        catalog = self.world.catalog
+        return catalog if isinstance(catalog, CatalogSeen) else None
+
+    @property
+    def followed(self) -> tuple[GenerationState, ...]:
+        """Those that live changes are written to."""
+        return tuple(generation for generation in self.generations if generation.followed)
+
+    @property
+    def served(self) -> GenerationState | None:
+        """The one that readers see, as far as the state says."""
+        return next((generation for generation in self.generations if generation.published), None)
+
+    @property
+    def order(self) -> OpenOrder | None:
+        """The newest order about generations: an older one is answered without being carried out."""
+        return newest_generation_order(self.orders)
+
+    def fits(self, generation: GenerationState) -> bool:
+        """Whether a generation is followed and is what the files describe."""
+        return generation.followed and self.definition is not None and generation.hash == self.definition.hash
+
+
+def generations_of(state: PipelineState, unit: Unit) -> tuple[GenerationState, ...]:
+    """Return the generations of one unit, oldest first."""
+    return tuple(
+        generation
+        for generation in state.generations
+        if (generation.sink, generation.index) == (unit.sink, unit.index)
+    )
+
+
+def newest_generation_order(orders: Sequence[OpenOrder]) -> OpenOrder | None:
+    """Return the newest order that asks for another generation."""
+    return next((order for order in reversed(orders) if order.kind in _GENERATION_ORDERS), None)
+
+
+def all_units(state: PipelineState, desired: Desired) -> list[Unit]:
+    """Return the units that the files or the state know, in a stable order."""
+    stored = {Unit(generation.sink, generation.index) for generation in state.generations}
+    return sorted(stored | desired.units.keys())
+
+
+def decide_units(world: World, state: PipelineState, desired: Desired) -> Iterator[Action]:
+    """Decide on each unit, then on the catalog that all share."""
+    renewed: list[GenerationState] = []
+    stops = False
+    for unit in all_units(state, desired):
+        view = UnitView.of(unit, world, state, desired)
+        action = decide_unit(view)
+        if action is not None:
+            yield action
+        stops = stops or any(_why_drifted(view, generation) for generation in view.followed)
+        renewed += [generation for generation in view.followed if _has_lost_rows(view, generation)]
+    catalog = world.catalog
+    if not isinstance(catalog, CatalogSeen) or stops or not is_newer(catalog, state):
+        return
+    if not renewed or _has_passed(catalog, state):
+        yield TakeUpCatalog("the catalog was altered", catalog.text, catalog.published, tuple(renewed))
+
+
+def _has_passed(catalog: CatalogSeen, state: PipelineState) -> bool:
+    """Whether the stream is behind the place at which lost rows were seen.
+
+    Before, a batch may have read such a row and write it at a higher version than a renewal has.
+    """
+    return all(
+        change.seen_at <= state.reached
+        for change in catalog.changes.values()
+        if change.verdict is TableVerdict.LIKE_A_TRUNCATE
+    )
+
+
+def is_newer(catalog: CatalogSeen, state: PipelineState) -> bool:
+    """Whether the catalog is not the one that the state stores."""
+    return catalog.text != state.catalog or dict(catalog.published) != dict(state.published)
+
+
+def decide_unit(view: UnitView) -> UnitAction | None:
+    """Return the first rule's action that applies; None where the unit needs nothing."""
+    return next((action for rule in _RULES if (action := rule(view)) is not None), None)
+
+
+# What must not be written any more.
+
+
+def _stop_following(view: UnitView) -> UnitAction | None:
+    """Stop following a generation that is not right any more, or that cannot be."""
+    for generation in view.followed:
+        if failure := _why_failed(view, generation):
+            return StopFollowing(failure.cause, view.unit, generation, failure)
+        why = (
+            _why_lost(view, generation)
+            or _why_overflowed(view, generation)
+            or _why_drifted(view, generation)
+            or _why_misfit(view)
+        )
+        if why:
+            return StopFollowing(why, view.unit, generation)
+    return None
+
+
+def _why_failed(view: UnitView, generation: GenerationState) -> HeadraceError | None:
+    """Return the error by which a generation has failed: of its backfill, or of a query that names it."""
+    backfill = view.world.backfills.get(generation.id)
+    if backfill is not None and backfill.failure is not None:
+        return backfill.failure
+    query = view.world.query
+    if query is None or query.failure is None or not is_charged(view.world, query.failure, generation):
+        return None
+    return query.failure
+
+
+def _why_lost(view: UnitView, generation: GenerationState) -> str:
+    """Return why the sink does not have what was written any more."""
+    if view.sink is None or not view.sink.queryable:
+        return ""
+    found = view.sink.indexes.get(generation.generation)
+    if found is None:
+        return "its index was deleted in the cluster"
+    if Identity(generation.uuid, generation.history).is_another(found):
+        return "another index has its name, or its documents were restored or lost in the cluster"
+    return ""
+
+
+def _why_overflowed(view: UnitView, generation: GenerationState) -> str:
+    waiting, most = view.world.deferred.get(generation.id, 0), view.policy.most_deferred
+    return f"{waiting:,} documents waited for the sink, and {most:,} may" if waiting > most else ""
+
+
+def _why_drifted(view: UnitView, generation: GenerationState) -> str:
+    """Return which table was altered so that what was read of it may be wrong.
+
+    A generation that is still filled begins again where a table has lost rows: a task may have read them
+    already, and would write them after any renewal.
+    """
+    reads = view.world.reads.get(generation.id)
+    if reads is None:
+        return "its schema is in no file, and cannot be read from the sink"
+    if view.catalog is None:
+        return ""
+    wrong = (
+        {TableVerdict.READ_AGAIN, TableVerdict.LIKE_A_TRUNCATE}
+        if generation.building
+        else {TableVerdict.READ_AGAIN}
+    )
+    changes = view.catalog.changes.items()
+    return "; ".join(
+        change.what
+        for table, change in sorted(changes, key=lambda item: item[0])
+        if table in reads and change.verdict in wrong
+    )
+
+
+def _has_lost_rows(view: UnitView, generation: GenerationState) -> bool:
+    if view.catalog is None or generation.building:
+        return False
+    reads = view.world.reads.get(generation.id, frozenset())
+    return any(
+        table in reads and change.verdict is TableVerdict.LIKE_A_TRUNCATE
+        for table, change in view.catalog.changes.items()
+    )
+
+
+def _why_misfit(view: UnitView) -> str:
+    return "" if view.definition is None else view.definition.misfit
+
+
+# What the files and orders ask for.
+
+
+def _forget_removed(view: UnitView) -> UnitAction | None:
+    """Forget the generations of a unit that the files do not describe any more."""
+    if view.definition is not None or not view.generations:
+        return None
+    return Forget("no file describes the index any more", view.unit, view.generations[0])
+
+
+def _unpin(view: UnitView) -> UnitAction | None:
+    """Follow the files again, once they have changed since a rollback."""
+    if view.definition is None or view.definition.misfit:
+        return None
+    for generation in view.generations:
+        if generation.pinned not in ("", view.definition.hash):
+            return Unpin("the schema file has changed since the rollback", view.unit, generation)
+    return None
+
+
+def _complete(view: UnitView) -> UnitAction | None:
+    """Let readers see a generation that is filled."""
+    if view.sink is None:
+        return None
+    for generation in view.followed:
+        backfill = view.world.backfills.get(generation.id)
+        if generation.building and backfill is not None and backfill.complete:
+            return Complete("every document is there", view.unit, generation)
+    return None
+
+
+def _roll_back(view: UnitView) -> UnitAction | None:
+    """Serve the generation before, as ordered."""
+    order = view.order
+    if order is None or order.kind is not OrderKind.ROLLBACK or view.sink is None or view.definition is None:
+        return None
+    if any(generation.request == order.id for generation in view.generations):
+        return None
+    back = rollback_target(view.generations)
+    if back is None:
+        return None
+    return Serve("a rollback was ordered", view.unit, back, pinned=view.definition.hash, order=order.id)
+
+
+def rollback_target(generations: Sequence[GenerationState]) -> GenerationState | None:
+    """Return the newest generation that can be served instead of the served one."""
+    retained = _retained(generations)
+    return retained[-1] if retained else None
+
+
+def _serve_retained(view: UnitView) -> UnitAction | None:
+    """Serve a complete generation that the files describe again, instead of building one."""
+    if view.sink is None or _is_pinned(view) or (view.served is not None and view.fits(view.served)):
+        return None
+    complete = [
+        generation for generation in view.generations if view.fits(generation) and not generation.building
+    ]
+    if not complete:
+        return None
+    return Serve("the files describe it again", view.unit, complete[-1])
+
+
+def _set_alias_right(view: UnitView) -> UnitAction | None:
+    """Lead readers back to the served generation, where the sink says otherwise."""
+    served, sink = view.served, view.sink
+    if served is None or sink is None or not sink.queryable or served.generation not in sink.indexes:
+        return None
+    if sink.served.get(view.unit.index) == served.generation:
+        return None
+    return Serve("its alias led elsewhere", view.unit, served, pinned=served.pinned, order=served.request)
+
+
+def _forget_unneeded(view: UnitView) -> UnitAction | None:
+    """Forget a generation that nobody will read: one not wanted any more, or a former one beyond `keep`."""
+    for generation in view.generations:
+        if generation.published or _is_awaited(view, generation):
+            continue
+        why = _why_unneeded(view, generation)
+        if why:
+            return Forget(why, view.unit, generation)
+    return None
+
+
+def _why_unneeded(view: UnitView, generation: GenerationState) -> str:
+    if not generation.followed:
+        return generation.frozen
+    if generation.building:
+        return _why_not_built(view, generation)
+    retained = sorted(_retained(view.generations), key=lambda former: former.served_at or 0.0)
+    beyond = len(retained) - view.policy.keep
+    return "newer ones are retained" if generation in retained[: max(0, beyond)] else ""
+
+
+def _retained(generations: Sequence[GenerationState]) -> list[GenerationState]:
+    """Return the complete generations that could be served instead of the served one."""
+    return [
+        generation
+        for generation in generations
+        if generation.followed and not generation.building and not generation.published
+    ]
+
+
+def _why_not_built(view: UnitView, generation: GenerationState) -> str:
+    """Return why a generation need not be filled to its end; empty where it must."""
+    if not view.fits(generation):
+        return "the files describe another one now"
+    served, order = view.served, view.order
+    if order is not None and generation.request == order.id:
+        return ""
+    if _is_replaced(view):
+        return "a newer order replaces it"
+    if _is_pinned(view):
+        return "a rollback was ordered"
+    if served is not None and view.fits(served):
+        return "the served one is what the files describe"
+    others = [other for other in view.generations if other.building and view.fits(other)]
+    return "another one is built" if generation != others[-1] else ""
+
+
+def _is_replaced(view: UnitView) -> bool:
+    """Whether an order that is not carried out, and can be, asks for another generation than those there."""
+    order = view.order
+    if order is None or _is_answered(view, order):
+        return False
+    return order.kind is OrderKind.REINDEX or rollback_target(view.generations) is not None
+
+
+def _is_answered(view: UnitView, order: OpenOrder) -> bool:
+    return any(generation.request == order.id for generation in view.generations)
+
+
+def _is_awaited(view: UnitView, generation: GenerationState) -> bool:
+    """Whether an order that is open is answered by what became of this generation."""
+    return bool(generation.request) and any(order.id == generation.request for order in view.orders)
+
+
+def _is_pinned(view: UnitView) -> bool:
+    served = view.served
+    return (
+        served is not None
+        and served.followed
+        and view.definition is not None
+        and served.pinned == view.definition.hash
+    )
+
+
+def _create(view: UnitView) -> UnitAction | None:
+    """Create a generation where the files or an order want one that is not there."""
+    definition, catalog = view.definition, view.catalog
+    if definition is None or definition.misfit or view.sink is None or catalog is None:
+        return None
+    if is_newer(catalog, view.state) or not _may_join(view):
+        return None  # a generation must not be stored before the catalog that it is planned for
+    order = view.order
+    if order is not None and order.kind is OrderKind.REINDEX and not _is_answered(view, order):
+        why, number = "a reindex was ordered", order.id
+    elif any(view.fits(generation) for generation in view.generations) or _is_pinned(view):
+        return None
+    else:
+        why, number = why_built(view.served), ""
+    return CreateGeneration(why, view.unit, definition.hash, catalog.as_of, number)
+
+
+def _may_join(view: UnitView) -> bool:
+    """Whether the unit may be filled now: a sink that cannot be queried is compared with the one that can."""
+    if view.sink is None or view.sink.queryable:
+        return True
+    return any(
+        generation.published and not generation.sink and generation.index == view.unit.index
+        for generation in view.state.generations
+    )
+
+
+def why_built(served: GenerationState | None) -> str:
+    """Return why another generation is built."""
+    if served is None:
+        return "none is complete yet"
+    if served.frozen:
+        return f"the served one is not followed any more: {served.frozen}"
+    return "its schema file, its settings or the types of its columns have changed"
+
+
+_RULES: Sequence[Callable[[UnitView], UnitAction | None]] = (
+    _forget_removed,
+    _stop_following,
+    _unpin,
+    _forget_unneeded,  # before `_roll_back`: what is still built must not replace what was rolled back to
+    _complete,
+    _roll_back,
+    _serve_retained,
+    _set_alias_right,
+    _create,
+)
+
+
+# Indexes that the state does not name.
+
+
+def decide_drops(world: World, state: PipelineState) -> Iterator[Action]:
+    """Drop the indexes that no state names: they were forgotten, or a killed start left them.
+
+    One that a query or a backfill may still write, or that readers see, stays.
+    """
+    written = set() if world.query is None else set(world.query.plan)
+    written |= world.backfills.keys()
+    stored = {generation.id for generation in state.generations}
+    for name, sink in sorted(world.sinks.items()):
+        if isinstance(sink, Unknown):
+            continue
+        for index in sorted(sink.indexes):
+            id_ = generation_id(name, index)
+            is_used = id_ in stored or id_ in written or index in sink.served.values()
+            if not is_used:
+                yield DropIndex("nothing needs it", Unit(name, sink.owners[index]), index)

@@ -1,0 +1,178 @@
+"""Decide whether the stored state and the server's log still belong together, and what follows if not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.model.lsn import format_lsn
+from headrace.pipeline.controller.actions import (
+    Action,
+    BeginAgain,
+    CloseQuery,
+    CreateSlot,
+    CreateState,
+    DropSlot,
+    EndRun,
+)
+from headrace.pipeline.controller.desired import Desired
+from headrace.pipeline.controller.world import ServerSeen, SlotSeen, Unknown, World
+from headrace.sinks.opensearch import PipelineState
+
+_READS_ANOTHER_LOG = frozenset({Kind.OTHER_LOG, Kind.SLOT_LOST})
+"""Errors by which a query says what only reading the log shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogDecision:
+    """What the log allows.
+
+    Attributes:
+        actions: what must be done about state and slot before anything else.
+        has_begun: the state names a log, so units can be decided on.
+        goes_on: the log is known to go on from the stored position, so a query can start.
+    """
+
+    actions: tuple[Action, ...] = ()
+    has_begun: bool = False
+    goes_on: bool = False
+
+
+def decide_log(world: World, desired: Desired) -> LogDecision:
+    """Decide on state and slot.
+
+    The state must be known. The order of the checks is the order of certainty: what proves another server
+    comes before what proves a gap, because a gap may be reseeded and another server never is.
+    """
+    state, server, slot = world.state, world.server, world.slot
+    assert not isinstance(state, Unknown), "the caller waits for the state"
+    has_begun = state is not None and state.phase == "following"
+    if isinstance(server, Unknown) or isinstance(slot, Unknown):
+        return LogDecision(has_begun=has_begun)
+    if state is None:
+        return LogDecision((_begin(slot),))
+    if (error := _why_another_server(state, server)) is not None:
+        return LogDecision((EndRun(error.cause, error),))
+    if server.standby and state.standby is False:  # a failover that is not over: what it lacks is no gap
+        return LogDecision(has_begun=has_begun)
+    return _follow(world, desired, state, server, slot) if has_begun else _make_slot(slot)
+
+
+def _follow(
+    world: World, desired: Desired, state: PipelineState, server: ServerSeen, slot: SlotSeen | None
+) -> LogDecision:
+    gap = next(_gaps(world, state, server, slot), None)
+    if gap is not None:
+        return _mend_gap(world, desired, gap)
+    assert slot is not None, "a missing slot is a gap"
+    if slot.over_budget and desired.reseeds:
+        return _release_slot(world, slot)
+    return LogDecision(has_begun=True, goes_on=not slot.reader)
+
+
+def _begin(slot: SlotSeen | None) -> Action:
+    if slot is None:
+        return CreateState("nothing is stored yet")
+    error = HeadraceError(
+        Kind.SLOT_UNKNOWN,
+        "the slot exists, but this cluster knows nothing of it",
+        "If it belongs to another program, name another slot with --slot. If the cluster has lost the state "
+        f"of this deployment: {BACKFILL_AGAIN}",
+    )
+    return EndRun(error.cause, error)
+
+
+def _make_slot(slot: SlotSeen | None) -> LogDecision:
+    """Create the slot; one that is there was made by a start that was killed, or belongs to somebody else."""
+    if slot is not None and slot.reader:
+        return LogDecision()
+    return LogDecision((CreateSlot("the log is read from here on"),))
+
+
+def _mend_gap(world: World, desired: Desired, gap: HeadraceError) -> LogDecision:
+    if world.query is not None:
+        return LogDecision((CloseQuery(gap.cause, gap),))
+    if not desired.reseeds:
+        return LogDecision((EndRun(gap.cause, gap),))
+    return LogDecision((BeginAgain(gap.cause),))
+
+
+def _release_slot(world: World, slot: SlotSeen) -> LogDecision:
+    """Drop the slot, also while a sink is away: the primary's disk cannot wait for it."""
+    if world.query is None:
+        return LogDecision((DropSlot(slot.over_budget),), has_begun=True)
+    error = HeadraceError(Kind.SLOT_LOST, slot.over_budget)
+    return LogDecision((CloseQuery(error.cause, error),), has_begun=True)
+
+
+def _why_another_server(state: PipelineState, server: ServerSeen) -> HeadraceError | None:
+    """Return why this is not the server whose changes the documents have; a gap never proves that."""
+    if state.system_identifier != server.system:
+        return _foreign(state, "the database is on another system than the one that the documents come from")
+    if state.database_oid != server.database:
+        return _foreign(state, "this is another database than the one that the documents come from")
+    if state.phase == "following" and server.timeline < state.timeline:
+        return _former_primary(state, server)
+    return None
+
+
+def _foreign(state: PipelineState, cause: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.CONTINUITY,
+        f"{cause}, or another deployment of this cluster uses the slot name {state.slot!r}",
+        "Correct the address, or name another slot with --slot or in the file. Only where the database of "
+        "this deployment was moved or recreated: run `headrace teardown --moved`, then `headrace run`.",
+    )
+
+
+def _former_primary(state: PipelineState, server: ServerSeen) -> HeadraceError:
+    return HeadraceError(
+        Kind.CONTINUITY,
+        f"the server is on timeline {server.timeline}, and the documents come from the later timeline "
+        f"{state.timeline}: the primary of before a promotion is back, or storage was put back to that time",
+        "Lead the address to the primary of today and start again: nothing is lost there. Only where the "
+        f"storage was put back: {BACKFILL_AGAIN[0].lower()}{BACKFILL_AGAIN[1:]}",
+    )
+
+
+def _gaps(
+    world: World, state: PipelineState, server: ServerSeen, slot: SlotSeen | None
+) -> Iterator[HeadraceError]:
+    """Yield why changes between the documents and the log are lost; the first explains the others."""
+    since = format_lsn(state.applied)
+    if server.timeline != state.timeline:
+        yield _gap(
+            Kind.CONTINUITY,
+            f"the server is on timeline {server.timeline} now ({state.timeline} before): a standby was "
+            "promoted, or the database was restored to an earlier time; documents may hold commits that it "
+            "never got",
+        )
+    if slot is None:
+        yield _gap(Kind.SLOT_LOST, f"the slot {state.slot!r} is gone, and with it the changes since {since}")
+        return
+    if slot.lost:
+        yield _gap(
+            Kind.SLOT_LOST,
+            f"the slot {state.slot!r} is lost, and with it the changes since {since}: {slot.lost}",
+        )
+    if server.current < state.applied:
+        yield _gap(
+            Kind.CONTINUITY,
+            f"the log ends at {format_lsn(server.current)}, before the position {since} that the documents "
+            "have: the database was restored",
+        )
+    if slot.confirmed > state.applied:
+        yield _gap(
+            Kind.CONTINUITY,
+            f"the slot {state.slot!r} stands at {format_lsn(slot.confirmed)}, beyond the position {since} "
+            "that the documents have: it was recreated, or read by someone else, or the search cluster was "
+            "restored",
+        )
+    failure = None if world.query is None else world.query.failure
+    if failure is not None and failure.kind in _READS_ANOTHER_LOG:
+        yield failure
+
+
+def _gap(kind: Kind, cause: str) -> HeadraceError:
+    return HeadraceError(kind, cause, f'{BACKFILL_AGAIN} With on_gap = "reseed" a run does it by itself.')

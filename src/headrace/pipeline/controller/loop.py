@@ -1,0 +1,86 @@
+"""Go round: look, decide, act; remember nothing but how often an action has failed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from headrace.errors import HeadraceError, Retry
+from headrace.pipeline.controller.act import act
+from headrace.pipeline.controller.actions import Action, EndRun, UnitAction
+from headrace.pipeline.controller.desired import Desired
+from headrace.pipeline.controller.ports import Ports
+from headrace.pipeline.controller.reconcile import reconcile
+from headrace.pipeline.controller.world import Failures, World
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+"""Seconds between two tries of what may pass by itself."""
+_FIRST_UNIT_PAUSE, _LONGEST_UNIT_PAUSE = 60.0, 3600.0
+"""Seconds between two tries of a unit that somebody has to mend: each costs a backfill."""
+_CALM_SECONDS = 300.0
+
+Look = Callable[[Mapping[str, Failures]], tuple[World, Desired]]
+
+
+class Controller:
+    """Leads one deployment from what is to what should be.
+
+    Args:
+        look: asks everything, within time limits.
+        ports: what actions are carried out on.
+        tell: told each action before it is carried out.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        look: Look,
+        ports: Ports,
+        *,
+        tell: Callable[[Action], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.failures: dict[str, Failures] = {}
+        self._look = look
+        self._ports = ports
+        self._tell = tell
+        self._clock = clock
+
+    def go_round(self) -> EndRun | None:
+        """Look once and act on it; return why the run ends, where it does."""
+        world, desired = self._look(self.failures)
+        for action in reconcile(world, desired):
+            self._tell(action)
+            if isinstance(action, EndRun):
+                return action
+            if not self._carry_out(action):
+                break
+        return None
+
+    def _carry_out(self, action: Action) -> bool:
+        """Carry out an action; return whether the next one may follow.
+
+        A unit fails alone; behind a failure of what all share the next round decides again.
+        """
+        try:
+            act(action, self._ports)
+        except HeadraceError as error:
+            self._count(action.key, error)
+            return isinstance(action, UnitAction)
+        self.failures.pop(action.proves, None)
+        if action.delays is not None:
+            self._count(*action.delays)
+        return True
+
+    def _count(self, key: str, error: HeadraceError) -> None:
+        now, before = self._clock(), self.failures.get(key)
+        goes_on = before is not None and now <= before.next_try + _CALM_SECONDS
+        times = before.times + 1 if before is not None and goes_on else 1
+        self.failures[key] = Failures(error, times, now + pause(error, times))
+
+
+def pause(error: HeadraceError, times: int) -> float:
+    """Return the seconds before the next try, after so many failures in a row."""
+    first, longest = _FIRST_PAUSE, _LONGEST_PAUSE
+    if error.retry is Retry.NEVER:
+        first, longest = _FIRST_UNIT_PAUSE, _LONGEST_UNIT_PAUSE
+    return min(first * 2.0 ** min(times - 1, 16), longest)

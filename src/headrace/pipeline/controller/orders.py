@@ -1,0 +1,86 @@
+"""Decide which orders are answered now, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, build_key
+from headrace.pipeline.controller.desired import Desired, OpenOrder, OrderKind
+from headrace.pipeline.controller.generations import UnitView, newest_generation_order, rollback_target
+from headrace.pipeline.controller.world import World
+from headrace.sinks.opensearch import PipelineState
+
+
+def decide_orders(world: World, state: PipelineState, desired: Desired) -> Iterator[Action]:
+    """Answer the orders that are carried out, or can never be; begin those that change no unit."""
+    for order in desired.orders:
+        if order.kind is OrderKind.RELOAD:
+            answer = _answer_reload(order, world, state, desired)
+        elif order.kind in (OrderKind.REINDEX, OrderKind.ROLLBACK):
+            answer = _answer_generation(order, world, state, desired)
+        elif order.id not in world.carried_out:
+            yield CarryOut("it was ordered", order)
+            continue
+        else:
+            continue
+        if answer is not None:
+            yield answer
+
+
+def _answer_generation(
+    order: OpenOrder, world: World, state: PipelineState, desired: Desired
+) -> AnswerOrder | None:
+    if order.unit is None or order.unit not in desired.units:
+        return AnswerOrder("the deployment has no such index", order, done=False)
+    view = UnitView.of(order.unit, world, state, desired)
+    if newest_generation_order(view.orders) is not order:
+        return AnswerOrder("a newer order replaced it", order, done=False)
+    answers = [generation for generation in view.generations if generation.request == order.id]
+    if not answers:
+        why_not = _why_impossible(order, view)
+        return AnswerOrder(why_not, order, done=False) if why_not else None
+    if answers[0].frozen:
+        return AnswerOrder(answers[0].frozen, order, done=False)
+    if answers[0].published:
+        return AnswerOrder(f"{answers[0].generation} is served", order, done=True)
+    return None
+
+
+def _why_impossible(order: OpenOrder, view: UnitView) -> str:
+    if view.definition is not None and view.definition.misfit:
+        return view.definition.misfit
+    if order.kind is OrderKind.ROLLBACK and rollback_target(view.generations) is None:
+        return why_no_way_back(view)
+    return ""
+
+
+def why_no_way_back(view: UnitView) -> str:
+    """Return why a rollback is not possible."""
+    stopped = [
+        former
+        for former in view.generations
+        if former.frozen and not former.building and not former.published
+    ]
+    if stopped:
+        return f"the generation before is not followed any more: {stopped[-1].frozen}"
+    return "no generation is retained beside the served one"
+
+
+def _answer_reload(
+    order: OpenOrder, world: World, state: PipelineState, desired: Desired
+) -> AnswerOrder | None:
+    """Answer once each unit is as the files describe it, or is being built so, or has said why it is not."""
+    if order.id in desired.misread:
+        return AnswerOrder(desired.misread[order.id], order, done=False)
+    refused: list[str] = []
+    for unit, definition in sorted(desired.units.items()):
+        view = UnitView.of(unit, world, state, desired)
+        if definition.misfit:
+            refused.append(f"{unit}: {definition.misfit}")
+        elif (failed := world.failures.get(build_key(unit, definition.hash))) is not None:
+            refused.append(f"{unit}: {failed.error.cause}")
+        elif view.sink is not None and not any(view.fits(generation) for generation in view.generations):
+            return None
+    if refused:
+        return AnswerOrder("; ".join(refused), order, done=False)
+    return AnswerOrder("the files are taken up", order, done=True)

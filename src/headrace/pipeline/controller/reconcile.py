@@ -1,0 +1,58 @@
+"""Compare what is with what should be, and return the actions that lead there: the only place that decides.
+
+Pure, total and deterministic: the same world and the same wishes give the same actions, and a world that is
+as it should be gives none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.pipeline.controller.actions import Action, EndRun
+from headrace.pipeline.controller.desired import Desired
+from headrace.pipeline.controller.generations import decide_drops, decide_units
+from headrace.pipeline.controller.log import decide_log
+from headrace.pipeline.controller.orders import decide_orders
+from headrace.pipeline.controller.stream import decide_backfills, decide_query
+from headrace.pipeline.controller.world import Unknown, World
+from headrace.sinks.opensearch import PipelineState
+
+
+def reconcile(world: World, desired: Desired) -> tuple[Action, ...]:
+    """Return what to do next, in this order; an action that failed lately waits for its next try."""
+    return tuple(action for action in _decide(world, desired) if is_due(world, action))
+
+
+def is_due(world: World, action: Action) -> bool:
+    """Whether no failure puts the action off."""
+    failed = world.failures.get(action.key)
+    return failed is None or world.now >= failed.next_try
+
+
+def _decide(world: World, desired: Desired) -> Iterator[Action]:
+    if world.lost_lock is not None:
+        yield EndRun(world.lost_lock.cause, world.lost_lock)
+        return
+    if desired.stopping:
+        yield EndRun("it was asked to end")
+        return
+    state = world.state
+    if isinstance(state, Unknown):
+        return  # whatever is decided is stored first
+    log = decide_log(world, desired)
+    yield from log.actions
+    if log.actions or not log.has_begun:
+        return
+    assert state is not None, "the log has begun, so a state names it"
+    yield from _decide_followed(world, desired, state, goes_on=log.goes_on)
+
+
+def _decide_followed(
+    world: World, desired: Desired, state: PipelineState, *, goes_on: bool
+) -> Iterator[Action]:
+    yield from decide_orders(world, state, desired)
+    yield from decide_units(world, state, desired)
+    # Behind the units: the plan has what they are given in this round.
+    yield from decide_query(world, state, goes_on=goes_on)
+    yield from decide_backfills(world, state)
+    yield from decide_drops(world, state)

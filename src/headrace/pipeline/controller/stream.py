@@ -1,0 +1,96 @@
+"""Decide on the query and on the backfills beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from headrace.errors import HeadraceError, Retry
+from headrace.pipeline.controller.actions import (
+    Action,
+    ChangePlan,
+    CloseQuery,
+    EndRun,
+    StartBackfill,
+    StartQuery,
+    StopBackfill,
+)
+from headrace.pipeline.controller.desired import Unit
+from headrace.pipeline.controller.world import SinkSeen, World
+from headrace.sinks.opensearch import GenerationState, PipelineState
+
+_MOST_FAILURES = 5
+"""A query that fails so often in a row, and not by a unit or for a server, fails by a mistake of ours."""
+
+
+def wanted_plan(state: PipelineState) -> frozenset[str]:
+    """Return the ids of the generations that the query should write: all that are followed.
+
+    Those of a sink that is away belong to it too: what the sink does not take is deferred, or waited for.
+    """
+    return frozenset(generation.id for generation in state.generations if generation.followed)
+
+
+def decide_query(world: World, state: PipelineState, *, goes_on: bool) -> Iterator[Action]:
+    """Start, change or close the query.
+
+    Args:
+        goes_on: whether the log is known to go on from the stored position.
+    """
+    plan, query = wanted_plan(state), world.query
+    if query is None:
+        if goes_on:
+            yield _start(world)
+    elif query.failure is not None:
+        charged = any(is_charged(world, query.failure, generation) for generation in state.generations)
+        yield CloseQuery(query.failure.cause, query.failure, charged)
+    elif query.plan != plan:
+        added, removed = sorted(plan - query.plan), sorted(query.plan - plan)
+        why = "; ".join(
+            f"{what} {', '.join(names)}" for what, names in (("with", added), ("without", removed)) if names
+        )
+        yield ChangePlan(why)
+
+
+def is_charged(world: World, failure: HeadraceError, generation: GenerationState) -> bool:
+    """Whether a query failed by this generation of its plan: it, or a table that it reads, is named."""
+    if world.query is None or generation.id not in world.query.plan:
+        return False
+    reads = world.reads.get(generation.id, frozenset())
+    return generation.id in failure.units or not reads.isdisjoint(failure.tables)
+
+
+def _start(world: World) -> Action:
+    failed = world.failures.get(StartQuery.__name__)
+    if failed is not None and failed.times > _MOST_FAILURES and failed.error.retry is Retry.NEVER:
+        return EndRun(failed.error.cause, failed.error)
+    return StartQuery("no query runs")
+
+
+def decide_backfills(world: World, state: PipelineState) -> Iterator[Action]:
+    """Fill what is followed and not complete; end what is not filled any more."""
+    filled = {generation.id: generation for generation in state.generations if _is_filled(generation)}
+    for name in sorted(world.backfills):
+        if name not in filled:
+            yield StopBackfill("it is not filled any more", _unit_of(state, name), name)
+    for name, generation in filled.items():
+        if name not in world.backfills and _may_read(world, generation):
+            yield StartBackfill("it is not complete", Unit(generation.sink, generation.index), generation)
+
+
+def _is_filled(generation: GenerationState) -> bool:
+    return generation.followed and generation.building
+
+
+def _may_read(world: World, generation: GenerationState) -> bool:
+    """Whether every change behind the stored position is written to the generation, and its sink answers."""
+    query, sink = world.query, world.sinks.get(generation.sink)
+    if query is None or query.failure is not None or not isinstance(sink, SinkSeen):
+        return False
+    return generation.id in query.joined
+
+
+def _unit_of(state: PipelineState, name: str) -> Unit:
+    for generation in state.generations:
+        if generation.id == name:
+            return Unit(generation.sink, generation.index)
+    return Unit("", name)

@@ -1,0 +1,190 @@
+"""What is, as one frozen value: state, server, slot, tables, sinks, query and backfills, seen in one round.
+
+What could not be asked is `Unknown`. It is never taken for absent: a decision that needs it waits.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from headrace.errors import HeadraceError
+from headrace.model.lsn import Lsn
+from headrace.sinks.opensearch import PipelineState
+from headrace.sinks.opensearch.shard_history import Identity
+
+
+def _nothing() -> Mapping[Any, Any]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Something that could not be asked in this round, and why."""
+
+    error: HeadraceError
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSeen:
+    """The server and its log.
+
+    Attributes:
+        system: the identifier of the PostgreSQL cluster.
+        database: the oid of the database.
+        current: the end of the flushed log (bytes), read after the state: a running query moves both.
+        standby: whether it is in recovery.
+    """
+
+    system: str
+    timeline: int
+    database: int
+    current: Lsn
+    standby: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SlotSeen:
+    """The replication slot.
+
+    Attributes:
+        confirmed: its confirmed_flush_lsn (bytes), read before the state: a running query moves both.
+        lost: why the server has removed log that the slot needs; empty where it has not.
+        reader: who reads it, where that is not this run; else empty.
+        over_budget: what the slot retains, where that is more than the policy allows; else empty.
+    """
+
+    confirmed: Lsn
+    lost: str = ""
+    reader: str = ""
+    over_budget: str = ""
+
+
+class TableVerdict(enum.Enum):
+    """What an altered table means for what was read of it. What is harmless is not listed at all."""
+
+    LIKE_A_TRUNCATE = "rows are gone that the log does not name"
+    READ_AGAIN = "what was read may be wrong"
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What became of a table since the catalog that the state stores.
+
+    Attributes:
+        what: in words, for users.
+        seen_at: the end of the log (bytes) when this run saw it first: what is read behind it is right again.
+    """
+
+    verdict: TableVerdict
+    what: str
+    seen_at: Lsn = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CatalogSeen:
+    """The catalog, compared with the one that the state stores.
+
+    Attributes:
+        text: the catalog as the state stores it.
+        as_of: the position at which it was read (bytes).
+        published: the membership of each table in the publication.
+        changes: the tables that were altered, by name.
+    """
+
+    text: str
+    as_of: Lsn
+    published: Mapping[str, int] = field(default_factory=_nothing)
+    changes: Mapping[str, TableChange] = field(default_factory=_nothing)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSeen:
+    """A sink that answers.
+
+    Attributes:
+        indexes: the concrete indexes of this deployment, by name.
+        owners: the logical index of each.
+        served: by logical index, the concrete index that readers see.
+        queryable: whether it can list its indexes; `indexes` says nothing otherwise.
+    """
+
+    indexes: Mapping[str, Identity] = field(default_factory=_nothing)
+    owners: Mapping[str, str] = field(default_factory=_nothing)
+    served: Mapping[str, str] = field(default_factory=_nothing)
+    queryable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class QuerySeen:
+    """The query of this process.
+
+    Attributes:
+        plan: the ids of the generations that it writes.
+        joined: those of them that every change behind the stored position is written to, so that a backfill
+            may read rows for them.
+        failure: why it has ended; None while it runs.
+    """
+
+    plan: frozenset[str]
+    joined: frozenset[str] = frozenset()
+    failure: HeadraceError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillSeen:
+    """The backfill of one generation in this process.
+
+    Attributes:
+        complete: whether every range is read and the ids agree.
+        failure: why it has ended without that; None where it has not.
+    """
+
+    complete: bool = False
+    failure: HeadraceError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """How often an action has failed in a row, and when it is tried again (seconds of the run's clock)."""
+
+    error: HeadraceError
+    times: int
+    next_try: float
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What was seen in one round.
+
+    Attributes:
+        now: the run's clock (seconds).
+        state: what is durable; None where nothing is stored.
+        slot: None where the server has none of its name.
+        catalog: None while nothing is stored to compare it with.
+        sinks: by name; `""` is the one that keeps the state.
+        reads: the tables that each generation reads, by its id; one whose schema nobody knows is absent.
+        deferred: by the id of a generation, how many documents wait to be written.
+        query: None where none runs.
+        backfills: by the id of a generation.
+        failures: by the key of an action.
+        carried_out: the ids of the orders that this process works on.
+        lost_lock: why this process must not write any more; None while it holds lock and leases.
+    """
+
+    now: float
+    state: PipelineState | Unknown | None
+    server: ServerSeen | Unknown
+    slot: SlotSeen | Unknown | None
+    catalog: CatalogSeen | Unknown | None
+    sinks: Mapping[str, SinkSeen | Unknown]
+    reads: Mapping[str, frozenset[str]] = field(default_factory=_nothing)
+    deferred: Mapping[str, int] = field(default_factory=_nothing)
+    query: QuerySeen | None = None
+    backfills: Mapping[str, BackfillSeen] = field(default_factory=_nothing)
+    failures: Mapping[str, Failures] = field(default_factory=_nothing)
+    carried_out: frozenset[str] = frozenset()
+    lost_lock: HeadraceError | None = None

@@ -1,0 +1,166 @@
+"""Mistakes of one line each in what decides, acts or is stored: the simulation must find every one of them.
+
+A mistake is a line of a module and what stands there instead. It is planted where the module is imported, in
+a process of its own, so that what it breaks stays there.
+"""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from types import ModuleType
+from typing import Any
+
+_CONTROLLER = "headrace.pipeline.controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Mistake:
+    """One line that is wrong.
+
+    Attributes:
+        module: the last part of its name, in the controller.
+        right: a piece of text that the module has exactly once.
+        wrong: what stands there instead.
+    """
+
+    module: str
+    right: str
+    wrong: str
+
+    @property
+    def name(self) -> str:
+        """The module's full name."""
+        return f"{_CONTROLLER}.{self.module}"
+
+
+MISTAKES = {
+    "a backfill begins before the query writes its generation": Mistake(
+        "stream", "return generation.id in query.joined", "return True"
+    ),
+    "a query forgets the secondary sinks": Mistake(
+        "stream",
+        "for generation in state.generations if generation.followed)",
+        "for generation in state.generations if generation.followed and not generation.sink)",
+    ),
+    "a query writes only what readers see": Mistake(
+        "stream",
+        "for generation in state.generations if generation.followed)",
+        "for generation in state.generations if generation.published)",
+    ),
+    "a slot that somebody advanced is followed": Mistake(
+        "log", "if slot.confirmed > state.applied:", "if False:"
+    ),
+    "a slot that is lost is followed": Mistake("log", "if slot.lost:", "if False:"),
+    "a sink that is away has no indexes": Mistake(
+        "generations",
+        "return sink if isinstance(sink, SinkSeen) else None",
+        "return sink if isinstance(sink, SinkSeen) else SinkSeen()",
+    ),
+    "documents that were restored count as written": Mistake(
+        "generations", "if Identity(generation.uuid, generation.history).is_another(found):", "if False:"
+    ),
+    "one unit's failure is charged to all": Mistake(
+        "stream", "return generation.id in failure.units or", "return True or"
+    ),
+    "the catalog is stored while a rewritten table is followed": Mistake(
+        "generations", "and not stops and is_newer", "and is_newer"
+    ),
+    "rows that are lost are renewed beside a batch that has read them": Mistake(
+        "generations", "if not renewed or _has_passed(catalog, state):", "if True:"
+    ),
+    "a table that lost rows renews nothing": Mistake(
+        "generations", "catalog.published, tuple(renewed))", "catalog.published, ())"
+    ),
+    "a generation that is filled goes on where a table has lost rows": Mistake(
+        "generations",
+        "if generation.building else {TableVerdict.READ_AGAIN}",
+        "if False else {TableVerdict.READ_AGAIN}",
+    ),
+    "an alias that leads elsewhere stays so": Mistake("generations", "    _set_alias_right,\n", ""),
+    "one former generation too many is retained": Mistake(
+        "generations",
+        "beyond = len(retained) - view.policy.keep",
+        "beyond = len(retained) - view.policy.keep - 1",
+    ),
+    "the generation that an order waits for is forgotten": Mistake(
+        "generations", "if generation.published or _is_awaited(view, generation):", "if generation.published:"
+    ),
+    "an index is dropped while readers see it": Mistake(
+        "generations", " or index in sink.served.values()", ""
+    ),
+    "indexes that nobody needs stay": Mistake(
+        "generations", "            if not is_used:", "            if False:"
+    ),
+    "two generations of a unit count as served": Mistake(
+        "act", "dataclasses.replace(stored, published=False)", "stored"
+    ),
+    "what is built replaces what was rolled back to": Mistake(
+        "generations",
+        "    _forget_unneeded,  # before `_roll_back`: what is still built must not replace what was rolled "
+        "back to\n    _complete,\n    _roll_back,\n",
+        "    _complete,\n    _roll_back,\n    _forget_unneeded,\n",
+    ),
+    "a rollback is not stored as one": Mistake(
+        "act",
+        "_served(state, action.generation, action.pinned, action.order)",
+        "_served(state, action.generation, '', action.order)",
+    ),
+    "behind a gap everything is followed on": Mistake(
+        "act", "stopped = _load(ports).frozen(action.why)", "stopped = _load(ports)"
+    ),
+    "a generation that is not followed any more is not stored as such": Mistake(
+        "act", "frozen=action.why)", "frozen='')"
+    ),
+    "an unknown state counts as absent": Mistake(
+        "reconcile", "return  # whatever is decided is stored first", "state = None"
+    ),
+}
+
+
+class _Planter(importlib.abc.MetaPathFinder):
+    """Finds one module, with a line of it replaced."""
+
+    def __init__(self, mistake: Mistake) -> None:
+        self._mistake = mistake
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._mistake.name:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        assert spec is not None
+        assert isinstance(spec.loader, SourceFileLoader)
+        spec.loader = _WrongLoader(self._mistake, spec.loader)
+        return spec
+
+
+class _WrongLoader(SourceFileLoader):
+    def __init__(self, mistake: Mistake, loader: SourceFileLoader) -> None:
+        super().__init__(loader.name, loader.path)
+        self._mistake = mistake
+
+    def get_code(self, fullname: str) -> Any:
+        source = self.get_data(self.path).decode()
+        assert source.count(self._mistake.right) == 1, f"{self._mistake.right!r} is not there once"
+        return compile(source.replace(self._mistake.right, self._mistake.wrong), self.path, "exec")
+
+
+def find(name: str, schedules: int) -> tuple[int, str] | None:
+    """Run schedules with a mistake until one shows it; return how many it took and what was seen.
+
+    For a process of its own: the modules stay wrong.
+    """
+    sys.meta_path.insert(0, _Planter(MISTAKES[name]))
+    from simulation.schedule import run  # noqa: PLC0415 - the mistake must be planted first
+
+    for seed in range(schedules):
+        violation = run(seed)
+        if violation is not None:
+            return seed + 1, str(violation)
+    return None

@@ -1,0 +1,519 @@
+"""One schedule: events in an order that a seed decides, then peace, and what must be true by then.
+
+While faults come, `Process` checks at each confirmation and each swap of an alias. Afterwards everything
+answers again, and within a bounded number of rounds every unit is live, right, and built no more often than
+it had to be.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from headrace.pipeline.controller.actions import Action, StopFollowing
+from headrace.pipeline.controller.desired import OpenOrder, OrderKind, Unit
+from headrace.pipeline.controller.reconcile import reconcile
+from headrace.sinks.opensearch.state import generation_id
+from simulation.process import Crash, Files, Process, Setting, Stored
+from simulation.servers import ROWS, TABLES, Cluster, Index, Server, Slot
+
+EVENTS = 120
+"""Events of one schedule."""
+_MOST_ROUNDS = 100
+_MOST_WITHOUT_QUERY = 6
+_FOLLOWING_FIRST = 0.7
+"""How many schedules begin with a deployment that is live."""
+_READS = {
+    "users": (("customers", "orders"), ("customers",), ("customers", "tags")),
+    "parcels": (("orders",), ("orders", "tags")),
+}
+
+
+class Violation(AssertionError):  # noqa: N818 - what it is called in the field
+    """A property does not hold; the message tells the story."""
+
+
+@dataclass
+class Schedule:
+    """One run of the simulation.
+
+    Attributes:
+        seed: decides everything.
+        left_out: numbers of events that are skipped, to find a shorter story.
+    """
+
+    seed: int
+    left_out: frozenset[int] = frozenset()
+    story: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)
+        self.causes: Counter[Unit] = Counter()
+        self.stored: Counter[Unit] = Counter()
+        self.built_for: Counter[str] = Counter()
+        self._without_query = 0
+        self._killing = 0.0
+        self._kills = random.Random(self.seed + 1)
+        chance = self.random
+        server = Server()
+        for table in TABLES:
+            for row in ROWS:
+                if chance.random() < 0.6:
+                    server.commit(table, row, delete=False)
+        self.setting = Setting(
+            server,
+            {"": Cluster(), "archive": Cluster()} if chance.random() < 0.6 else {"": Cluster()},
+            Stored(),
+            Files({index: chance.choice(reads) for index, reads in _READS.items()}),
+            keep=chance.choice((0, 1, 1, 2)),
+            kill=self._kill,
+        )
+        self.process: Process | None = None
+        self._events = self._weighted()
+
+    # Events.
+
+    def _weighted(self) -> tuple[Sequence[Callable[[], None]], Sequence[float]]:
+        events: dict[Callable[[], None], float] = {
+            self._round: 22,
+            self._query: 22,
+            self._backfill: 14,
+            self._deferred: 5,
+            self._commit: 18,
+            self._wait: 3,
+            self._crash: 1.5,
+            self._cluster_down: 1.5,
+            self._cluster_up: 3,
+            self._server_down: 0.7,
+            self._server_up: 2,
+            self._rewrite: 0.9,
+            self._lose_rows: 0.7,
+            self._delete_index: 0.5,
+            self._replace_index: 0.4,
+            self._restore_index: 0.5,
+            self._steal_alias: 0.5,
+            self._refuse: 0.6,
+            self._accept: 1,
+            self._fill_cluster: 0.4,
+            self._empty_cluster: 1,
+            self._lose_slot: 0.25,
+            self._advance_slot: 0.5,
+            self._exceed_budget: 0.15,
+            self._change_file: 0.5,
+            self._misfit: 0.3,
+            self._fit: 0.8,
+            self._reindex: 1.2,
+            self._roll_back: 0.7,
+            self._reload: 0.3,
+        }
+        return list(events), list(events.values())
+
+    def run(self, events: int = EVENTS) -> None:
+        """Let events happen, then let peace come, and check.
+
+        Raises:
+            Violation: with the story.
+        """
+        choose, weights = self._events
+        if self.random.random() < _FOLLOWING_FIRST:
+            self._settle()
+        self._killing = self.random.choice((0.0, 0.01, 0.04))
+        for number, event in enumerate(self.random.choices(choose, weights, k=events)):
+            state = self.random.getstate()
+            if number in self.left_out:
+                continue
+            self.random.seed(self.seed * 1_000_003 + number)
+            self._happen(number, event)
+            self.random.setstate(state)
+        self._make_peace()
+
+    def _happen(self, number: int, event: Callable[[], None]) -> None:
+        try:
+            event()
+        except Crash:
+            self._tell(f"{number}: the process is killed")
+            self._die()
+        except Violation:
+            raise
+        except AssertionError as error:
+            raise Violation(f"{error}\n{self.tale()}") from error
+
+    def tale(self) -> str:
+        """The story so far."""
+        return "\n".join([f"seed {self.seed}", *self.story])
+
+    def _tell(self, line: str) -> None:
+        self.story.append(line)
+
+    def _kill(self) -> None:
+        if self._killing and self._kills.random() < self._killing:
+            raise Crash
+
+    def _die(self) -> None:
+        self.process = None
+        self._without_query = 0
+
+    def _acted(self, action: Action) -> None:
+        self._tell(f"    {type(action).__name__} {getattr(action, 'unit', '')}: {action.why}")
+        if isinstance(action, StopFollowing) and (action.failure is not None or "waited" in action.why):
+            self.causes[action.unit] += 1  # each further try is one
+
+    # What the process does.
+
+    def _alive(self) -> Process:
+        if self.process is None or self.process.ended is not None:
+            if self.process is not None and self.process.ended is not None:
+                self._tell(f"the run has ended: {self.process.ended.why}")
+            self.process = Process(self.setting, self._acted, self._between)
+            self._tell("a run begins")
+        return self.process
+
+    def _between(self) -> None:
+        """Others work while the controller looks."""
+        if self.process is not None and self.process.query is not None and self.random.random() < 0.3:
+            self.process.query.step(3)
+
+    def _round(self) -> None:
+        self._check_stream()
+        before = {state.id for state in self.setting.stored.generations}
+        try:
+            self._alive().go_round()
+        finally:
+            for state in self.setting.stored.generations:
+                if state.id not in before:
+                    self.stored[Unit(state.sink, state.index)] += 1
+                    if state.request:
+                        self.built_for[state.request] += 1
+
+    def _query(self) -> None:
+        process = self._alive()
+        if process.query is not None:
+            for _ in range(self.random.randint(1, 5)):
+                process.query.step(3)
+
+    def _backfill(self) -> None:
+        process = self._alive()
+        if process.backfills:
+            backfill = process.backfills[self.random.choice(sorted(process.backfills))]
+            for _ in range(self.random.randint(1, 5)):
+                backfill.step()
+
+    def _deferred(self) -> None:
+        self._alive().write_deferred()
+
+    def _wait(self) -> None:
+        self.setting.now += self.random.choice((1.0, 5.0, 60.0, 600.0))
+
+    def _crash(self) -> None:
+        raise Crash
+
+    # What others do.
+
+    def _commit(self) -> None:
+        table, row = self.random.choice(TABLES), self.random.choice(ROWS)
+        self.setting.server.commit(table, row, delete=self.random.random() < 0.25)
+
+    def _rewrite(self) -> None:
+        table = self.random.choice(TABLES)
+        self._tell(f"{table} is rewritten")
+        self.setting.server.rewrite(table)
+        self._cause(lambda unit: table in self._read_by(unit))
+
+    def _lose_rows(self) -> None:
+        table = self.random.choice(TABLES)
+        self._tell(f"{table} loses a partition")
+        self.setting.server.lose_rows(table)
+        # One that is being filled begins again.
+        self._cause(lambda unit: table in self._read_by(unit))
+
+    def _cluster_down(self) -> None:
+        name = self.random.choice(sorted(self.setting.clusters))
+        self._tell(f"the cluster {name!r} goes away")
+        self.setting.clusters[name].up = False
+
+    def _cluster_up(self) -> None:
+        name = self.random.choice(sorted(self.setting.clusters))
+        self.setting.clusters[name].up = True
+
+    def _server_down(self) -> None:
+        self._tell("the database goes away")
+        self.setting.server.up = False
+
+    def _server_up(self) -> None:
+        self.setting.server.up = True
+
+    def _delete_index(self) -> None:
+        if (found := self._some_index()) is not None:
+            sink, name = found
+            index = self.setting.clusters[sink].indexes.pop(name)
+            aliases = self.setting.clusters[sink].aliases
+            if aliases.get(index.owner) == name:
+                del aliases[index.owner]
+            self._tell(f"{name} is deleted in {sink!r}")
+            self._cause(lambda unit: unit == Unit(sink, index.owner))
+
+    def _replace_index(self) -> None:
+        """Another index gets its name, as a restore under this name brings it."""
+        if (found := self._some_index()) is not None:
+            sink, name = found
+            index = self.setting.clusters[sink].indexes[name]
+            self.setting.clusters[sink].indexes[name] = Index(
+                index.owner, index.definition, f"{index.uuid}'", index.history
+            )
+            self._tell(f"{name} in {sink!r} is another index")
+            self._cause(lambda unit: unit == Unit(sink, index.owner))
+
+    def _restore_index(self) -> None:
+        if (found := self._some_index()) is not None:
+            sink, name = found
+            index = self.setting.clusters[sink].indexes[name]
+            index.history += "'"
+            for row in list(index.documents):
+                if self.random.random() < 0.5:
+                    del index.documents[row]
+            self._tell(f"{name} is restored in {sink!r}")
+            self._cause(lambda unit: unit == Unit(sink, index.owner))
+
+    def _steal_alias(self) -> None:
+        if (found := self._some_index()) is not None:
+            sink, name = found
+            owner = self.setting.clusters[sink].indexes[name].owner
+            served = [
+                state
+                for state in self.setting.stored.generations
+                if state.sink == sink and state.index == owner and state.published
+            ]
+            if served:
+                self._tell(f"the alias of {owner} in {sink!r} is removed")
+                self.setting.clusters[sink].aliases.pop(owner, None)
+
+    def _refuse(self) -> None:
+        unit = self.random.choice(self.setting.units())
+        self._tell(f"{unit} is refused")
+        self.setting.clusters[unit.sink].refuses.add(unit.index)
+
+    def _accept(self) -> None:
+        for cluster in self.setting.clusters.values():
+            cluster.refuses.clear()
+
+    def _fill_cluster(self) -> None:
+        name = self.random.choice(sorted(self.setting.clusters))
+        self._tell(f"the cluster {name!r} has its limit of shards")
+        self.setting.clusters[name].full = True
+
+    def _empty_cluster(self) -> None:
+        for cluster in self.setting.clusters.values():
+            cluster.full = False
+
+    def _lose_slot(self) -> None:
+        slot = self.setting.server.slot
+        if slot is not None:
+            self._tell("the slot is lost")
+            if self.random.random() < 0.5:
+                slot.lost = "its log is removed"
+            else:
+                self.setting.server.slot = None
+            self._cause(lambda _: True)
+
+    def _advance_slot(self) -> None:
+        slot = self.setting.server.slot
+        if slot is not None and self.setting.server.lsn > slot.confirmed:
+            self._tell("somebody advances the slot")
+            self.setting.server.slot = Slot(self.setting.server.lsn)
+            self._cause(lambda _: True)
+
+    def _exceed_budget(self) -> None:
+        if self.setting.server.slot is not None:
+            self._tell("the slot retains too much")
+            self.setting.server.over_budget = True
+            self._cause(lambda _: True)
+
+    def _change_file(self) -> None:
+        index = self.random.choice(sorted(_READS))
+        reads = dict(self.setting.files.reads)
+        reads[index] = self.random.choice(_READS[index])
+        self._tell(f"the file of {index} is {'-'.join(reads[index])} now")
+        self.setting.files = Files(reads, self.setting.files.misfits)
+        self._cause(lambda unit: unit.index == index)
+
+    def _misfit(self) -> None:
+        index = self.random.choice(sorted(_READS))
+        self._tell(f"the file of {index} does not fit")
+        self.setting.files = Files(self.setting.files.reads, self.setting.files.misfits | {index})
+        self._cause(lambda unit: unit.index == index)
+
+    def _fit(self) -> None:
+        self.setting.files = Files(self.setting.files.reads)
+
+    def _reindex(self) -> None:
+        self._order(OrderKind.REINDEX)
+
+    def _roll_back(self) -> None:
+        self._order(OrderKind.ROLLBACK)
+
+    def _reload(self) -> None:
+        self.setting.stored.orders.append(OpenOrder(f"o{len(self.setting.stored.orders)}", OrderKind.RELOAD))
+
+    def _order(self, kind: OrderKind) -> None:
+        unit = self.random.choice(self.setting.units())
+        order = OpenOrder(f"o{len(self.setting.stored.orders)}", kind, unit)
+        self._tell(f"{kind.value} of {unit} is ordered as {order.id}")
+        self.setting.stored.orders.append(order)
+        self._cause(lambda each: each == unit)
+
+    # Help.
+
+    def _check_stream(self) -> None:
+        """A unit that fails never keeps the others waiting: with all up, a query runs again at once."""
+        setting, process = self.setting, self.process
+        is_up = setting.server.up and setting.clusters[""].up and not setting.server.over_budget
+        if process is None or process.ended is not None or not is_up or process.query is not None:
+            self._without_query = 0
+            return
+        if "StartQuery" not in process.controller.failures:
+            self._without_query += 1
+        self._must(self._without_query <= _MOST_WITHOUT_QUERY, "the stream stands though everything is up")
+
+    def _some_index(self) -> tuple[str, str] | None:
+        found = [
+            (sink, name)
+            for sink, cluster in sorted(self.setting.clusters.items())
+            for name in cluster.indexes
+        ]
+        return self.random.choice(found) if found else None
+
+    def _read_by(self, unit: Unit) -> set[str]:
+        tables = set(self.setting.files.reads[unit.index])
+        for state in self.setting.stored.generations:
+            if (state.sink, state.index) == (unit.sink, unit.index):
+                tables |= set(self.setting.stored.schemas[state.id])
+        return tables
+
+    def _cause(self, concerns: Callable[[Unit], bool]) -> None:
+        for unit in self.setting.units():
+            if concerns(unit):
+                self.causes[unit] += 1
+                self.setting.rolled_back.pop(unit, None)
+
+    # Peace.
+
+    def _make_peace(self) -> None:
+        self._killing = 0.0
+        self.setting.server.up, self.setting.server.over_budget = True, False
+        for cluster in self.setting.clusters.values():
+            cluster.up, cluster.full = True, False
+            cluster.refuses.clear()
+        self._fit()
+        self._tell("peace")
+        self._settle()
+        self._check()
+
+    def _settle(self) -> None:
+        for number in range(_MOST_ROUNDS):
+            self.setting.now += 4000.0
+            self._happen(-number, self._peaceful_round)
+            if self._is_settled():
+                break
+        else:
+            raise Violation(f"it does not settle within {_MOST_ROUNDS} rounds\n{self.tale()}")
+
+    def _peaceful_round(self) -> None:
+        self._round()
+        process = self._alive()
+        for _ in range(12):
+            if process.query is not None:
+                process.query.step(50)
+        for backfill in list(process.backfills.values()):
+            for _ in range(20):
+                backfill.step()
+        for _ in range(8):
+            process.write_deferred()
+
+    def _is_settled(self) -> bool:
+        process = self._alive()
+        query, state = process.query, process.store.load()
+        if query is None or state is None or query.failure or self.setting.stored.deferred:
+            return False
+        if (
+            query.offered is not None
+            or query.joined != query.plan
+            or query.position < self.setting.server.lsn
+        ):
+            return False
+        return not reconcile(*process.look(process.controller.failures))
+
+    def _check(self) -> None:
+        state = self._alive().store.load()
+        assert state is not None
+        for unit in self.setting.units():
+            self._check_unit(
+                unit, [g for g in state.generations if (g.sink, g.index) == (unit.sink, unit.index)]
+            )
+        names = {(g.sink, g.generation) for g in state.generations}
+        for sink, cluster in self.setting.clusters.items():
+            for name in cluster.indexes:
+                self._must((sink, name) in names, f"{name} in {sink!r} is left over")
+        slot = self.setting.server.slot
+        self._must(slot is not None and slot.confirmed <= state.applied, "the slot is beyond the documents")
+        open_ = [
+            order.id for order in self.setting.stored.orders if order.id not in self.setting.stored.answers
+        ]
+        self._must(not open_, f"the orders {open_} are not answered")
+        for order, built in self.built_for.items():
+            self._must(built == 1, f"{built} generations were built for the order {order}")
+
+    def _check_unit(self, unit: Unit, generations: Sequence[object]) -> None:
+        cluster = self.setting.clusters[unit.sink]
+        name = cluster.aliases.get(unit.index, "")
+        self._must(name in cluster.indexes, f"readers of {unit} see nothing")
+        reads = self.setting.stored.schemas[generation_id(unit.sink, name)]
+        expected = {row: self.setting.content(reads, row) for row in self.setting.server.tables[reads[0]]}
+        found = cluster.indexes[name].live()
+        self._must(found == expected, f"{unit} has {found}, and should have {expected}")
+        served = [g for g in self.setting.stored.generations if g.generation == name and g.sink == unit.sink]
+        self._must(bool(served) and served[0].published and served[0].followed, f"{unit} is not followed")
+        wanted = self.setting.definition(unit.index)
+        self._must(
+            wanted in (served[0].hash, served[0].pinned), f"{unit} serves {served[0].hash} and not {wanted}"
+        )
+        back = self.setting.rolled_back.get(unit, name)
+        self._must(name == back, f"{unit} serves {name}, though {back} was rolled back to")
+        most = 1 + self.causes[unit]
+        self._must(
+            self.stored[unit] <= most,
+            f"{unit} was built {self.stored[unit]} times, for {most} causes at most",
+        )
+        retained = [
+            g
+            for g in self.setting.stored.generations
+            if (g.sink, g.index) == (unit.sink, unit.index) and not g.published
+        ]
+        self._must(len(retained) <= (0 if unit.sink else self.setting.keep), f"{unit} retains too many")
+
+    def _must(self, holds: bool, otherwise: str) -> None:
+        if not holds:
+            raise Violation(f"{otherwise}\n{self.tale()}")
+
+
+def run(seed: int, events: int = EVENTS, left_out: frozenset[int] = frozenset()) -> Violation | None:
+    """Run one schedule; return what is wrong, or None."""
+    try:
+        Schedule(seed, left_out).run(events)
+    except Violation as violation:
+        return violation
+    return None
+
+
+def shrink(seed: int) -> frozenset[int]:
+    """Return the numbers of events that a failing schedule does not need in order to fail."""
+    left_out: frozenset[int] = frozenset()
+    size = EVENTS // 2
+    while size:
+        for start in range(0, EVENTS, size):
+            fewer = left_out | frozenset(range(start, min(start + size, EVENTS)))
+            if fewer != left_out and run(seed, EVENTS, fewer) is not None:
+                left_out = fewer
+        size //= 2
+    return left_out

@@ -1,0 +1,155 @@
+"""A database and search clusters, as small as they can be and still lose and refuse like real ones."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model.lsn import Lsn
+
+ROWS = range(4)
+TABLES = ("customers", "orders", "tags")
+Content = tuple[int | str | None, ...]
+
+
+@dataclass(slots=True)
+class Slot:
+    """A replication slot."""
+
+    confirmed: Lsn
+    lost: str = ""
+    reader: str = ""
+
+
+@dataclass(slots=True)
+class Change:
+    """A row that the log names, at the end of its commit."""
+
+    lsn: Lsn
+    table: str
+    row: int
+
+
+@dataclass(slots=True)
+class Server:
+    """PostgreSQL: tables, a log of what was committed, one slot, and what DDL does without the log.
+
+    Attributes:
+        altered: by table, how often its rows were rewritten behind the log's back.
+        emptied: by table, how often rows went with a partition.
+        silent: by table and row, the log's end when the row was changed without the log.
+    """
+
+    up: bool = True
+    system: str = "1"
+    timeline: int = 1
+    lsn: Lsn = 100
+    slot: Slot | None = None
+    tables: dict[str, dict[int, int]] = field(default_factory=lambda: {name: {} for name in TABLES})
+    written: dict[tuple[str, int], Lsn] = field(default_factory=dict)
+    log: list[Change] = field(default_factory=list)
+    altered: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
+    emptied: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
+    values: Iterator[int] = field(default_factory=itertools.count)
+    over_budget: bool = False
+
+    def commit(self, table: str, row: int, *, delete: bool) -> None:
+        """Write one row in a transaction of its own."""
+        self.lsn += 1
+        if delete:
+            self.tables[table].pop(row, None)
+        else:
+            self.tables[table][row] = next(self.values)
+        self.written[table, row] = self.lsn
+        self.log.append(Change(self.lsn, table, row))
+
+    def rewrite(self, table: str) -> None:
+        """ALTER TYPE … USING: every value is another one, and the log names none."""
+        self.lsn += 1
+        self.altered[table] += 1
+        for row in self.tables[table]:
+            self.tables[table][row] = next(self.values)
+            self.written[table, row] = self.lsn
+
+    def lose_rows(self, table: str) -> None:
+        """Detach a partition: some rows are gone, and the log names none."""
+        self.lsn += 1
+        self.emptied[table] += 1
+        for row in [row for row in self.tables[table] if row % 2]:
+            del self.tables[table][row]
+            self.written[table, row] = self.lsn
+
+    def catalog(self) -> str:
+        """What a fingerprint of the catalog says."""
+        return ",".join(f"{name}:{self.altered[name]}:{self.emptied[name]}" for name in TABLES)
+
+    def check_up(self) -> None:
+        """Raise where the server does not answer."""
+        if not self.up:
+            raise HeadraceError(Kind.CONNECTION, "the database does not answer")
+
+
+@dataclass(slots=True)
+class Index:
+    """A concrete index.
+
+    Attributes:
+        documents: by id, the version and the content; None is a tombstone.
+    """
+
+    owner: str
+    definition: str
+    uuid: str
+    history: str
+    documents: dict[int, tuple[Lsn, Content | None]] = field(default_factory=dict)
+
+    def write(self, row: int, version: Lsn, content: Content | None) -> None:
+        """Index or delete a document, unless a newer version is there."""
+        if row not in self.documents or self.documents[row][0] <= version:
+            self.documents[row] = (version, content)
+
+    def live(self) -> dict[int, Content]:
+        """What a search finds."""
+        return {row: content for row, (_, content) in self.documents.items() if content is not None}
+
+
+@dataclass(slots=True)
+class Cluster:
+    """OpenSearch.
+
+    Attributes:
+        refuses: logical indexes of which it refuses every document.
+        full: whether it refuses to create an index.
+    """
+
+    up: bool = True
+    indexes: dict[str, Index] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    refuses: set[str] = field(default_factory=set)
+    full: bool = False
+    numbers: Iterator[int] = field(default_factory=itertools.count)
+
+    def check_up(self) -> None:
+        """Raise where the cluster does not answer."""
+        if not self.up:
+            raise HeadraceError(Kind.SINK_UNREACHABLE, "the cluster does not answer")
+
+    def create(self, owner: str, definition: str) -> tuple[str, Index]:
+        """Create an index under a new name."""
+        self.check_up()
+        if self.full:
+            raise HeadraceError(Kind.SINK_BUSY, "this cluster has too many shards")
+        number = next(self.numbers)
+        name = f"{owner}_{definition}_{number}"
+        self.indexes[name] = Index(owner, definition, f"uuid{number}", f"history{number}")
+        return name, self.indexes[name]
+
+    def check_takes(self, name: str, id_: str) -> None:
+        """Raise where the cluster refuses the documents of an index."""
+        self.check_up()
+        if name not in self.indexes:
+            raise HeadraceError(Kind.SINK_BUSY, "no such index").concerning(units=[id_])
+        if self.indexes[name].owner in self.refuses:
+            raise HeadraceError(Kind.SINK_REJECTED, "a document is refused").concerning(units=[id_])
