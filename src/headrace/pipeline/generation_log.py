@@ -371,13 +371,13 @@ class GenerationLog:
         self._messages.show(generation.index, self.state)
         self._messages.report_complete(generation, documents, before)
 
-    def freeze(self, generations: Collection[GenerationState], reason: str) -> None:
-        """Freeze generations, so that the others can go on; no query runs."""
+    def freeze(self, generations: Collection[GenerationState], reason: str, remedy: str = "") -> None:
+        """Freeze generations, so that the others can go on; no query runs. The reason is stored."""
         self._reload()
         marked = [dataclasses.replace(generation, frozen=reason) for generation in generations]
         self._save(self.state.changed(*marked))
         for generation in marked:
-            self._messages.warn_of_frozen(generation, reason)
+            self._messages.warn_of_frozen(generation, f"{reason}. {remedy}" if remedy else reason)
 
     def freeze_replaced(self) -> list[GenerationState]:
         """Return, frozen, the generations whose index was replaced; checked twice a minute.

@@ -359,7 +359,8 @@ class PipelineRun:
             if self._drift.moved:
                 self._note_partitions()
             if ending.failed is not None:
-                generation_log.freeze(ending.failed.generations, ending.failed.error.cause)
+                error = ending.failed.error
+                generation_log.freeze(ending.failed.generations, error.cause, error.remedy)
             for attempt in retrying():
                 with attempt:
                     if ending.replaced:
@@ -391,7 +392,7 @@ class PipelineRun:
         with contextlib.suppress(HeadraceError):  # what fails is left to the next start
             self._generation_log.drop_unneeded()
         for generation_log, generation in self._concerned_unread():
-            generation_log.freeze([generation], self._failure.cause)
+            generation_log.freeze([generation], self._failure.cause, self._failure.remedy)
         state = self._check_still_continuous()
         self._catalog, self._generation_log = self._starter.follow_read(state)
         return PhaseOutcome.DONE
@@ -402,7 +403,7 @@ class PipelineRun:
 
     def _freeze_concerned(self) -> None:
         for generation_log, generation in self._concerned():
-            generation_log.freeze([generation], self._failure.cause)
+            generation_log.freeze([generation], self._failure.cause, self._failure.remedy)
 
     def _concerned_unread(self) -> Concerned:
         """Return those that nobody reads: the query can go on without them."""

@@ -327,7 +327,7 @@ class SecondarySink:
         if failed is not None:
             known = {generation.uuid for generation, _ in lost}
             rest = [generation for generation in failed.generations if generation.uuid not in known]
-            generation_log.freeze(rest, failed.error.cause)
+            generation_log.freeze(rest, failed.error.cause, failed.error.remedy)
 
     def _lost(self) -> list[tuple[GenerationState, str]]:
         """Return the written generations that are not what was written any more, with the reason."""

@@ -283,7 +283,11 @@ def listed_columns(
     tables: Sequence[IdentityFacts], required: Mapping[TableName, Sequence[str]], existing: PublicationFacts
 ) -> dict[TableName, frozenset[str]]:
     """As `stream_columns`, without unsent generated columns, which no column list hides."""
-    unlisted = {facts.table: facts.stored for facts in tables if existing.name in facts.silent}
+    unlisted = {
+        facts.table: facts.generated
+        for facts in tables
+        if not existing.sends_generated or existing.name in facts.silent
+    }
     read = stream_columns(tables, required)
     return {table: columns - unlisted.get(table, frozenset()) for table, columns in read.items()}
 

@@ -218,7 +218,7 @@ def test_what_a_field_costs_the_index_is_a_table_and_data(people: Deployment) ->
     told = typed(people, "preview", people.name, "--cost")
     assert told.code == 0
     lines = [line.split() for line in told.out.splitlines()]
-    assert f"{people.name}: 2 documents" in told.out
+    assert f"{people.name}: looked at 2 documents" in told.out
     assert ["Lucene", "documents", "4.0", "each,", "at", "most", "4"] in lines
     at = next(number for number, line in enumerate(lines) if line[:1] == ["field"])
     assert lines[at + 1][:4] == ["pets", "nested", "3.0", "3"]

@@ -237,6 +237,9 @@ class NothingBuilt:
     def freeze_replaced(self) -> tuple[()]:
         return ()
 
+    def make_refused(self) -> bool:
+        return False
+
     def failure(self) -> None:
         return None
 

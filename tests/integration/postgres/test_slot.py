@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.locks import SlotLock, advisory_lock, claim_slot, with_reader
@@ -108,6 +109,8 @@ def test_no_free_slot_lists_the_slots_and_the_limits(make_server: Callable[..., 
     with pytest.raises(HeadraceError, match=r"max_replication_slots is 1.*only \(idle\)") as caught:
         create_slot(server.url, "second")
     assert caught.value.kind is Kind.NO_FREE_SLOT
+    with connect(server.url) as connection:  # the server ends the refused walsender a moment later
+        assert until(lambda: not execute(connection, "SELECT 1 FROM pg_stat_replication"), 30)
     with replication_connection(server.url), pytest.raises(HeadraceError, match="max_wal_senders") as caught:
         create_slot(server.url, "second")
     assert caught.value.kind is Kind.NO_FREE_SLOT
