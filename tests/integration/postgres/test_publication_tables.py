@@ -75,7 +75,7 @@ def test_it_is_what_the_view_of_the_server_tells(
             (schema, table): (frozenset(columns), filtered)
             for schema, table, columns, filtered in execute(
                 connection,
-                # The view of PostgreSQL 15 names stored generated columns too, which no server before 18 sends.
+                # The view of 15 names stored generated columns too, which no server before 18 sends.
                 "SELECT schemaname::text, tablename::text, ARRAY(SELECT name FROM unnest(attnames) name "
                 "WHERE current_setting('server_version_num')::int >= 180000 OR name <> 'twice')::text[], "
                 "rowfilter IS NOT NULL FROM pg_publication_tables WHERE pubname = 'p'",
