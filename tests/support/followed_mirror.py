@@ -101,7 +101,14 @@ class FollowedMirror:
         confirmed, end = self._positions()
         start = Offset(confirmed)
         stream = ChangeStream(
-            StreamSettings(self._url, self._config.slot, self._config.publication, idle_seconds=0.1), start
+            StreamSettings(
+                self._url,
+                self._config.slot,
+                self._config.publication,
+                tables=frozenset(tables),
+                idle_seconds=0.1,
+            ),
+            start,
         )
         stream.open()
         try:

@@ -107,6 +107,7 @@ inside (declared, reached) AS (
     CROSS JOIN LATERAL (
         SELECT t.typbasetype WHERE t.typtype = 'd'
         UNION ALL SELECT t.typelem WHERE t.typcategory = 'A' AND t.typelem <> 0
+        UNION ALL SELECT g.rngsubtype FROM pg_range g WHERE t.oid IN (g.rngtypid, g.rngmultitypid)
         UNION ALL SELECT a.atttypid FROM pg_attribute a
                   WHERE t.typtype = 'c' AND a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped
     ) AS step (oid)

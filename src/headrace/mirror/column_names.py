@@ -36,19 +36,26 @@ class ColumnNames:
     in_order: bool = True
 
     @classmethod
-    def between(cls, before: Mapping[str, int], now: Mapping[str, int], *, in_order: bool) -> Self:
+    def between(
+        cls,
+        before: Mapping[str, int],
+        now: Mapping[str, int],
+        *,
+        in_order: bool,
+        altered: frozenset[int] = frozenset(),
+    ) -> Self:
         """Return the names of the time between two looks at the catalog.
 
         Args:
             before: the numbers of the columns in the log at the first look.
             now: those at the second look; no name has another number than before.
             in_order: whether rows have the columns in the order of their numbers.
+            altered: the columns that were altered in between; one may have its name again.
         """
         old, new = frozenset(before.values()), frozenset(now.values())
         renamed = {number for name, number in before.items() if number in new and name not in now}
-        return cls(
-            {**before, **now}, old & new, tuple(sorted(new - old)), frozenset((new - old) | renamed), in_order
-        )
+        uncertain = frozenset((new - old) | renamed | (altered & new))
+        return cls({**before, **now}, old & new, tuple(sorted(new - old)), uncertain, in_order)
 
     def tell(self, names: Sequence[str], *, is_inserted: bool) -> bool:
         """Tell whether a row with these names has the values of the columns that are called so.

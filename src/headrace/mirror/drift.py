@@ -53,6 +53,16 @@ def column_numbers(table: TablePrint) -> dict[str, int]:
     return {name: column.number for name, column in table.columns.items()}
 
 
+def altered_columns(before: TablePrint, now: TablePrint) -> frozenset[int]:
+    """Return the numbers of the columns that were altered: they may have had other names in between."""
+    old = {column.number: column.touched for column in before.columns.values()}
+    return frozenset(
+        column.number
+        for column in now.columns.values()
+        if old.get(column.number, column.touched) != column.touched
+    )
+
+
 def _first_doubt(before: Fingerprint, now: Fingerprint, mirrored: Collection[str]) -> str | None:
     both = sorted(before.tables.keys() & now.tables.keys())
     doubts = (

@@ -23,7 +23,7 @@ from headrace.mirror.columns import (
     described,
     former_names,
 )
-from headrace.mirror.drift import column_numbers, find_drift
+from headrace.mirror.drift import altered_columns, column_numbers, find_drift
 from headrace.mirror.lake import Lake, LakeTable, known_position
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.loading import LakeLoader, open_mirrored
@@ -157,7 +157,9 @@ class LakeWriter:
     def _note_names(self, table: MirroredTable, known: TablePosition, complete: Lsn) -> str | None:
         """Note which names columns had before, where they have others now; return why that does not do."""
         before, now = known.catalog.tables.get(table.name), table.catalog.tables[table.name]
-        if before is None or column_numbers(before) == column_numbers(now):
+        if before is None or (
+            column_numbers(before) == column_numbers(now) and len(altered_columns(before, now)) <= 1
+        ):
             return None
         if self._names_before(table.name, known)[1] > complete:
             return (
@@ -309,6 +311,7 @@ class LakeWriter:
                 {name: number for name, number in before.items() if number not in unsent},
                 now,
                 in_order=catalog.in_order,
+                altered=altered_columns(former.tables[table.name], catalog),
             )
         position = known_position(self._opened(table.name))
         for part in changes:

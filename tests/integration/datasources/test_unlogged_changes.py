@@ -22,6 +22,9 @@ _TABLES = (
     "CREATE TYPE mood AS ENUM ('sad', 'glad')",
     "CREATE TYPE pair AS (x int, y int)",
     "CREATE TABLE typed (id int PRIMARY KEY, mood mood, pair pair)",
+    "CREATE TYPE span AS RANGE (subtype = mood)",
+    "CREATE TABLE ranged (id int PRIMARY KEY, span span)",
+    "INSERT INTO ranged VALUES (1, '[sad,glad]')",
     "CREATE TABLE measure (at int PRIMARY KEY, n int) PARTITION BY RANGE (at)",
     "CREATE TABLE early PARTITION OF measure FOR VALUES FROM (0) TO (10)",
     "CREATE TABLE late PARTITION OF measure FOR VALUES FROM (10) TO (20)",
@@ -36,6 +39,7 @@ _WRITES = {
     "one": "INSERT INTO one (id, n) OVERRIDING SYSTEM VALUE VALUES ({}, 3)",
     "bare": "INSERT INTO bare VALUES ({}, 3)",
     "typed": "INSERT INTO typed (id) VALUES ({})",
+    "ranged": "INSERT INTO ranged (id) VALUES ({})",
     "measure": "INSERT INTO measure VALUES ({}, 3)",
 }
 
@@ -212,6 +216,12 @@ def test_rows_that_change_beside_the_log_end_a_running_query(query: Callable[...
     ends(started, case.said)
     started.restart()
     ends(started, case.said)
+
+
+def test_a_label_that_is_renamed_within_ranges_ends_a_query(query: Callable[..., Query]) -> None:
+    started = begin(query, "ranged", envelope="changes")
+    alter(started, ["ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'"])
+    ends(started, "the values of the column span")
 
 
 @pytest.mark.parametrize("case", TOLD, ids=str)

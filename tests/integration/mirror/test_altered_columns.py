@@ -96,6 +96,31 @@ USED_TWICE = {
         *swap,
         "ALTER TABLE a DROP n",
     ),
+    "swapped and swapped back beside large values": (
+        *(
+            swap_large := (
+                "ALTER TABLE w RENAME large TO z",
+                "ALTER TABLE w RENAME other TO large",
+                "ALTER TABLE w RENAME z TO other",
+            )
+        ),
+        "UPDATE w SET large = 'new' WHERE id = 1",
+        *swap_large,
+    ),
+    "swapped beside large values, and one renamed": (
+        *swap_large,
+        "UPDATE w SET large = 'new' WHERE id = 1",
+        "ALTER TABLE w RENAME large TO x",
+        "ALTER TABLE w RENAME other TO large",
+    ),
+    "added, and swapped and swapped back with a large value": (
+        "ALTER TABLE w ADD x text",
+        "ALTER TABLE w RENAME large TO z",
+        "ALTER TABLE w RENAME x TO large",
+        "UPDATE w SET large = 'new' WHERE id = 1",
+        "ALTER TABLE w RENAME large TO x",
+        "ALTER TABLE w RENAME z TO large",
+    ),
     "added to a partitioned table and swapped": (
         "ALTER TABLE t ADD x int, ADD y int",
         "INSERT INTO t (id, x, y) VALUES (10, 5, 6)",

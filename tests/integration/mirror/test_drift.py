@@ -21,6 +21,12 @@ _TABLES = (
     "CREATE TYPE mood AS ENUM ('sad', 'glad')",
     "CREATE TABLE plain (id int PRIMARY KEY, moods mood[], price numeric(10,2))",
     "INSERT INTO plain SELECT i, ARRAY['sad', 'glad']::mood[], i FROM generate_series(1, 100) AS i",
+    "CREATE TYPE pair AS ENUM ('a', 'b')",
+    "CREATE TYPE span AS RANGE (subtype = pair)",
+    "CREATE TABLE ranged (id int PRIMARY KEY, span span)",
+    "INSERT INTO ranged VALUES (1, '[a,b]')",
+    "CREATE TABLE multiranged (id int PRIMARY KEY, spans span_multirange)",
+    "INSERT INTO multiranged VALUES (1, '{[a,b]}')",
     "CREATE TABLE parted (id int PRIMARY KEY, name text) PARTITION BY RANGE (id)",
     "CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (100)",
     "CREATE TABLE middle PARTITION OF parted FOR VALUES FROM (100) TO (200)",
@@ -40,6 +46,7 @@ DRIFTS: dict[str, tuple[str, ...]] = {
         "ALTER TABLE parted ATTACH PARTITION low FOR VALUES FROM (0) TO (100)",
     ),
     "a label is renamed": ("ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",),
+    "a label within ranges is renamed": ("ALTER TYPE pair RENAME VALUE 'a' TO 'first'",),
     "values are computed anew": ("ALTER TABLE plain ALTER price TYPE numeric(10,2) USING price * 2",),
     "values of a renamed column are computed anew": (
         "ALTER TABLE plain RENAME price TO cost",
@@ -82,7 +89,7 @@ def test_a_table_whose_rows_became_others_beside_the_log_is_read_anew(
     assert mirror.is_altered()
     again = prepared(url, tmp_path, Loads())
     found = {one.table.name: one.is_right for one in again.comparer().compare()}
-    assert {name: found[name] for name in ("plain", "parted")} == {"plain": True, "parted": True}
+    assert [name for name, is_right in found.items() if not is_right] == []
     assert not again.is_altered()
 
 
