@@ -442,6 +442,39 @@ def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(ground: Grou
     assert len(ground.ordered()) == 1, "the next start carries it out"
 
 
+class Filled:
+    """A backfill that completes these generations."""
+
+    def __init__(self, *filled: GenerationState) -> None:
+        self._filled = [(generation, 240) for generation in filled]
+
+    def completed(self) -> list[tuple[GenerationState, int]]:
+        filled, self._filled = self._filled, []
+        return filled
+
+
+def test_a_swap_whose_note_was_lost_is_noted_at_the_next_look(ground: Ground) -> None:
+    """Readers see the new generation; a state without that would have it backfilled for good."""
+    run = PipelineRun(ground.project, ground.endpoints, ground.board, Stopping(), options=RunOptions())
+    run._catalog = CatalogBaseline(ground.inspection, ground.endpoints)
+    run._generation_log = ground.generation_log
+    new = ground.reindexed()
+    supervisor, backfills = run._supervisor(), Filled(new)
+
+    def lose_notes(request: Request) -> Cut | None:
+        swapped = ground.generation_log.to_drop
+        return Cut(unheard=True) if swapped and request.method in {"PUT", "POST"} else None
+
+    ground.front.spoil = lose_notes
+    supervisor._publish(backfills)  # type: ignore[arg-type]
+    assert [known.published for known in ground.known().generations] == [True, False]
+    ground.front.heal()
+    supervisor._publish(backfills)  # type: ignore[arg-type]
+    [known] = ground.known().generations
+    assert (known.generation, known.published, known.building) == (new.generation, True, False)
+    assert ground.board.view().indexes[0].generation == new.generation
+
+
 def refused_next(ground: Ground, generation_log: GenerationLog, index: str) -> None:
     """Let the cluster refuse the next generation of an index, whose served one is stopped."""
     target = f"/{ground.project.primary.prefix}{index}_"
