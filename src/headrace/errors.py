@@ -322,22 +322,24 @@ class Patience:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._tries = 0
-        self._since = 0.0
+        self._since: float | None = None
 
     def forget(self) -> None:
         """Begin to count again: the action has succeeded, or made progress."""
-        self._tries = 0
+        self._tries, self._since = 0, None
 
     def judge(self, error: HeadraceError) -> HeadraceError:
         """Return the error of a try, or where such errors have lasted too long, one that ends the tries.
 
-        Errors without a limit, as a lost connection, count neither way.
+        Errors without a limit, as a lost connection, are not counted. The time begins anew after them: an
+        outage of hours says nothing of a fault.
         """
         policy = POLICIES[error.kind]
         if math.inf in (policy.most_tries, policy.most_seconds):
+            self._since = None
             return error
         now = self._clock()
-        self._since = self._since if self._tries else now
+        self._since = now if self._since is None else self._since
         self._tries += 1
         lasted = now - self._since
         if self._tries < policy.most_tries and lasted < policy.most_seconds:

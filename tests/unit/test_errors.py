@@ -77,6 +77,18 @@ def test_progress_ends_a_row_of_faults_and_a_server_that_is_away_does_not_count(
     assert set(judged(patience, FAULT, 99)) == {Retry.BACK_OFF}
 
 
+def test_an_outage_between_two_faults_is_not_part_of_their_hour() -> None:
+    now = 0.0
+    patience = Patience(lambda: now)
+    judged(patience, FAULT, 1)
+    now = 10.0
+    judged(patience, AWAY, 1)
+    now = 7200.0
+    assert patience.judge(FAULT).retry is Retry.BACK_OFF
+    now = 7200.0 + 3600.0
+    assert patience.judge(FAULT).retry is Retry.NEVER
+
+
 def test_an_action_that_meets_a_fault_of_the_server_for_ever_fails_in_the_end() -> None:
     tries = 0
 

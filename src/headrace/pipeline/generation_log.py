@@ -273,7 +273,11 @@ class GenerationLog:
         before = self._refused
         self._reload()
         for index in tuple(before):
-            self._follow_files(index, must_make=False)
+            try:
+                self._follow_files(index, must_make=False)
+            except HeadraceError:  # the cluster does not answer; what is made so far is kept
+                self._make_from = time.monotonic() + _MAKE_SECONDS
+                break
             if self._refused.get(index) != before[index]:
                 self._show(index)
         if before.keys() == self._refused.keys():
@@ -293,6 +297,7 @@ class GenerationLog:
         self.manager, project = replan.manager, replan.manager.inspection.project
         self.as_of, self._keep = replan.catalog.baseline.as_of, project.deployment.generations.keep
         self._indexes = tuple(project.specs)
+        self._refused = {index: why for index, why in self._refused.items() if index in project.specs}
         self._watch = GenerationMonitor(self.manager, _LOOK_SECONDS)
         self.state = self.state.changed(*replan.frozen)
         known = (*self._indexes, *project.waiting)

@@ -423,24 +423,25 @@ class Supervisor:
 
     def _publish(self, backfills: Backfills) -> None:
         """Serve complete generations to readers; what the cluster refuses is tried again later."""
-        building = self._building()  # without what a request has dropped meanwhile
+        # Without what a request has dropped meanwhile; with what is served, and could not be noted.
+        written = {generation.generation for generation in self._generation_log.written}
         self._complete = [
-            (generation, written)
-            for generation, written in (*self._complete, *backfills.completed())
-            if generation.generation in building
+            (generation, documents)
+            for generation, documents in (*self._complete, *backfills.completed())
+            if generation.generation in written
         ]
         if self._complete and time.monotonic() >= self._publish_from:
             self._generation_log.prepare([generation for generation, _ in self._complete])
-            for generation, written in tuple(self._complete):
+            for generation, documents in tuple(self._complete):
                 try:
-                    self._generation_log.complete(generation, written)
+                    self._generation_log.complete(generation, documents)
                 except HeadraceError as error:
                     if error.retry is Retry.BACK_OFF:
                         return
                     self._publish_from = time.monotonic() + _PUBLISH_SECONDS
                     self._generation_log.note_refused(generation.index, error.cause)
                 else:
-                    self._complete.remove((generation, written))
+                    self._complete.remove((generation, documents))
         if not self._generation_log.building:
             self._exported.close()
         elif self._exported.close_if_due():

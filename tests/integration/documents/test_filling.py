@@ -272,10 +272,11 @@ def swept(world: World) -> int:
 
 
 def test_nothing_of_it_reaches_an_index_that_is_gone(world: World) -> None:
-    """A generation that was dropped is never recreated by a late write."""
+    """A generation that was dropped is never recreated by a late write, which fails for this one alone."""
     world.generations.drop(world.second)
-    with pytest.raises(HeadraceError, match="does not exist any more"):
+    with pytest.raises(HeadraceError, match="does not exist any more") as caught:
         world.fill(world.second)
+    assert caught.value.units == {world.second.index}
     with closing(world.client):
         assert [one.index for one in world.generations.existing("people")] == [world.first.index]
 

@@ -19,6 +19,7 @@ from headrace.pipeline.generation_log import GenerationLog
 from headrace.pipeline.generations import GenerationManager, Seen
 from headrace.pipeline.inspection import inspect
 from headrace.pipeline.project import Project, open_project
+from headrace.pipeline.reloading import Replan
 from headrace.pipeline.run import PipelineRun, RunOptions
 from headrace.pipeline.schema_drift import CatalogBaseline
 from headrace.pipeline.stopping import Stopping
@@ -439,3 +440,93 @@ def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(ground: Grou
     assert query.answered
     assert stopping.is_set()
     assert len(ground.ordered()) == 1, "the next start carries it out"
+
+
+class Filled:
+    """A backfill that completes these generations."""
+
+    def __init__(self, *filled: GenerationState) -> None:
+        self._filled = [(generation, 240) for generation in filled]
+
+    def completed(self) -> list[tuple[GenerationState, int]]:
+        filled, self._filled = self._filled, []
+        return filled
+
+
+def test_a_swap_whose_note_was_lost_is_noted_at_the_next_look(ground: Ground) -> None:
+    """Readers see the new generation; a state without that would have it backfilled for good."""
+    run = PipelineRun(ground.project, ground.endpoints, ground.board, Stopping(), options=RunOptions())
+    run._catalog = CatalogBaseline(ground.inspection, ground.endpoints)
+    run._generation_log = ground.generation_log
+    new = ground.reindexed()
+    supervisor, backfills = run._supervisor(), Filled(new)
+
+    def lose_notes(request: Request) -> Cut | None:
+        swapped = ground.generation_log.to_drop
+        return Cut(unheard=True) if swapped and request.method in {"PUT", "POST"} else None
+
+    ground.front.spoil = lose_notes
+    supervisor._publish(backfills)  # type: ignore[arg-type]
+    assert [known.published for known in ground.known().generations] == [True, False]
+    ground.front.heal()
+    supervisor._publish(backfills)  # type: ignore[arg-type]
+    [known] = ground.known().generations
+    assert (known.generation, known.published, known.building) == (new.generation, True, False)
+    assert ground.board.view().indexes[0].generation == new.generation
+
+
+def refused_next(ground: Ground, generation_log: GenerationLog, index: str) -> None:
+    """Let the cluster refuse the next generation of an index, whose served one is stopped."""
+    target = f"/{ground.project.primary.prefix}{index}_"
+    full = Answer(400, b'{"error": {"type": "validation_exception", "reason": "no shards are free"}}')
+
+    def refuse(request: Request) -> Answer | None:
+        return full if request.method == "PUT" and request.target.startswith(target) else None
+
+    served = generation_log.state.served(index)
+    assert served is not None
+    ground.front.spoil = refuse
+    generation_log.rebuild([dataclasses.replace(served, frozen="its table was altered")])
+    assert generation_log.building == []
+    assert "no shards are free" in (ground.board.view().indexes[0].error or "")
+
+
+def test_a_cluster_that_is_away_leaves_a_refused_generation_waiting(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run looks again every half minute: that the cluster does not answer just then ends nothing."""
+    monkeypatch.setattr("headrace.pipeline.generation_log._MAKE_SECONDS", 0.0)
+    generation_log = ground.generation_log
+    refused_next(ground, generation_log, "stock")
+    target = f"/{ground.project.primary.prefix}stock_"
+
+    def cut(request: Request) -> Cut | None:
+        return Cut(unheard=True) if request.method == "PUT" and request.target.startswith(target) else None
+
+    ground.front.spoil = cut
+    assert not generation_log.make_refused()
+    assert generation_log.building == []
+    ground.front.heal()
+    assert generation_log.make_refused()
+    assert [known.building for known in ground.known().generations if not known.frozen] == [True]
+
+
+def test_an_index_that_leaves_the_deployment_is_not_made_any_more(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cluster had no room for its next generation, so somebody takes it out of the file."""
+    monkeypatch.setattr("headrace.pipeline.generation_log._MAKE_SECONDS", 0.0)
+    generation_log, file = ground.generation_log, ground.project.deployment.file
+    refused_next(ground, generation_log, "stock")
+    ground.front.heal()
+    file.write_text(file.read_text().replace('name = "stock"', 'name = "other"'))
+    with connect(ground.endpoints.database) as connection:
+        inspection = inspect(open_project(file, {}), ground.endpoints, connection, reading=False)
+    catalog = CatalogBaseline(inspection, ground.endpoints)
+    manager = GenerationManager(
+        inspection, ground.project.primary, ground.endpoints, ground.client, ground.board
+    )
+    text = catalog.baseline.to_text()
+    generation_log.replan(Replan(catalog, manager, generation_log.state.published, (), text))
+    assert not generation_log.make_refused()
+    assert [known.index for known in ground.known().generations] == ["other"]

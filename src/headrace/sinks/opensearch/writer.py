@@ -308,12 +308,12 @@ def _fatal(outcome: Outcome, item: Item, reason: str, place: str) -> HeadraceErr
             Kind.SINK_REJECTED,
             f"a generation of index {item.index} does not exist any more at {place}: {reason}",
             "Something else deleted it, or its alias; `headrace run` rebuilds it.",
-        )
+        ).concerning(units=[item.index])
     return HeadraceError(
         Kind.AUTHENTICATION,
         f"OpenSearch at {place} does not allow this user to write index {item.index}: {reason}",
         "Give the user's role the permission to write to it.",
-    )
+    ).concerning(units=[item.index])
 
 
 def _overloaded(part: Sequence[Item], reason: str, place: str) -> HeadraceError:
