@@ -20,7 +20,9 @@ import psutil
 from chaos.fixtures import FaultyDeployment
 from e2e.harness import Headrace
 from headrace.demo.shop import INDEXES
+from headrace.embedded.processes import until
 from headrace.errors import HeadraceError
+from headrace.postgres import quoting
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
 from support.http_proxy import Answer, Cut, Request
@@ -32,6 +34,14 @@ Blow = Callable[[FaultyDeployment], None]
 
 _STORM = 20
 _BLOCK = "index.blocks.read_only_allow_delete"
+_MOST_SHARDS = "cluster.max_shards_per_node"
+_REFUSED_BYTES = 40_000  # of one value in a flat_object, which takes 32,766
+_PASSING = (
+    ("58P01", 'could not open file "pg_logical/snapshots/0-1F.snap.7.tmp": No such file or directory'),
+    ("XX000", 'could not rename file "pg_replslot/chaos/state.tmp" to "pg_replslot/chaos/state": Success'),
+    ("XX000", "could not find record while sending logically-decoded data: missing contrecord at 0/1F"),
+    ("57P01", "terminating connection due to administrator command"),
+)
 _ROOT = "products"
 _LOCK_SECONDS = 5
 _MOMENT = 0.5
@@ -42,8 +52,7 @@ _BELOW = ("order_items", "product_tags", "reviews")
 
 
 def _kill_run(deployment: FaultyDeployment) -> None:
-    if deployment.run.members():
-        deployment.run.kill()
+    deployment.stop()
 
 
 def _kill_first(deployment: FaultyDeployment) -> None:
@@ -172,6 +181,23 @@ def _cut(deployment: FaultyDeployment) -> Callable[[Request], Cut | None]:
     return lambda _: next(kinds)
 
 
+def _unknown_user(_: FaultyDeployment) -> Callable[[Request], Answer]:
+    """As a cluster says that starts, and has not recovered its users yet."""
+    refusal = Answer(
+        401, b'{"error":{"type":"security_exception","reason":"unable to authenticate"},"status":401}'
+    )
+    return lambda _: refusal
+
+
+def _unrecovered(_: FaultyDeployment) -> Callable[[Request], Answer]:
+    """As a cluster says that starts, and has not recovered its state yet: it knows no index."""
+    health = Answer(200, b'{"status":"red","active_shards":0,"initializing_shards":0,"unassigned_shards":0}')
+    absent = Answer(
+        404, b'{"error":{"type":"index_not_found_exception","reason":"no such index"},"status":404}'
+    )
+    return lambda request: health if request.target.startswith("/_cluster/health") else absent
+
+
 def _full(deployment: FaultyDeployment) -> bool:
     """The node's disk passes its flood stage, and is emptied again."""
     client = Client(Endpoint((deployment.opensearch.url,)))
@@ -182,6 +208,47 @@ def _full(deployment: FaultyDeployment) -> bool:
         finally:
             client.call("PUT", "/_all/_settings?expand_wildcards=all", {_BLOCK: None})
     return True
+
+
+def _out_of_shards(deployment: FaultyDeployment) -> bool:
+    """A column is altered while the cluster makes no index: what is served goes on until it does again."""
+    table, column = deployment.random.choice((("orders", "total"), ("products", "price")))
+    narrow = deployment.shop.ids(
+        "SELECT 1 FROM information_schema.columns "
+        f"WHERE table_name = '{table}' AND column_name = '{column}' AND numeric_precision = 10"
+    )
+    client = Client(Endpoint((deployment.opensearch.url,)))
+    with contextlib.closing(client):
+        client.call("PUT", "/_cluster/settings", {"persistent": {_MOST_SHARDS: 1}})
+        try:
+            digits = 12 if narrow else 10
+            _on_the_database(deployment, f"ALTER TABLE {table} ALTER {column} TYPE numeric({digits}, 2)")
+            time.sleep(deployment.random.uniform(11, 15))  # a look later
+        finally:
+            client.call("PUT", "/_cluster/settings", {"persistent": {_MOST_SHARDS: None}})
+    return True
+
+
+def _refused_row(deployment: FaultyDeployment) -> bool:
+    """A row that the cluster refuses comes while another index is built, and is mended."""
+    deployment.build("users")
+    product = deployment.random.choice(deployment.shop.ids("SELECT id FROM products WHERE NOT hidden"))
+    [before] = deployment.shop.texts(f"SELECT attributes::text FROM products WHERE id = {product}")
+    wide = f"jsonb_build_object('wide', repeat('x', {_REFUSED_BYTES}))"
+    _on_the_database(deployment, f"UPDATE products SET attributes = {wide} WHERE id = {product}")
+    time.sleep(deployment.random.uniform(1, 5))
+    mended = "NULL" if before is None else quoting.literal(before)
+    _on_the_database(deployment, f"UPDATE products SET attributes = {mended} WHERE id = {product}")
+    return True
+
+
+def _server_fault(deployment: FaultyDeployment) -> bool:
+    """The server answers the next reading of its log with an error that passes by itself."""
+    refusal = deployment.refusing.refuse("START_REPLICATION", *deployment.random.choice(_PASSING))
+    deployment.line.cut()
+    struck = until(lambda: refusal.refused > 0, 30)
+    deployment.refusing.refusals.clear()
+    return struck
 
 
 def _line_cut(deployment: FaultyDeployment) -> bool:
@@ -323,26 +390,37 @@ def _wide(deployment: FaultyDeployment) -> bool:
     return True
 
 
+def _log_removed(deployment: FaultyDeployment) -> bool:
+    """A piece of the log that the slot needs is gone from the disk; then everything is rebuilt."""
+    with deployment.reseeding():
+        with connect(deployment.shop.url) as connection:
+            execute(connection, "SELECT pg_switch_wal()")
+            execute(connection, "UPDATE public.users SET level = level WHERE id = 1")
+            [(name,)] = execute(connection, "SELECT pg_walfile_name(pg_current_wal_lsn())")
+            for statement in ("SELECT pg_switch_wal()", "CHECKPOINT"):
+                execute(connection, statement)
+        (deployment.postgres._site.data / "pg_wal" / str(name)).unlink()
+        wrong = deployment.settle()
+        assert not wrong, "\n".join([*wrong, deployment.run.last_output()])
+    return True
+
+
 def _put_back(deployment: FaultyDeployment) -> bool:
     """The server's storage is put back to what it was some seconds ago; then everything is rebuilt."""
-    before = deployment.run.config.read_text()
-    _kill_run(deployment)
-    deployment.run.config.write_text(before.replace("[source]", '[source]\non_gap = "reseed"'))
-    data = deployment.postgres._site.data
-    copy = data.with_name("copy")
-    deployment.postgres.stop()
-    subprocess.run(["cp", "-a", data, copy], check=True)
-    try:
-        wrong = deployment.settle()
-        time.sleep(deployment.random.uniform(1, 4))
-        deployment.postgres.stop("immediate")
-        shutil.rmtree(data)
-    finally:
-        copy.rename(data)
-    wrong = wrong or deployment.settle()
-    assert not wrong, "\n".join([*wrong, deployment.run.last_output()])
-    _kill_run(deployment)
-    deployment.run.config.write_text(before)
+    with deployment.reseeding():
+        data = deployment.postgres._site.data
+        copy = data.with_name("copy")
+        deployment.postgres.stop()
+        subprocess.run(["cp", "-a", data, copy], check=True)
+        try:
+            wrong = deployment.settle()
+            time.sleep(deployment.random.uniform(1, 4))
+            deployment.postgres.stop("immediate")
+            shutil.rmtree(data)
+        finally:
+            copy.rename(data)
+        wrong = wrong or deployment.settle()
+        assert not wrong, "\n".join([*wrong, deployment.run.last_output()])
     return True
 
 
@@ -385,6 +463,12 @@ FAULTS: Mapping[str, Fault] = {
     "cluster silent": _spoiled(_silent),
     "cluster busy half of the time": _spoiled(_busy),
     "cluster's answers cut": _spoiled(_cut),
+    "cluster starts, and knows no user": _spoiled(_unknown_user),
+    "cluster starts, and knows no index": _spoiled(_unrecovered),
+    "a table altered while the cluster makes no index": _out_of_shards,
+    "a row that the cluster refuses": _refused_row,
+    "server's log unreadable once": _server_fault,
+    "log removed from the disk": _log_removed,
     "database's connections cut": _line_cut,
     "database silent": _line_dead,
     "restart storm": _storm,

@@ -22,6 +22,7 @@ from headrace.embedded.processes import until
 from headrace.errors import HeadraceError
 from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, GenerationState, MetaIndex, StateKey
 from support.http_proxy import Cut, HttpProxy, Request
+from support.refusing_server import RefusingServer
 from support.tcp_proxy import TcpProxy
 
 NAME = "chaos"
@@ -39,6 +40,7 @@ class FaultyDeployment:
     Attributes:
         front: before OpenSearch.
         line: before PostgreSQL, for the deployment; the writers need none.
+        refusing: behind the line; it can answer in PostgreSQL's place.
         random: decides moments and targets.
     """
 
@@ -46,14 +48,14 @@ class FaultyDeployment:
         self,
         postgres: EmbeddedPostgres,
         opensearch: EmbeddedOpenSearch,
-        proxies: tuple[HttpProxy, TcpProxy],
+        proxies: tuple[HttpProxy, TcpProxy, RefusingServer],
         folder: Path,
         *,
         users: int,
         seed: int,
     ) -> None:
         self.postgres, self.opensearch = postgres, opensearch
-        self.front, self.line = proxies
+        self.front, self.line, self.refusing = proxies
         self.random = random.Random(seed)
         self.shop = Shop(postgres.create_database(NAME), users)
         self.run = Headrace(folder, self.shop, opensearch.url, NAME)
@@ -66,6 +68,21 @@ class FaultyDeployment:
         """End what it has started, the servers aside."""
         self.writers.end()
         self.run.close()
+
+    @contextlib.contextmanager
+    def reseeding(self) -> Iterator[None]:
+        """Within this, the run rebuilds everything behind a gap; it is stopped at both ends."""
+        before = self.run.config.read_text()
+        self.stop()
+        self.run.config.write_text(before.replace("[source]", '[source]\non_gap = "reseed"'))
+        yield
+        self.stop()
+        self.run.config.write_text(before)
+
+    def stop(self) -> None:
+        """Kill the run, where it runs."""
+        if self.run.members():
+            self.run.kill()
 
     def revive(self) -> None:
         """Everything that is down comes up, and nothing stands between any more."""
@@ -190,9 +207,11 @@ def open_deployment(users: int, seed: int) -> Iterator[FaultyDeployment]:
         EmbeddedPostgres(durable=False, settings=_SETTINGS) as postgres,
         EmbeddedOpenSearch() as opensearch,
         HttpProxy(opensearch.url) as front,
-        TcpProxy.before(postgres.url) as line,
+        RefusingServer(postgres.url) as refusing,
+        TcpProxy.before(refusing.url) as line,
     ):
-        here = FaultyDeployment(postgres, opensearch, (front, line), Path(folder), users=users, seed=seed)
+        proxies = front, line, refusing
+        here = FaultyDeployment(postgres, opensearch, proxies, Path(folder), users=users, seed=seed)
         try:
             here.run.start()
             found = here.settle()

@@ -50,6 +50,12 @@ class Shop:
             execute(connection, "SET search_path = public")
             return [row[0] for row in execute(connection, sql)]
 
+    def texts(self, sql: str) -> list[str | None]:
+        """The first column of a query's rows, which are texts."""
+        with connect(self.url) as connection:
+            execute(connection, "SET search_path = public")
+            return [row[0] for row in execute(connection, sql)]
+
     def id(self, sql: str) -> int:
         """The only value of a query that must find one row at least."""
         return self.ids(sql)[0]
