@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from headrace.pipeline.controller.actions import Action, StopFollowing
+from headrace.pipeline.controller.actions import Action, BeginAgain, CreateSlot, DropSlot, StopFollowing
 from headrace.pipeline.controller.desired import OpenOrder, OrderKind, Unit
 from headrace.pipeline.controller.reconcile import reconcile
 from headrace.sinks.opensearch.state import generation_id
@@ -157,6 +157,8 @@ class Schedule:
 
     def _acted(self, action: Action) -> None:
         self._tell(f"    {type(action).__name__} {getattr(action, 'unit', '')}: {action.why}")
+        if isinstance(action, BeginAgain | CreateSlot | DropSlot):
+            self._without_query = 0  # behind a gap there is nothing to read yet
         if isinstance(action, StopFollowing) and (action.failure is not None or "waited" in action.why):
             self.causes[action.unit] += 1  # each further try is one
 

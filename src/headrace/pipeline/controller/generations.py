@@ -159,7 +159,7 @@ def decide_unit(view: UnitView) -> UnitAction | None:
 
 
 def _stop_following(view: UnitView) -> UnitAction | None:
-    """Stop following a generation that is not right any more, or that cannot be."""
+    """Stop following a generation that may hold wrong documents, or that cannot be written."""
     for generation in view.followed:
         if failure := _why_failed(view, generation):
             return StopFollowing(failure.cause, view.unit, generation, failure)
