@@ -159,6 +159,8 @@ class Schedule:
         self._tell(f"    {type(action).__name__} {getattr(action, 'unit', '')}: {action.why}")
         if isinstance(action, BeginAgain | CreateSlot | DropSlot):
             self._without_query = 0  # behind a gap there is nothing to read yet
+        if isinstance(action, StopFollowing):
+            self.setting.rolled_back.pop(action.unit, None)  # perhaps what was rolled back to
         if isinstance(action, StopFollowing) and (action.failure is not None or "waited" in action.why):
             self.causes[action.unit] += 1  # each further try is one
 
