@@ -123,7 +123,7 @@ def _stored_type(kind: pa.DataType, column: IcebergType) -> pa.DataType:
 
 
 def to_text(schema: pa.Schema) -> str:
-    """Return columns, with all that is said of them, as a text that a table's properties can hold."""
+    """Encode columns with their types and metadata as a text for a table's properties."""
     return base64.b64encode(schema.serialize().to_pybytes()).decode()
 
 

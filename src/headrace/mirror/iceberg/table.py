@@ -56,7 +56,7 @@ from headrace.mirror.versions import FIELDS, FROM_LSN, IS_CURRENT, TO_LSN, VALID
 from headrace.model.names import TableName
 
 COLUMNS = "headrace.columns"
-"""The property that has the table's columns, with all that is said of them."""
+"""The property with the table's columns, their types and metadata."""
 _THREADS = 2
 _WRITTEN = {"store_decimal_as_integer": True}
 
