@@ -20,7 +20,8 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError
-from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, GenerationState, MetaIndex, StateKey
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import ControlRequests, GenerationState, MetaIndex, StateKey
 from support.http_proxy import Cut, HttpProxy, Request
 from support.refusing_server import RefusingServer
 from support.tcp_proxy import TcpProxy

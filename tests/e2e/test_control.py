@@ -15,8 +15,9 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.embedded.processes import free_port, until
-from headrace.sinks.opensearch import Client, Endpoint, Quarantine, Quarantined
-from headrace.sinks.opensearch.state_key import StateKey
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import Quarantine, Quarantined
+from headrace.state.key import StateKey
 from integration.cli.command_line import Deployment, Outcome
 
 ADA, GRAFANA = "ada-0123456789abcdef", "grafana-0123456789ab"

@@ -17,8 +17,9 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.postgres.connection import connect, execute
-from headrace.sinks.opensearch import Client, ControlRequests, Endpoint, GenerationState, MetaIndex, StateKey
-from headrace.sinks.opensearch.control_requests import RequestKind
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import ControlRequests, GenerationState, MetaIndex, StateKey
+from headrace.state.control_requests import RequestKind
 
 
 @pytest.fixture(scope="module")

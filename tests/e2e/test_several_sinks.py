@@ -24,7 +24,8 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model.lsn import format_lsn
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.project import open_project
-from headrace.sinks.opensearch import Client, Endpoint, Generations, MetaIndex, PipelineState, StateKey
+from headrace.sinks.opensearch import Client, Endpoint, Generations
+from headrace.state import MetaIndex, PipelineState, StateKey
 from support.http_proxy import Answer, HttpProxy, Request
 
 _RENAMED = "UPDATE users SET name = name || '!'"

@@ -12,7 +12,8 @@ from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.demo.oracle import differences
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.sinks.opensearch import Client, Endpoint, Quarantine, StateKey
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import Quarantine, StateKey
 
 
 def generation(client: Client, pipeline: Headrace) -> str:

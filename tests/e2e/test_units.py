@@ -26,7 +26,8 @@ from headrace.errors import retrying
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.schema.load import load_schema
-from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, StateKey
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import GenerationState, MetaIndex, StateKey
 from support.driven_run import DrivenRun
 from support.oracle import naive_documents
 from support.pauses import in_thread

@@ -28,9 +28,9 @@ from headrace.pipeline.controller.world import (
     Unknown,
     World,
 )
-from headrace.sinks.opensearch import GenerationState, PipelineState
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.sinks.opensearch.state import generation_id
+from headrace.state import GenerationState, PipelineState
+from headrace.state.pipeline_state import generation_id
 from simulation.servers import TABLES, Cluster, Content, Server, Slot
 
 Seen = TypeVar("Seen")

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.control.client import ControlClient
     from headrace.pipeline.project import Project
     from headrace.pipeline.worker.plan import Endpoints
-    from headrace.sinks.opensearch import StateKey
+    from headrace.state import StateKey
 
 app = typer.Typer(
     name="headrace",

@@ -9,7 +9,7 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.run_orders import request_of_run
-from headrace.sinks.opensearch.run_requests import RunRequestKind, RunRequests
+from headrace.state.run_requests import RunRequestKind, RunRequests
 
 _PATHS: dict[RunRequestKind, tuple[str, str]] = {
     "pause": ("POST", "/v1/pause"),

@@ -39,9 +39,10 @@ from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
-from headrace.sinks.opensearch import Client, MetaIndex
+from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import document
 from headrace.snapshot import plan_ranges
+from headrace.state import MetaIndex
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 

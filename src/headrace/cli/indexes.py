@@ -12,10 +12,11 @@ from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.control.client import ControlClient, index_path
 from headrace.pipeline.generation_states import request_generation, wait_until_served
 from headrace.pipeline.project import find_index
-from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, StateKey, backfill_progress
+from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.control_requests import RequestKind
-from headrace.sinks.opensearch.generations import Orphan, orphans
+from headrace.state import ControlRequests, GenerationState, StateKey, backfill_progress
+from headrace.state.control_requests import RequestKind
+from headrace.state.orphans import Orphan, orphans
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from headrace.pipeline.quarantined_documents import (
     list_quarantined,
     retry_quarantined,
 )
-from headrace.sinks.opensearch import Quarantined
+from headrace.state import Quarantined
 
 
 def show_quarantine(context: CommandContext, index: str | None, id_: str | None) -> None:

@@ -9,8 +9,8 @@ from headrace.cli.context import CommandContext
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.reloading import ReloadResult
-from headrace.sinks.opensearch.lease import LeaseHolder
-from headrace.sinks.opensearch.reload_request import ReloadAnswer, ReloadRequest
+from headrace.state.lease import LeaseHolder
+from headrace.state.reload_request import ReloadAnswer, ReloadRequest
 
 _LOOK_SECONDS = 0.25
 

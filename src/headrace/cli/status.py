@@ -15,7 +15,7 @@ from headrace.config.load import load_deployment
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.units import duration, size
 from headrace.sinks.opensearch import Client
-from headrace.sinks.opensearch.lease import read_slot_lease
+from headrace.state.lease import read_slot_lease
 from headrace.status.backfill_text import describe_backfill
 from headrace.status.board import IndexStatus
 

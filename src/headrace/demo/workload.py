@@ -19,7 +19,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.model.units import quantity
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.sinks.opensearch import Counters, MetaIndex, PipelineState
+from headrace.state import Counters, MetaIndex, PipelineState
 
 __all__ = ["Workload", "keep_busy"]
 

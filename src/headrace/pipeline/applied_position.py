@@ -21,12 +21,13 @@ from headrace.postgres.connection import Connection, connect, query
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.postgres.wal_position import end_of_commits, end_of_log
-from headrace.sinks.opensearch import Client, DeferredKeys, MetaIndex, PipelineState, PositionRequest
+from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import refresh_if_exists
-from headrace.sinks.opensearch.lease import LeaseHolder, find_running
 from headrace.sinks.opensearch.replicas import await_replicas
-from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
-from headrace.sinks.opensearch.state_key import StateKey
+from headrace.state import DeferredKeys, MetaIndex, PipelineState, PositionRequest
+from headrace.state.key import StateKey
+from headrace.state.lease import LeaseHolder, find_running
+from headrace.state.sink_notes import SecondarySinkNotes
 
 _UNASKED_SECONDS = 0.1
 """Most changes are applied sooner than that, without a position request."""

@@ -38,12 +38,13 @@ from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.session import ReadSession
-from headrace.sinks.opensearch import Client, GenerationState, MetaIndex, StateDocument, backfill_progress
+from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import join_names
 from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, places_beside
+from headrace.state import GenerationState, MetaIndex, StateDocument, backfill_progress
 from headrace.status.index_board import IndexBoard
 from headrace.status.progress import Rate
 

@@ -25,10 +25,11 @@ from headrace.postgres.connection import connect
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import Step
 from headrace.postgres.locks import find_holder
-from headrace.sinks.opensearch import Client, Generations, MetaIndex, mapping
+from headrace.sinks.opensearch import Client, Generations, mapping
 from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.sinks.opensearch.settings import check_pipeline, index_warnings, is_accepted, try_creation
 from headrace.sinks.registry import open_sink
+from headrace.state import MetaIndex
 
 Level = Literal["error", "setup", "warning"]
 """`setup`: nothing is wrong, but `headrace setup` must be run before a run can start."""

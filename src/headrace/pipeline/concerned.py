@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from headrace.errors import HeadraceError
 from headrace.pipeline.generation_log import GenerationLog
 from headrace.schema.tree import IndexSpec
-from headrace.sinks.opensearch import GenerationState
+from headrace.state import GenerationState
 
 Concerned = list[tuple[GenerationLog, GenerationState]]
 

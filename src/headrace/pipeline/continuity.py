@@ -10,7 +10,7 @@ from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model.lsn import format_lsn
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
-from headrace.sinks.opensearch import PipelineState
+from headrace.state import PipelineState
 
 
 class GapError(HeadraceError):

@@ -27,9 +27,9 @@ from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.session import ReadSession
 from headrace.schema.normal import spec_hash
 from headrace.schema.tree import Filter, IndexSpec
-from headrace.sinks.opensearch import DeferredKeys, GenerationState, PipelineState, Quarantine, Quarantined
-from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
 from headrace.sinks.opensearch.documents import StoredDocument
+from headrace.state import DeferredKeys, GenerationState, PipelineState, Quarantine, Quarantined
+from headrace.state.deferred_keys import ALL_KEYS
 from headrace.status.console.explanation import Explanation
 
 _TIMEOUT_SECONDS = 3.0

@@ -29,8 +29,8 @@ from headrace.pipeline.start import Start
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
-from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.opensearch.reload_request import ReloadRequest
+from headrace.state.lease import Lease
+from headrace.state.reload_request import ReloadRequest
 from headrace.status.board import IndexPhase, StatusBoard
 
 _LOOK_SECONDS = 5.0

@@ -28,13 +28,7 @@ from headrace.pipeline.generation_states import (
 )
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.reloading import Replan
-from headrace.sinks.opensearch import (
-    ControlRequest,
-    ControlRequests,
-    GenerationState,
-    MetaIndex,
-    PipelineState,
-)
+from headrace.state import ControlRequest, ControlRequests, GenerationState, MetaIndex, PipelineState
 from headrace.status.index_board import IndexBoard
 
 _DROP_SECONDS = 60.0

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from headrace.errors import HeadraceError
 from headrace.model.units import quantity
 from headrace.pipeline.sink_target import SinkTarget
-from headrace.sinks.opensearch import ControlRequest, GenerationState, PipelineState
+from headrace.state import ControlRequest, GenerationState, PipelineState
 from headrace.status.board import IndexPhase
 from headrace.status.index_board import IndexBoard
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.project import Project, find_index
-from headrace.sinks.opensearch import ControlRequest, ControlRequests, GenerationState, PipelineState
-from headrace.sinks.opensearch.control_requests import RequestKind
+from headrace.state import ControlRequest, ControlRequests, GenerationState, PipelineState
+from headrace.state.control_requests import RequestKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,19 +25,12 @@ from headrace.pipeline.worker.workers import open_worker
 from headrace.resolution import plan_resolution
 from headrace.schema.normal import normalised
 from headrace.schema.tree import IndexSpec
-from headrace.sinks.opensearch import (
-    Client,
-    Generation,
-    Generations,
-    GenerationState,
-    Quarantine,
-    backfill_progress,
-    mapping,
-)
+from headrace.sinks.opensearch import Client, Generation, Generations, mapping
 from headrace.sinks.opensearch.generations import FoundIndex
 from headrace.sinks.opensearch.settings import adjust, required_settings
 from headrace.sinks.opensearch.shard_history import Identity, completed, is_another
 from headrace.sinks.plain import PlainGenerations
+from headrace.state import GenerationState, Quarantine, backfill_progress
 from headrace.status.index_board import IndexBoard
 
 
@@ -181,7 +174,7 @@ class GenerationManager:
             resolution=plan_resolution(
                 specs.values(), catalog, {generation.generation: generation.as_of for generation in written}
             ),
-            targets={generation.generation: _generation(generation).target for generation in written},
+            targets={generation.generation: generation_of(generation).target for generation in written},
             writer=self.target.writer_options(),
             key=self.target.key,
             skip_rejected=project.skip_rejected(),
@@ -250,13 +243,13 @@ class GenerationManager:
 
     def finish(self, generation: GenerationState) -> None:
         """Refresh a backfilled generation and give it its lasting settings."""
-        self._generations.finish(_generation(generation), self.target.index_options(generation.index))
+        self._generations.finish(generation_of(generation), self.target.index_options(generation.index))
 
     def finish_all(self, generations: Iterable[GenerationState]) -> None:
         """Finish several generations at once; see `finish`."""
         options = self.target.index_options
         self._generations.finish_all(
-            [(_generation(generation), options(generation.index)) for generation in generations]
+            [(generation_of(generation), options(generation.index)) for generation in generations]
         )
 
     def count(self, generation: GenerationState) -> int | None:
@@ -268,7 +261,7 @@ class GenerationManager:
         served = self._generations.published(generation.index)
         altered = self._generations.faults_of_aliases({generation.index: generation.generation})
         if served is None or served.index != generation.generation or altered:
-            self._generations.publish(_generation(generation))
+            self._generations.publish(generation_of(generation))
         elif generation.hash == self.hashes.get(generation.index):
             adjust(self._client, generation.generation, self.target.index_options(generation.index))
 
@@ -304,7 +297,7 @@ class GenerationManager:
         """Delete a generation and its notes; nothing may write to it any more."""
         self.forget_progress(generation)
         Quarantine(self._state, self.target.key).forget(generation.generation)
-        self._generations.drop(_generation(generation))
+        self._generations.drop(generation_of(generation))
 
     def drop_unknown(self, index: str, known: Collection[GenerationState]) -> None:
         """Delete generations of this deployment that are not in its state: a killed start left them.
@@ -322,7 +315,8 @@ class GenerationManager:
         backfill_progress(self._state, self.target.key, generation.generation).delete()
 
 
-def _generation(generation: GenerationState) -> Generation:
+def generation_of(generation: GenerationState) -> Generation:
+    """Return the concrete index of a generation, as its sink knows it."""
     return Generation(generation.index, generation.generation, generation.hash, 0, generation.uuid)
 
 
@@ -338,7 +332,7 @@ def _compare_history(generation: GenerationState, identity: Identity) -> Generat
 
 def _why_lost(generation: GenerationState, existing: Mapping[str, FoundIndex]) -> str:
     """Return why a generation is not the one that was written any more; empty where it is."""
-    target = _generation(generation).target
+    target = generation_of(generation).target
     if generation.generation not in existing:
         return "its index, or the alias that it is written by, was deleted"
     if existing[generation.generation].uuid != generation.uuid:

@@ -23,9 +23,10 @@ from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import LockSession, SlotLock
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
-from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, PositionRequest, Quarantine
+from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import index_sizes
-from headrace.sinks.opensearch.verifications import Verifications
+from headrace.state import MetaIndex, PipelineState, PositionRequest, Quarantine
+from headrace.state.verifications import Verifications
 from headrace.status.board import Counts, Positions, StatusBoard
 from headrace.status.phases import Event, Phase
 

@@ -45,7 +45,8 @@ from headrace.postgres.slot import SlotFacts, read_slot, slot_problem
 from headrace.resolution import required_columns
 from headrace.schema.normal import denormalised, spec_hash
 from headrace.schema.tree import Filter, IndexSpec
-from headrace.sinks.opensearch import Generations, GenerationState, PipelineState
+from headrace.sinks.opensearch import Generations
+from headrace.state import GenerationState, PipelineState
 
 _LOCK_SECONDS = 10.0
 """Somebody waits for the answer; a run that reloads its files does nothing else meanwhile."""

@@ -21,7 +21,7 @@ from headrace.postgres.slot import check_slot_name
 from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.activity import ReportTo
-from headrace.sinks.opensearch import StateKey
+from headrace.state import StateKey
 
 _LONGEST_NAME = 63
 

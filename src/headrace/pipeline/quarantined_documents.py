@@ -16,9 +16,10 @@ from headrace.pipeline.verification.verify import find_served_generation
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
-from headrace.sinks.opensearch import Client, Generation, GenerationState, Quarantine, Quarantined
+from headrace.sinks.opensearch import Client, Generation
 from headrace.sinks.opensearch.routed import open_writer
-from headrace.sinks.opensearch.state_key import StateKey
+from headrace.state import GenerationState, Quarantine, Quarantined
+from headrace.state.key import StateKey
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry, in_one_line
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.project import Project, error_list
 from headrace.pipeline.schema_drift import CatalogBaseline
-from headrace.sinks.opensearch import GenerationState
-from headrace.sinks.opensearch.reload_request import ReloadRequest
+from headrace.state import GenerationState
+from headrace.state.reload_request import ReloadRequest
 from headrace.status.board import StatusBoard
 
 Load = Callable[[], tuple[Project | None, tuple[HeadraceError, ...]]]

@@ -27,7 +27,7 @@ from headrace.postgres.slot import (
     read_slot,
     slot_in_use,
 )
-from headrace.sinks.opensearch import MetaIndex, PipelineState
+from headrace.state import MetaIndex, PipelineState
 from headrace.status.board import StatusBoard
 
 _BESIDE = "_reseed"

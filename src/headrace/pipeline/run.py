@@ -45,10 +45,7 @@ from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import drop_slot, read_slot
-from headrace.sinks.opensearch import Client, PipelineState
-from headrace.sinks.opensearch.lease import Lease, read_slot_lease
-from headrace.sinks.opensearch.reload_request import ReloadRequest
-from headrace.sinks.opensearch.run_requests import RunRequests
+from headrace.sinks.opensearch import Client
 from headrace.spark.background_session import BackgroundSpark
 from headrace.spark.session import (
     LocalSpark,
@@ -58,6 +55,10 @@ from headrace.spark.session import (
     master_of,
 )
 from headrace.spark.settings import is_local
+from headrace.state import PipelineState
+from headrace.state.lease import Lease, read_slot_lease
+from headrace.state.reload_request import ReloadRequest
+from headrace.state.run_requests import RunRequests
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 from headrace.status.traces import Traces

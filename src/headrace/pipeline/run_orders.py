@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.sinks.opensearch.run_requests import RunRequest, RunRequestKind, RunRequests
+from headrace.state.run_requests import RunRequest, RunRequestKind, RunRequests
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Phase
 

@@ -38,8 +38,8 @@ from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
-from headrace.sinks.opensearch import Quarantined
-from headrace.sinks.opensearch.control_requests import RequestKind
+from headrace.state import Quarantined
+from headrace.state.control_requests import RequestKind
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.status.sinks import ReportsPort

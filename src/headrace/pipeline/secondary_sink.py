@@ -18,7 +18,7 @@ from headrace.model.names import TableName
 from headrace.model.units import quantity
 from headrace.pipeline.backfill import Backfill, BackfillFailure, BackfillRate
 from headrace.pipeline.generation_log import GenerationLog
-from headrace.pipeline.generations import GenerationManager, GenerationMonitor
+from headrace.pipeline.generations import GenerationManager, GenerationMonitor, generation_of
 from headrace.pipeline.inspection import Inspection, inspect_retained
 from headrace.pipeline.project import Project
 from headrace.pipeline.sink_probe import SinkProbe
@@ -26,19 +26,13 @@ from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.stream.deferred_work import CatchUp
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection
-from headrace.sinks.opensearch import (
-    Client,
-    ControlRequests,
-    Generations,
-    GenerationState,
-    MetaIndex,
-    PipelineState,
-)
-from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
+from headrace.sinks.opensearch import Client, Generations
 from headrace.sinks.plain import PlainGenerations
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
+from headrace.state import ControlRequests, GenerationState, MetaIndex, PipelineState
+from headrace.state.lease import Lease
+from headrace.state.sink_notes import SecondarySinkNotes
 from headrace.status.board import StatusBoard
 from headrace.status.index_board import SecondaryIndexBoard
 
@@ -162,7 +156,9 @@ class SecondarySink:
         """
         if self._state is None:
             self._state = self._load_state()
-        plain = PlainGenerations(self._state.generations) if self._target.is_plain else None
+        plain = (
+            PlainGenerations(map(generation_of, self._state.generations)) if self._target.is_plain else None
+        )
         manager = GenerationManager(
             inspection,
             self._target,

@@ -26,15 +26,13 @@ from headrace.pipeline.secondary_sink import SecondarySink
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection
-from headrace.sinks.opensearch import (
-    Client,
-    PipelineState,
-)
-from headrace.sinks.opensearch.secondary_sinks import forget_sink, sinks_document
+from headrace.sinks.opensearch import Client
 from headrace.sinks.registry import open_sink
 from headrace.sinks.stdout import Relay, StdoutWriter
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
+from headrace.state import PipelineState
+from headrace.state.sink_notes import forget_sink, sinks_document
 from headrace.status.board import StatusBoard
 
 

@@ -20,10 +20,11 @@ from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import read_slot
 from headrace.postgres.teardown import plan_teardown as plan_steps
 from headrace.reporter import Reporter
-from headrace.sinks.opensearch import Client, Generations, MetaIndex, PipelineState
+from headrace.sinks.opensearch import Client, Generations
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.opensearch.secondary_sinks import forget_sink, sinks_document
+from headrace.state import MetaIndex, PipelineState
+from headrace.state.lease import Lease
+from headrace.state.sink_notes import forget_sink, sinks_document
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.activity import ReportTo
-from headrace.sinks.opensearch import Endpoint, IndexOptions, StateKey, WriterOptions
+from headrace.sinks.opensearch import Endpoint, IndexOptions, WriterOptions
 from headrace.sinks.opensearch.settings import fixed_settings, mappings_of, settings_of
 from headrace.sinks.registry import OPENSEARCH
+from headrace.state import StateKey
 
 
 @dataclass(frozen=True, slots=True)

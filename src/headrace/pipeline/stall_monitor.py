@@ -21,7 +21,8 @@ from headrace.postgres.reachability import is_reachable
 from headrace.postgres.server import is_at_work
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.postgres.stream_waits import NO_WAITS, StreamWaits, read_stream_waits
-from headrace.sinks.opensearch import Client, MetaIndex, PipelineState, StateKey
+from headrace.sinks.opensearch import Client
+from headrace.state import MetaIndex, PipelineState, StateKey
 from headrace.status.board import Positions, StatusBoard
 from headrace.status.sinks import SinkActivity
 from headrace.status.stall import Diagnosis

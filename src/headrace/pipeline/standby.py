@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError, Retry
 from headrace.pipeline.stopping import Stopping
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import end_holders, is_free
-from headrace.sinks.opensearch.lease import Lease, LeaseHolder
+from headrace.state.lease import Lease, LeaseHolder
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 

@@ -47,19 +47,11 @@ from headrace.postgres.publication import read_memberships, read_publication
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import ExportedSlot, drop_slot, read_slot
 from headrace.reporter import Reporter
-from headrace.sinks.opensearch import (
-    Client,
-    ControlRequest,
-    ControlRequests,
-    Generation,
-    Generations,
-    GenerationState,
-    MetaIndex,
-    PipelineState,
-)
+from headrace.sinks.opensearch import Client, Generation, Generations
 from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.spark.cluster_check import ProbedSink, check_executors
 from headrace.spark.session import LocalSpark
+from headrace.state import ControlRequest, ControlRequests, GenerationState, MetaIndex, PipelineState
 from headrace.status.board import StatusBoard
 
 

@@ -37,17 +37,11 @@ from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.slot import advance_slot
 from headrace.reporter import Reporter
-from headrace.sinks.opensearch import (
-    ControlRequest,
-    Counters,
-    DeferredKeys,
-    GenerationState,
-    MetaIndex,
-)
-from headrace.sinks.opensearch.lease import Lease
-from headrace.sinks.opensearch.run_requests import RunRequests
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
+from headrace.state import ControlRequest, Counters, DeferredKeys, GenerationState, MetaIndex
+from headrace.state.lease import Lease
+from headrace.state.run_requests import RunRequests
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 from headrace.status.traces import Traces

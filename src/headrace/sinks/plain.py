@@ -16,7 +16,6 @@ from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.sinks.opensearch.generations import FoundIndex, Generation
 from headrace.sinks.opensearch.settings import IndexOptions
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.sinks.opensearch.state import GenerationState
 
 
 class PlainGenerations:
@@ -26,10 +25,8 @@ class PlainGenerations:
         known: the generations in the pipeline's state.
     """
 
-    def __init__(self, known: Iterable[GenerationState]) -> None:
-        self._known = [
-            Generation(state.index, state.generation, state.hash, 0, state.uuid) for state in known
-        ]
+    def __init__(self, known: Iterable[Generation]) -> None:
+        self._known = list(known)
 
     def existing(self, name: str) -> list[Generation]:
         """Return the generations in the state, oldest first."""

@@ -25,8 +25,9 @@ from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
-from headrace.sinks.opensearch import Client, Counters, GenerationState, MetaIndex, PositionRequest
+from headrace.sinks.opensearch import Client
 from headrace.snapshot import plan_ranges
+from headrace.state import Counters, GenerationState, MetaIndex, PositionRequest
 from headrace.status.board import StatusBoard
 
 TABLES = (

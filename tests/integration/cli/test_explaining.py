@@ -16,15 +16,8 @@ from headrace.cli import main
 from headrace.pipeline.explain import Explainer, answer
 from headrace.pipeline.project import open_project
 from headrace.postgres.connection import connect, execute
-from headrace.sinks.opensearch import (
-    Client,
-    Counters,
-    DeferredKeys,
-    Endpoint,
-    MetaIndex,
-    Quarantine,
-    Quarantined,
-)
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import Counters, DeferredKeys, MetaIndex, Quarantine, Quarantined
 from headrace.status import StatusBoard, StatusServer
 from integration.cli.stock import Stock
 

@@ -14,8 +14,9 @@ from headrace.pipeline.continuity import new_state
 from headrace.postgres.connection import connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
-from headrace.sinks.opensearch import Client, Endpoint, Generations, GenerationState, MetaIndex, StateKey
-from headrace.sinks.opensearch.lease import Lease
+from headrace.sinks.opensearch import Client, Endpoint, Generations
+from headrace.state import GenerationState, MetaIndex, StateKey
+from headrace.state.lease import Lease
 from integration.cli.command_line import Deployment
 
 

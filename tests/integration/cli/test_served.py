@@ -12,8 +12,9 @@ import pytest
 from headrace.cli import main
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
-from headrace.sinks.opensearch import Client, Endpoint, Quarantine, Quarantined, StateKey
+from headrace.sinks.opensearch import Client, Endpoint
 from headrace.sinks.opensearch.adoption import holders
+from headrace.state import Quarantine, Quarantined, StateKey
 from integration.cli.stock import Stock
 
 

@@ -8,8 +8,9 @@ from contextlib import closing
 import pytest
 
 from headrace.cli import main
-from headrace.sinks.opensearch import Client, Endpoint, StateKey
-from headrace.sinks.opensearch.lease import Lease
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import StateKey
+from headrace.state.lease import Lease
 from headrace.status import StatusServer
 from integration.cli.command_line import Deployment
 from support.console_states import board_in

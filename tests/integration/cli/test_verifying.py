@@ -12,9 +12,10 @@ import urllib3
 
 from headrace.cli import main
 from headrace.postgres.connection import connect, execute
-from headrace.sinks.opensearch import Client, Endpoint, StateKey
-from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
-from headrace.sinks.opensearch.verifications import Verifications
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import StateKey
+from headrace.state.sink_notes import SecondarySinkNotes
+from headrace.state.verifications import Verifications
 from integration.cli.stock import Stock
 
 

@@ -22,10 +22,10 @@ from headrace.sinks.opensearch import (
     Generation,
     Generations,
     IndexOptions,
-    StateKey,
     WriterOptions,
     mapping,
 )
+from headrace.state import StateKey
 
 
 def documents_plan(

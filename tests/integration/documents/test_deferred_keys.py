@@ -17,12 +17,9 @@ from headrace.model.names import CtidRange
 from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
-from headrace.sinks.opensearch import (
-    DeferredKeys,
-    Endpoint,
-    StateKey,
-)
+from headrace.sinks.opensearch import Endpoint
 from headrace.sinks.opensearch.documents import documents, refresh
+from headrace.state import DeferredKeys, StateKey
 from integration.documents.indexed_database import IndexedDatabase
 from support.http_proxy import HttpProxy, Request
 

@@ -35,7 +35,8 @@ from headrace.pipeline.worker.task import LEAST_ROWS, TaskShare
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.resolution import ResolutionPlan
-from headrace.sinks.opensearch import Endpoint, StateKey, WriterOptions
+from headrace.sinks.opensearch import Endpoint, WriterOptions
+from headrace.state import StateKey
 from support.slots import ensure_slot
 
 SLOT = "documents_source"

@@ -35,13 +35,13 @@ from headrace.sinks.opensearch import (
     Generations,
     IndexOptions,
     OpenSearchWriter,
-    StateKey,
     WriterOptions,
     mapping,
 )
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import documents, ids, refresh
 from headrace.snapshot import plan_ranges
+from headrace.state import StateKey
 from integration.documents.indexed_database import documents_plan
 from support.http_proxy import HttpProxy, Request
 

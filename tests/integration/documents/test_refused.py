@@ -22,12 +22,9 @@ from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.session import ReadSession
-from headrace.sinks.opensearch import (
-    Quarantine,
-    StateKey,
-)
 from headrace.sinks.opensearch.documents import document, ids, refresh
 from headrace.snapshot.exporting import exported_snapshot
+from headrace.state import Quarantine, StateKey
 from integration.documents.indexed_database import IndexedDatabase
 
 SCHEMA = """\

@@ -20,15 +20,11 @@ from headrace.pipeline.worker import failure_policy
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.workers import AllSinks, open_worker
-from headrace.sinks.opensearch import (
-    DeferredKeys,
-    Endpoint,
-    Generation,
-    StateKey,
-)
-from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
+from headrace.sinks.opensearch import Endpoint, Generation
 from headrace.sinks.opensearch.documents import documents, refresh
-from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
+from headrace.state import DeferredKeys, StateKey
+from headrace.state.deferred_keys import ALL_KEYS
+from headrace.state.sink_notes import SecondarySinkNotes
 from integration.documents.indexed_database import IndexedDatabase
 from support.http_proxy import Answer, HttpProxy, Request
 

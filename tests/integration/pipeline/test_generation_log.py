@@ -27,8 +27,9 @@ from headrace.pipeline.supervisor import RunningQuery
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.postgres.connection import connect, execute
 from headrace.reporter import LoggingReporter
-from headrace.sinks.opensearch import Client, ControlRequests, GenerationState, MetaIndex, PipelineState
+from headrace.sinks.opensearch import Client
 from headrace.spark.jobs import JobGate
+from headrace.state import ControlRequests, GenerationState, MetaIndex, PipelineState
 from headrace.status.board import StatusBoard
 from integration.cli.stock import TABLES, Stock
 from support.http_proxy import Answer, Cut, HttpProxy, Request

@@ -34,8 +34,9 @@ from headrace.postgres.locks import SlotLock, advisory_lock
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
-from headrace.sinks.opensearch import Client, MetaIndex
+from headrace.sinks.opensearch import Client
 from headrace.spark.jobs import JobGate
+from headrace.state import MetaIndex
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event, Phase
 from headrace.status.stages import NO_STAGES

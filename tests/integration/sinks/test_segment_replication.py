@@ -12,23 +12,13 @@ import pytest
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
 from headrace.model.changes import DocumentOperation
-from headrace.sinks.opensearch import (
-    Client,
-    Counters,
-    DeferredKeys,
-    Endpoint,
-    Generation,
-    Generations,
-    MetaIndex,
-    OpenSearchWriter,
-    PipelineState,
-    StateKey,
-)
+from headrace.sinks.opensearch import Client, Endpoint, Generation, Generations, OpenSearchWriter
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import count, ids, read_documents, refresh
 from headrace.sinks.opensearch.replicas import await_replicas, replication_type
 from headrace.sinks.opensearch.settings import index_warnings
-from headrace.sinks.opensearch.system_index import StateDocument
+from headrace.state import Counters, DeferredKeys, MetaIndex, PipelineState, StateKey
+from headrace.state.system_index import StateDocument
 
 pytestmark = pytest.mark.long  # a cluster of two nodes of its own
 ROUNDS, DOCUMENTS = 25, 200

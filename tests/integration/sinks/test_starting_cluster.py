@@ -12,19 +12,12 @@ import pytest
 from headrace.embedded.jars import ELASTICSEARCH_7, OPENSEARCH_2, OPENSEARCH_3, Release
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.sinks.opensearch import (
-    Client,
-    DeferredKeys,
-    Endpoint,
-    Generations,
-    Quarantine,
-    Quarantined,
-    StateKey,
-)
+from headrace.sinks.opensearch import Client, Endpoint, Generations
 from headrace.sinks.opensearch import client as client_module
-from headrace.sinks.opensearch.generations import orphans
-from headrace.sinks.opensearch.run_requests import RunRequests
-from headrace.sinks.opensearch.system_index import StateDocument
+from headrace.state import DeferredKeys, Quarantine, Quarantined, StateKey
+from headrace.state.orphans import orphans
+from headrace.state.run_requests import RunRequests
+from headrace.state.system_index import StateDocument
 from support.http_proxy import Answer, HttpProxy, Request
 from support.recovering import recovering
 

@@ -20,22 +20,8 @@ from headrace.model.names import CtidRange
 from headrace.pipeline.project import open_project
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.connection import connect, execute
-from headrace.sinks.opensearch import (
-    Client,
-    Counters,
-    DeferredKeys,
-    Endpoint,
-    Generations,
-    IndexOptions,
-    MetaIndex,
-    PipelineState,
-    Quarantine,
-    Quarantined,
-    StateKey,
-    mapping,
-)
+from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, mapping
 from headrace.sinks.opensearch.documents import documents, read_documents, refresh
-from headrace.sinks.opensearch.lease import Lease
 from headrace.sinks.opensearch.settings import (
     adjust,
     index_warnings,
@@ -44,6 +30,8 @@ from headrace.sinks.opensearch.settings import (
     try_creation,
 )
 from headrace.sinks.opensearch.shard_history import identities, is_another
+from headrace.state import Counters, DeferredKeys, MetaIndex, PipelineState, Quarantine, Quarantined, StateKey
+from headrace.state.lease import Lease
 from headrace.testing.conformance import DocumentSinkConformance
 from integration.sinks.opensearch_sink import OpenSearchUnderTest
 

@@ -19,7 +19,7 @@ from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.slot import SlotFacts, drop_slot, read_slot
-from headrace.sinks.opensearch import Counters
+from headrace.state import Counters
 from headrace.testing.memory_sink import MemorySink
 from support.soak.memory_worker import Died, MemoryDeferredKeys, MemoryWorker
 from support.soak.preparation import PUBLICATION, Prepared

@@ -11,7 +11,7 @@ from headrace.pipeline.worker.failure_policy import WaitForSink
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import Worker
 from headrace.sinks.base import DocumentWriter, WriteResult
-from headrace.sinks.opensearch import KeyBatch
+from headrace.state import KeyBatch
 from headrace.testing.memory_sink import MemorySink
 
 

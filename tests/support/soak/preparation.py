@@ -23,8 +23,9 @@ from headrace.postgres.setup import plan_setup, stream_columns
 from headrace.postgres.slot import create_slot
 from headrace.resolution import plan_resolution, required_columns
 from headrace.schema.tree import IndexSpec
-from headrace.sinks.opensearch import Endpoint, PipelineState, StateKey, WriterOptions
+from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.snapshot import plan_ranges
+from headrace.state import PipelineState, StateKey
 from headrace.testing.memory_sink import MemorySink
 from support.soak.memory_worker import MemoryWorker
 

@@ -6,7 +6,7 @@ from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
 from headrace.pipeline.continuity import GapError, check_begun, check_continuity, check_origin
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
-from headrace.sinks.opensearch import PipelineState
+from headrace.state import PipelineState
 
 STATE = PipelineState("7", 1, 5, "s", "p", "following", consistent_point=100, applied=200)
 SERVER = ServerFacts(

@@ -15,7 +15,7 @@ from headrace.pipeline.generation_states import (
     unpinned,
     why_built,
 )
-from headrace.sinks.opensearch import ControlRequest, GenerationState
+from headrace.state import ControlRequest, GenerationState
 
 SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, published=True)
 KEPT = GenerationState("users", "users_bb_2", "2", "bb", backfilled_at=20)

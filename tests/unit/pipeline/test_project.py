@@ -7,7 +7,7 @@ from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.project import error_list, open_project
 from headrace.postgres.address import for_slot
 from headrace.schema.normal import spec_hash
-from headrace.sinks.opensearch import StateKey
+from headrace.state import StateKey
 
 SCHEMA = "version: 1\ntable: users\nprimary_key: id\nfields:\n  - long: id\n"
 SINK = '[sinks.primary]\ntype = "opensearch"\nurl = "http://me:s3cret@127.0.0.1:9200"\n'

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.pipeline.reseeding import is_own, is_reseeding, with_log, without_log
-from headrace.sinks.opensearch import GenerationState
+from headrace.state import GenerationState
 from unit.pipeline.test_continuity import SERVER, SLOT, STATE
 
 SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, published=True)

@@ -13,7 +13,7 @@ import pytest
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.running import WaitService
-from headrace.sinks.opensearch import PipelineState
+from headrace.state import PipelineState
 
 _STATE = PipelineState("1", 1, 1, "slot", "publication", "following", 0, 0)
 

@@ -7,7 +7,7 @@ import pytest
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
-from headrace.sinks.opensearch import GenerationState, IndexOptions
+from headrace.sinks.opensearch import Generation, IndexOptions
 from headrace.sinks.plain import PlainGenerations, PlainWriter
 from headrace.testing.memory_sink import MemorySink
 
@@ -36,8 +36,8 @@ class Failing(DocumentWriter):
 
 
 def test_each_generation_has_a_name_and_an_identity_of_its_own() -> None:
-    known = GenerationState("users", "users_ab_1", "u1", "ab")
-    generations = PlainGenerations([known, GenerationState("orders", "orders_ab_1", "u2", "ab")])
+    known = Generation("users", "users_ab_1", "ab", 0, "u1")
+    generations = PlainGenerations([known, Generation("orders", "orders_ab_1", "ab", 0, "u2")])
     assert [one.uuid for one in generations.existing("users")] == ["u1"]
     made = [generations.create("users", "ab", {}) for _ in range(2)]
     assert len({one.index for one in made} | {"users_ab_1"}) == 3

@@ -25,7 +25,7 @@ from headrace.pipeline.quarantined_documents import entry_data
 from headrace.pipeline.verification.report import as_data
 from headrace.pipeline.verification.verify import VerifyOptions
 from headrace.reporter import SilentReporter
-from headrace.sinks.opensearch.control_requests import RequestKind
+from headrace.state.control_requests import RequestKind
 from headrace.status.board import StatusBoard
 
 if TYPE_CHECKING:

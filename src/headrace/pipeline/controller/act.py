@@ -35,7 +35,7 @@ from headrace.pipeline.controller.actions import (
     Unpin,
 )
 from headrace.pipeline.controller.ports import Ports
-from headrace.sinks.opensearch import GenerationState, PipelineState
+from headrace.state import GenerationState, PipelineState
 
 Change = Callable[[PipelineState], PipelineState]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn
 from headrace.pipeline.controller.desired import OpenOrder, Unit
-from headrace.sinks.opensearch import GenerationState
+from headrace.state import GenerationState
 
 
 @dataclass(frozen=True, slots=True)

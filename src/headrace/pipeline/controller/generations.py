@@ -25,9 +25,9 @@ from headrace.pipeline.controller.actions import (
 from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, OrderKind, SinkPolicy, Unit
 from headrace.pipeline.controller.stream import is_charged
 from headrace.pipeline.controller.world import CatalogSeen, SinkSeen, TableVerdict, Unknown, World
-from headrace.sinks.opensearch import GenerationState, PipelineState
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.sinks.opensearch.state import generation_id
+from headrace.state import GenerationState, PipelineState
+from headrace.state.pipeline_state import generation_id
 
 _NO_POLICY = SinkPolicy()
 _GENERATION_ORDERS = frozenset({OrderKind.REINDEX, OrderKind.ROLLBACK})

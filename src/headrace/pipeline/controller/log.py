@@ -18,7 +18,7 @@ from headrace.pipeline.controller.actions import (
 )
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.world import ServerSeen, SlotSeen, Unknown, World
-from headrace.sinks.opensearch import PipelineState
+from headrace.state import PipelineState
 
 _READS_ANOTHER_LOG = frozenset({Kind.OTHER_LOG, Kind.SLOT_LOST})
 """Errors by which a query says what only reading the log shows."""

@@ -8,7 +8,7 @@ from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, 
 from headrace.pipeline.controller.desired import Desired, OpenOrder, OrderKind
 from headrace.pipeline.controller.generations import UnitView, newest_generation_order, rollback_target
 from headrace.pipeline.controller.world import World
-from headrace.sinks.opensearch import PipelineState
+from headrace.state import PipelineState
 
 
 def decide_orders(world: World, state: PipelineState, desired: Desired) -> Iterator[Action]:

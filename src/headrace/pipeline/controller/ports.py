@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headrace.model.lsn import Lsn
 from headrace.pipeline.controller.desired import OpenOrder
-from headrace.sinks.opensearch import GenerationState, PipelineState
+from headrace.state import GenerationState, PipelineState
 
 
 class StateStore(Protocol):

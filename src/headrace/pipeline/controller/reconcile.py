@@ -15,7 +15,7 @@ from headrace.pipeline.controller.log import decide_log
 from headrace.pipeline.controller.orders import decide_orders
 from headrace.pipeline.controller.stream import decide_backfills, decide_query
 from headrace.pipeline.controller.world import Unknown, World
-from headrace.sinks.opensearch import PipelineState
+from headrace.state import PipelineState
 
 
 def reconcile(world: World, desired: Desired) -> tuple[Action, ...]:

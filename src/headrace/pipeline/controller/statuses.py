@@ -10,7 +10,7 @@ from headrace.pipeline.controller.actions import build_key
 from headrace.pipeline.controller.desired import Desired, Unit
 from headrace.pipeline.controller.generations import UnitView
 from headrace.pipeline.controller.world import Unknown, World
-from headrace.sinks.opensearch import PipelineState
+from headrace.state import PipelineState
 
 
 class UnitPhase(enum.Enum):

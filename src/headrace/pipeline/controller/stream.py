@@ -16,7 +16,7 @@ from headrace.pipeline.controller.actions import (
 )
 from headrace.pipeline.controller.desired import Unit
 from headrace.pipeline.controller.world import SinkSeen, World
-from headrace.sinks.opensearch import GenerationState, PipelineState
+from headrace.state import GenerationState, PipelineState
 
 _MOST_FAILURES = 5
 """A query that fails so often in a row, and not by a unit or for a server, fails by a mistake of ours."""

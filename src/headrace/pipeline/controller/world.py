@@ -13,8 +13,8 @@ from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn
-from headrace.sinks.opensearch import PipelineState
 from headrace.sinks.opensearch.shard_history import Identity
+from headrace.state import PipelineState
 
 
 def _nothing() -> Mapping[Any, Any]:

@@ -21,10 +21,11 @@ from headrace.pipeline.stream.documents_job import run_documents_job
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import BATCHES_AT_ONCE, Worker
 from headrace.pipeline.worker.workers import open_worker
-from headrace.sinks.opensearch import Client, DeferredKeys, KeyBatch
-from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
+from headrace.sinks.opensearch import Client
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import places_beside
+from headrace.state import DeferredKeys, KeyBatch
+from headrace.state.sink_notes import SecondarySinkNotes
 
 _ROUNDS = 5
 """Rounds of each task in a job: starting a job takes a tenth of a second."""

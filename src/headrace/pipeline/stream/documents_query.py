@@ -43,11 +43,11 @@ from headrace.pipeline.stream.documents_source import (
 from headrace.pipeline.stream.progress import ProgressTracker
 from headrace.pipeline.stream.traced_batches import servers_of, traced_batch
 from headrace.pipeline.worker.plan import PLAN_OPTION, Work
-from headrace.sinks.opensearch import Counters
 from headrace.spark.failures import headrace_error, spark_failures
 from headrace.spark.jobs import RECENT_SECONDS
 from headrace.spark.session import POOL, STREAM, master_of
 from headrace.spark.settings import is_local
+from headrace.state import Counters
 from headrace.status.stages import NO_STAGES, Histogram, Stages
 from headrace.status.traces import Period, Traces
 

@@ -26,7 +26,8 @@ from headrace.log_fields import log_fields
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.pipeline.worker.plan import Work
-from headrace.sinks.opensearch import Client, Counters, DeferredKeys, MetaIndex
+from headrace.sinks.opensearch import Client
+from headrace.state import Counters, DeferredKeys, MetaIndex
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.02

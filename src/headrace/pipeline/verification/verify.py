@@ -36,10 +36,11 @@ from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
 from headrace.resolution.paths import find_paths
-from headrace.sinks.opensearch import Client, Generation, Generations, GenerationState, PipelineState
+from headrace.sinks.opensearch import Client, Generation, Generations
 from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.sinks.opensearch.routed import open_writer
-from headrace.sinks.opensearch.verifications import Verifications
+from headrace.state import GenerationState, PipelineState
+from headrace.state.verifications import Verifications
 
 _RANGE = 1000
 _REQUEST_BYTES = 8 << 20

@@ -21,16 +21,17 @@ from headrace.pipeline.worker.failure_policy import SinkFailure, SinkFailureWrit
 from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.sinks.activity import report_rejections
 from headrace.sinks.base import DocumentWriter, Rejection, WriteResult
-from headrace.sinks.opensearch import Client, Quarantine, Quarantined
+from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.bulk import MAX_ID_BYTES
 from headrace.sinks.opensearch.documents import ids, read_documents, refresh
-from headrace.sinks.opensearch.quarantine import QuarantinedIds
 from headrace.sinks.opensearch.refresh import EagerRefresh
 from headrace.sinks.opensearch.routed import Shards, open_writer
 from headrace.sinks.opensearch.writer import WriterOptions
 from headrace.sinks.plain import PlainWriter
 from headrace.sinks.registry import open_sink
 from headrace.sinks.stdout import RelayWriter
+from headrace.state import Quarantine, Quarantined
+from headrace.state.quarantine import QuarantinedIds
 
 _PROBE_SECONDS = 5.0
 

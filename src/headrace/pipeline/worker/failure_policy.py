@@ -19,8 +19,8 @@ from headrace.errors import HeadraceError, Kind, Retry, retrying
 from headrace.model.changes import DocumentOperation, Key
 from headrace.model.lsn import Lsn
 from headrace.sinks.base import DocumentWriter, WriteResult
-from headrace.sinks.opensearch import DeferredKeys
-from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
+from headrace.state import DeferredKeys
+from headrace.state.sink_notes import SecondarySinkNotes
 
 LIMIT_SECONDS = 5.0
 """How long a batch sends requests to a secondary sink; the last one may take as long again."""

@@ -17,8 +17,9 @@ from headrace.catalog.table import Catalog
 from headrace.model.names import TableName
 from headrace.resolution import ResolutionPlan
 from headrace.schema.tree import IndexSpec
-from headrace.sinks.opensearch import Endpoint, StateKey, WriterOptions
+from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.sinks.registry import OPENSEARCH
+from headrace.state import StateKey
 
 PLAN_OPTION = "plan"
 SINK_OPTION = "sink"

@@ -33,9 +33,10 @@ from headrace.resolution import Resolver
 from headrace.sinks.activity import BackfillCounter, ReportTo, report_stage
 from headrace.sinks.age import within
 from headrace.sinks.base import Rejection, WriteResult
-from headrace.sinks.opensearch import Client, DeferredKeys, KeyBatch
-from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
+from headrace.sinks.opensearch import Client
 from headrace.snapshot import are_rewritten, check_filenode, files_of, read_filenodes
+from headrace.state import DeferredKeys, KeyBatch
+from headrace.state.deferred_keys import ALL_KEYS
 
 BATCHES_AT_ONCE = 10
 """Key batches that a task reads, writes and deletes together, at most."""

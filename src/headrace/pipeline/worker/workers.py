@@ -21,7 +21,7 @@ from headrace.pipeline.worker.failure_policy import DeferDocuments, GiveUpSoon
 from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, SINK_OPTION, Work
 from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
-from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes
+from headrace.state.sink_notes import SecondarySinkNotes
 
 _UNHURRIED_FACTOR = 4
 """Factor of the request timeout where no batch waits."""

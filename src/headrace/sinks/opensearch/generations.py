@@ -15,7 +15,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
-from headrace.sinks.opensearch.documents import count, refresh_if_exists
+from headrace.sinks.opensearch.documents import count
 from headrace.sinks.opensearch.settings import (
     IndexOptions,
     backfill_settings,
@@ -23,12 +23,10 @@ from headrace.sinks.opensearch.settings import (
     template_fault,
 )
 from headrace.sinks.opensearch.shard_history import Identity, identities
-from headrace.sinks.opensearch.state_key import meta_index
 
 _OURS = "headrace"
 _WRITE = ".write"
 _NARROWING = frozenset({"filter", "search_routing"})
-_MAX_HITS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,50 +303,3 @@ class Generations:
         uuid = found[index]["settings"]["index"]["uuid"]
         assert isinstance(uuid, str)
         return uuid
-
-
-@dataclass(frozen=True, slots=True)
-class Orphan:
-    """A generation that no pipeline's state in this cluster lists.
-
-    Attributes:
-        name: the logical index that it was created for.
-        index: the concrete index.
-        hash: as in `Generation`.
-        aliases: the aliases for readers, without the write alias.
-    """
-
-    name: str
-    index: str
-    hash: str
-    aliases: tuple[str, ...]
-
-
-def orphans(client: Client, prefix: str) -> list[Orphan]:
-    """List the generations under `prefix` that no pipeline's state in this cluster lists, sorted by name.
-
-    The state of a secondary sink's deployment is in another cluster: the indexes of such a sink are listed
-    too.
-
-    Raises:
-        HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
-    """
-    # Before the states are read: a generation that is created meanwhile is in a state, or not seen.
-    generations = Generations(client, prefix).all_with_aliases()
-    known = set(_known_indexes(client, prefix))
-    return [
-        Orphan(generation.name, generation.index, generation.hash, aliases)
-        for generation, aliases in generations
-        if generation.index not in known
-    ]
-
-
-def _known_indexes(client: Client, prefix: str) -> Iterable[str]:
-    """Iterate over the concrete indexes that the states under `prefix` list."""
-    meta = meta_index(prefix)
-    if not refresh_if_exists(client, meta):
-        return
-    search = {"size": _MAX_HITS, "_source": ["generations.generation"], "query": {"match_all": {}}}
-    for hit in client.read(path(meta, "_search"), search).json()["hits"]["hits"]:
-        for generation in hit["_source"].get("generations", ()):
-            yield generation["generation"]

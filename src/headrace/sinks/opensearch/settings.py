@@ -15,7 +15,13 @@ from typing import Any, Literal
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
 from headrace.sinks.opensearch.replicas import replication_type
-from headrace.sinks.opensearch.system_index import TEMPLATE_OVERRIDES
+
+TEMPLATE_OVERRIDES = {
+    "translog.durability": "request",
+    "default_pipeline": "_none",
+    "final_pipeline": "_none",
+}
+"""Settings that override index templates: what is acknowledged is durable and is stored as sent."""
 
 _NESTED_OBJECTS = 10_000
 """OpenSearch's default limit."""

@@ -14,7 +14,8 @@ from headrace.datasources.shutdown import exit_on_sigterm
 from headrace.pipeline.stream.early_writes import EarlyWriter
 from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.resolution import ResolutionPlan
-from headrace.sinks.opensearch import Endpoint, StateKey, WriterOptions
+from headrace.sinks.opensearch import Endpoint, WriterOptions
+from headrace.state import StateKey
 
 key, nothing = StateKey("slot", ""), ResolutionPlan({})
 plan = DocumentsPlan({}, Catalog({}), nothing, {}, WriterOptions(), key, frozenset(), large_change=1)

@@ -25,8 +25,8 @@ from typing import Any, Self
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.state_key import StateKey
-from headrace.sinks.opensearch.system_index import StateDocument
+from headrace.state.key import StateKey
+from headrace.state.system_index import StateDocument
 
 BEAT_SECONDS = 3.0
 LOST_SECONDS = 15.0

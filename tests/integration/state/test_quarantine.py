@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.sinks.opensearch import Client, Quarantine, Quarantined, StateKey
+from headrace.sinks.opensearch import Client
+from headrace.state import Quarantine, Quarantined, StateKey
 
 BAD = Quarantined(
     "users", "7", "mapper_parsing_exception", 0x1_0000_0010, "2026-01-02T03:04:05+00:00", "users_1"

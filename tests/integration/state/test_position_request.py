@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.sinks.opensearch import Client, Endpoint, MetaIndex, PipelineState, PositionRequest, StateKey
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import MetaIndex, PipelineState, PositionRequest, StateKey
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.sinks.opensearch import Client, Endpoint, MetaIndex, PipelineState
-from headrace.sinks.opensearch.run_requests import RunRequests
-from headrace.sinks.opensearch.state_key import StateKey
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import MetaIndex, PipelineState
+from headrace.state.key import StateKey
+from headrace.state.run_requests import RunRequests
 
 
 @pytest.fixture

@@ -18,9 +18,10 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch import Client, Endpoint, StateKey
+from headrace.sinks.opensearch import Client, Endpoint
 from headrace.sinks.opensearch.client import path
-from headrace.sinks.opensearch.lease import (
+from headrace.state import StateKey
+from headrace.state.lease import (
     LOST_SECONDS,
     Lease,
     LeaseHolder,

@@ -21,8 +21,8 @@ from headrace.model.changes import Key
 from headrace.model.lsn import Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.sinks.opensearch.state_key import StateKey
-from headrace.sinks.opensearch.system_index import SystemIndex
+from headrace.state.key import StateKey
+from headrace.state.system_index import SystemIndex
 
 ALL_KEYS: Key = ()
 """Stands for the keys of all documents of the generation."""

@@ -15,16 +15,16 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import KnownCommit, Lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.control_requests import ControlRequests, position_request_document
-from headrace.sinks.opensearch.deferred_keys import DeferredKeys
-from headrace.sinks.opensearch.quarantine import Quarantine
-from headrace.sinks.opensearch.reload_request import ReloadRequest
-from headrace.sinks.opensearch.run_requests import RunRequests
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.sinks.opensearch.state import Counters, GenerationState, PipelineState
-from headrace.sinks.opensearch.state_key import StateKey
-from headrace.sinks.opensearch.system_index import StateDocument, backfill_progress
-from headrace.sinks.opensearch.verifications import Verifications
+from headrace.state.control_requests import ControlRequests, position_request_document
+from headrace.state.deferred_keys import DeferredKeys
+from headrace.state.key import StateKey
+from headrace.state.pipeline_state import Counters, GenerationState, PipelineState
+from headrace.state.quarantine import Quarantine
+from headrace.state.reload_request import ReloadRequest
+from headrace.state.run_requests import RunRequests
+from headrace.state.system_index import StateDocument, backfill_progress
+from headrace.state.verifications import Verifications
 
 _GENERATIONS = "generations"
 

@@ -19,18 +19,12 @@ from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.client import Answer, Client, path
 from headrace.sinks.opensearch.documents import count as counted
 from headrace.sinks.opensearch.documents import refresh_if_exists
+from headrace.sinks.opensearch.settings import TEMPLATE_OVERRIDES
 from headrace.sinks.opensearch.shard_history import Identity, identities
-from headrace.sinks.opensearch.state_key import StateKey
+from headrace.state.key import StateKey
 
 Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
 """`index` or `delete`, its parameters without the index, and the stored entry."""
-
-TEMPLATE_OVERRIDES = {
-    "translog.durability": "request",
-    "default_pipeline": "_none",
-    "final_pipeline": "_none",
-}
-"""Settings that override index templates: what is acknowledged is durable and is stored as sent."""
 
 _BATCH_SIZE = 5_000
 _NDJSON = "application/x-ndjson"

@@ -17,8 +17,8 @@ from typing import Any
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.documents import documents
-from headrace.sinks.opensearch.state_key import StateKey
-from headrace.sinks.opensearch.system_index import SystemIndex
+from headrace.state.key import StateKey
+from headrace.state.system_index import SystemIndex
 
 _PROPERTIES = {"slot": {"type": "keyword"}, "index": {"type": "keyword"}, "at": {"type": "date"}}
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.state_key import StateKey
-from headrace.sinks.opensearch.system_index import entries_by_id
+from headrace.state.key import StateKey
+from headrace.state.system_index import entries_by_id
 
 RunRequestKind = Literal["pause", "resume", "log_level"]
 

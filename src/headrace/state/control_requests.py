@@ -18,8 +18,8 @@ from typing import Literal, cast
 
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.state_key import StateKey
-from headrace.sinks.opensearch.system_index import entries_by_id
+from headrace.state.key import StateKey
+from headrace.state.system_index import entries_by_id
 
 RequestKind = Literal["reindex", "rollback"]
 

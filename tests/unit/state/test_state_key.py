@@ -1,4 +1,4 @@
-from headrace.sinks.opensearch import StateKey
+from headrace.state import StateKey
 
 
 def test_a_secondary_sink_has_a_state_of_its_own_beside_the_pipelines() -> None:

@@ -12,16 +12,8 @@ import urllib3
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch import (
-    Client,
-    Counters,
-    DeferredKeys,
-    Endpoint,
-    GenerationState,
-    MetaIndex,
-    PipelineState,
-    StateKey,
-)
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import Counters, DeferredKeys, GenerationState, MetaIndex, PipelineState, StateKey
 from integration.sinks.scripted_server import Reply, Request, scripted
 from support.http_proxy import Cut, HttpProxy
 from support.http_proxy import Request as Passing

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.state_key import StateKey
-from headrace.sinks.opensearch.system_index import entries_by_id
+from headrace.state.key import StateKey
+from headrace.state.system_index import entries_by_id
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,10 +13,11 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import Key
 from headrace.model.lsn import Lsn
-from headrace.sinks.opensearch import Client, Endpoint, GenerationState, MetaIndex, PipelineState, StateKey
-from headrace.sinks.opensearch.deferred_keys import ALL_KEYS
-from headrace.sinks.opensearch.secondary_sinks import SecondarySinkNotes, forget_sink
-from headrace.sinks.opensearch.system_index import SystemIndex
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import GenerationState, MetaIndex, PipelineState, StateKey
+from headrace.state.deferred_keys import ALL_KEYS
+from headrace.state.sink_notes import SecondarySinkNotes, forget_sink
+from headrace.state.system_index import SystemIndex
 from support.http_proxy import Answer, HttpProxy, Request
 from support.snapshots import Snapshot
 

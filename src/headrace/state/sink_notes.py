@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.deferred_keys import DeferredKeys
-from headrace.sinks.opensearch.meta import MetaIndex
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.sinks.opensearch.state_key import StateKey
-from headrace.sinks.opensearch.system_index import StateDocument
+from headrace.state.deferred_keys import DeferredKeys
+from headrace.state.key import StateKey
+from headrace.state.meta import MetaIndex
+from headrace.state.system_index import StateDocument
 
 
 class SecondarySinkNotes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from headrace.sinks.opensearch import Counters, GenerationState, PipelineState
+from headrace.state import Counters, GenerationState, PipelineState
 
 STATE = PipelineState(
     system_identifier="7301234567890123456",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.sinks.opensearch.client import Client, path
-from headrace.sinks.opensearch.state_key import StateKey
+from headrace.state.key import StateKey
 
 
 @dataclass(frozen=True, slots=True)
