@@ -10,9 +10,9 @@ import pytest
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
-from headrace.demo.oracle import differences
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.sinks.opensearch import Client, Endpoint, Quarantine, StateKey
+from headrace.tools.demo.oracle import differences
 
 
 def generation(client: Client, pipeline: Headrace) -> str:
