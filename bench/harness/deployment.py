@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from headrace.demo.shop import create_shop, write_deployment
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.tools.demo.shop import create_shop, write_deployment
 from support.driven_run import DrivenRun
 
 NAME = "bench"

@@ -18,9 +18,9 @@ from typing import Any
 
 from harness.deployment import PREFIX, Deployment
 from harness.peer import Peer
-from headrace.demo.shop import INDEXES, write_deployment
 from headrace.embedded.processes import GuardedProcess, free_port
 from headrace.postgres.connection import connect, execute
+from headrace.tools.demo.shop import INDEXES, write_deployment
 
 VERSION = "0.15.1"
 

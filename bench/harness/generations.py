@@ -8,9 +8,9 @@ from contextlib import closing
 from time import perf_counter
 
 from harness.deployment import NAME, PREFIX, Deployment
-from headrace.demo.shop import INDEXES
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import ControlRequests, MetaIndex, StateKey
+from headrace.tools.demo.shop import INDEXES
 
 _LOOK_SECONDS = 0.05
 _WITHIN = 3600.0

@@ -11,8 +11,8 @@ from time import perf_counter
 
 import urllib3
 
-from headrace.demo.shop import INDEXES
 from headrace.embedded.processes import GuardedProcess, tail
+from headrace.tools.demo.shop import INDEXES
 
 _LOOK_SECONDS = 0.1
 _WITHIN = 900.0

@@ -19,12 +19,12 @@ import psutil
 
 from chaos.fixtures import FaultyDeployment
 from e2e.harness import Headrace
-from headrace.demo.shop import INDEXES
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError
 from headrace.postgres import quoting
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
+from headrace.tools.demo.shop import INDEXES
 from support.http_proxy import Answer, Cut, Request
 from support.snapshots import Snapshot
 

@@ -15,13 +15,13 @@ import psutil
 
 from chaos.workload import Writers
 from e2e.harness import Headrace, Shop
-from headrace.demo.oracle import actual_documents, differences
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import ControlRequests, GenerationState, MetaIndex, StateKey
+from headrace.tools.demo.oracle import actual_documents, differences
 from support.http_proxy import Cut, HttpProxy, Request
 from support.refusing_server import RefusingServer
 from support.tcp_proxy import TcpProxy

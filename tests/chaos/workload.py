@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 
 import psycopg
 
-from headrace.demo.workload import Workload
 from headrace.errors import HeadraceError
+from headrace.tools.demo.workload import Workload
 
 _PAUSE = 0.005
 _COMMITS = ("on", "local", "off")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import urllib3
 
-from headrace.demo.oracle import Documents, actual_documents, differences, expected_documents
-from headrace.demo.shop import INDEXES, create_shop, write_deployment
 from headrace.postgres.connection import connect, execute
+from headrace.tools.demo.oracle import Documents, actual_documents, differences, expected_documents
+from headrace.tools.demo.shop import INDEXES, create_shop, write_deployment
 from support.driven_run import DrivenRun
 
 CONVERGED_WITHIN = 120.0

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import urllib3
 
-from headrace.demo.oracle import Documents, actual_documents, differences
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.pipeline.schema_drift import SECONDS
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
+from headrace.tools.demo.oracle import Documents, actual_documents, differences
 from support.driven_run import DrivenRun
 
 DDL = """

@@ -18,7 +18,6 @@ import urllib3
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
-from headrace.demo.shop import INDEXES
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import free_port, living, until
 from headrace.errors import HeadraceError, Kind
@@ -26,6 +25,7 @@ from headrace.sinks.opensearch import Endpoint
 from headrace.sinks.registry import open_sink
 from headrace.spark.cluster_check import Grant, check_executors
 from headrace.spark.session import local_spark
+from headrace.tools.demo.shop import INDEXES
 from integration.datasources.traces import pages
 from integration.sinks.documented_sink import package
 from support.spark_cluster import SparkCluster

@@ -14,9 +14,9 @@ import urllib3
 
 from e2e.conftest import Deploy
 from e2e.harness import CONVERGED_WITHIN, Headrace, Shop
-from headrace.demo.shop.changes import CHANGES, STRANGE
-from headrace.demo.workload import Workload
 from headrace.embedded.processes import until
+from headrace.tools.demo.shop.changes import CHANGES, STRANGE
+from headrace.tools.demo.workload import Workload
 
 _VISIBLE_USER = "SELECT min(id) FROM users WHERE deleted_at IS NULL"
 _SHOWN_ORDER = (

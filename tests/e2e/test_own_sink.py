@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from e2e.own_tables import OwnTables
-from headrace.demo.oracle import actual_documents
 from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.tools.demo.oracle import actual_documents
 from integration.sinks.documented_sink import deployed, install
 
 _NAME = "ownsink"

@@ -12,8 +12,8 @@ import pytest
 from mypy import api
 
 from e2e.conftest import Deploy
-from headrace.pipeline.document_types.generate import generate_types
 from headrace.pipeline.project import open_project
+from headrace.tools.document_types.generate import generate_types
 
 PAGE = Path(__file__).parents[2] / "docs/reading.md"
 

@@ -11,11 +11,11 @@ import pytest
 import urllib3
 
 from e2e.harness import Headrace, Shop
-from headrace.demo.oracle import actual_documents, differences
-from headrace.demo.shop import INDEXES
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
+from headrace.tools.demo.oracle import actual_documents, differences
+from headrace.tools.demo.shop import INDEXES
 from support.servers import installation, short_lived_server
 
 _NAME = "reseeding"

@@ -11,8 +11,8 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.cli import main
-from headrace.demo.shop import INDEXES
 from headrace.embedded.opensearch import EmbeddedOpenSearch
+from headrace.tools.demo.shop import INDEXES
 from support.snapshots import Snapshot
 
 _SINCE = ("UPDATE users SET name = name || '!'", "DELETE FROM orders WHERE id % 5 = 0")

@@ -18,14 +18,14 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import CONVERGED_WITHIN, Headrace
 from headrace.cli import main
-from headrace.demo.oracle import Documents, actual_documents, differences
-from headrace.demo.shop import INDEXES
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.model.lsn import format_lsn
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.project import open_project
 from headrace.sinks.opensearch import Client, Endpoint, Generations
 from headrace.state import MetaIndex, PipelineState, StateKey
+from headrace.tools.demo.oracle import Documents, actual_documents, differences
+from headrace.tools.demo.shop import INDEXES
 from support.http_proxy import Answer, HttpProxy, Request
 
 _RENAMED = "UPDATE users SET name = name || '!'"

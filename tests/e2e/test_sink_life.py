@@ -10,10 +10,10 @@ import pytest
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
-from headrace.demo.oracle import differences
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import Quarantine, StateKey
+from headrace.tools.demo.oracle import differences
 
 
 def generation(client: Client, pipeline: Headrace) -> str:

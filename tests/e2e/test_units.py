@@ -19,7 +19,6 @@ import pytest
 import urllib3
 
 import headrace
-from headrace.demo.oracle import actual_documents, differences
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import retrying
@@ -28,6 +27,7 @@ from headrace.postgres.slot import drop_slot
 from headrace.schema.load import load_schema
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import GenerationState, MetaIndex, StateKey
+from headrace.tools.demo.oracle import actual_documents, differences
 from support.driven_run import DrivenRun
 from support.oracle import naive_documents
 from support.pauses import in_thread

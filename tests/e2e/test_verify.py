@@ -15,8 +15,8 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.cli import main
-from headrace.demo.shop import INDEXES
-from headrace.demo.workload import Workload
+from headrace.tools.demo.shop import INDEXES
+from headrace.tools.demo.workload import Workload
 
 pytestmark = pytest.mark.long
 

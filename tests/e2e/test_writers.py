@@ -13,9 +13,9 @@ import pytest
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
-from headrace.demo.oracle import differences
-from headrace.demo.shop import INDEXES
-from headrace.demo.workload import Workload
+from headrace.tools.demo.oracle import differences
+from headrace.tools.demo.shop import INDEXES
+from headrace.tools.demo.workload import Workload
 
 _PAUSE = 0.02
 

@@ -19,7 +19,6 @@ from headrace.assembly import ReadStrategy, keys_statement, plan_document, range
 from headrace.assembly.plan import DocumentPlan
 from headrace.assembly.statement import range_parameters
 from headrace.catalog import Catalog, complete, read_catalog
-from headrace.demo.oracle import differences
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model.names import CtidRange
 from headrace.postgres.connection import connect, execute
@@ -28,6 +27,7 @@ from headrace.postgres.quoting import table as table_sql
 from headrace.postgres.session import ReadSession
 from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
+from headrace.tools.demo.oracle import differences
 from support.oracle import naive_documents
 from support.soak.case_run import database_of, make_template
 from support.soak.cases import Case, make_case

@@ -14,14 +14,14 @@ from headrace.catalog.hints import Hints
 from headrace.catalog.suggestion import Suggester
 from headrace.config.deployment import folded_name
 from headrace.config.suggestion import suggest_deployment, suggest_index_name, write_toml_text
-from headrace.convert.transform_file import DocumentStep, module_text
 from headrace.model.names import TableName
-from headrace.pipeline.document_types import python
-from headrace.pipeline.document_types.json_type import STRING, JsonObject, JsonProperty, TypeNames
 from headrace.schema.load import parse_schema
 from headrace.schema.tree import ColumnField, JoinField
 from headrace.schema.yaml_nodes import source_of
 from headrace.status.protection import allows_host, leads_nowhere_else
+from headrace.tools.convert.transform_file import DocumentStep, module_text
+from headrace.tools.document_types import python
+from headrace.tools.document_types.json_type import STRING, JsonObject, JsonProperty, TypeNames
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=80)
 

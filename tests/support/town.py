@@ -16,10 +16,10 @@ from typing import Any
 import psycopg
 import urllib3
 
-from headrace.demo.oracle import Documents, actual_documents, differences
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
+from headrace.tools.demo.oracle import Documents, actual_documents, differences
 from support.driven_run import DrivenRun
 from support.pauses import Pauses, in_thread
 

@@ -78,7 +78,7 @@ def test_the_wheel_holds_every_file_of_the_source_its_licences_and_nothing_else(
     licences = {"LICENSE", "src/headrace/status/console/static/uPlot.LICENSE"}
     found = set(zipfile.ZipFile(wheel).namelist())
     assert found == expected | {f"{about}/licenses/{name}" for name in licences}
-    assert {"headrace/py.typed", "headrace/demo/shop/tables.sql"} <= found
+    assert {"headrace/py.typed", "headrace/tools/demo/shop/tables.sql"} <= found
     assert {Path(name).parts[0] for name in found} == {
         "headrace",
         "pyspark_postgres_cdc",

@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from headrace.capture.offset import Offset
-from headrace.demo.shop import INDEXES, write_deployment
 from headrace.model.lsn import KnownCommit
 from headrace.schema.load import load_schema
 from headrace.schema.normal import denormalised, normalised
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state import Counters, GenerationState, PipelineState
+from headrace.tools.demo.shop import INDEXES, write_deployment
 from headrace.version import __version__
 
 STORED = Path(__file__).parents[1] / "data/stored"

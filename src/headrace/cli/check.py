@@ -10,10 +10,10 @@ from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError
 from headrace.model.suggestion import some
 from headrace.model.units import quantity
-from headrace.pipeline.check import CheckReport, Level, check
 from headrace.pipeline.project import error_list, open_loadable
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import render
+from headrace.tools.check import CheckReport, Level, check
 
 
 def check_deployment(context: CommandContext, *, offline: bool) -> int:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli import terminal
-from headrace.convert import convert_pgsync
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import are
-from headrace.pipeline.next_steps import NEXT, next_commands
-from headrace.pipeline.saved_files import save_files
+from headrace.tools.convert import convert_pgsync
+from headrace.tools.next_steps import NEXT, next_commands
+from headrace.tools.saved_files import save_files
 
 
 def convert(

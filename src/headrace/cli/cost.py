@@ -9,8 +9,8 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import quantity, size
-from headrace.pipeline.index_cost import FieldCost, IndexCost, measure_cost
-from headrace.pipeline.preview import SampleLimits
+from headrace.tools.index_cost import FieldCost, IndexCost, measure_cost
+from headrace.tools.preview import SampleLimits
 
 _HEAD = ("field", "indexed as", "nested", "most", "bytes", "share", "processed")
 

@@ -22,10 +22,6 @@ from headrace.cli import terminal
 from headrace.cli.signals import stopping_by_signals
 from headrace.config.cache import cache_folder
 from headrace.config.java import find_java
-from headrace.demo import oracle
-from headrace.demo.script import SCENES, Scene
-from headrace.demo.shop import create_shop, write_deployment
-from headrace.demo.workload import keep_busy
 from headrace.embedded.jars import DOWNLOAD_MB, opensearch_jars, opensearch_present
 from headrace.embedded.opensearch import JAVA_MINIMUM, EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
@@ -45,6 +41,10 @@ from headrace.snapshot import plan_ranges
 from headrace.state import MetaIndex
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
+from headrace.tools.demo import oracle
+from headrace.tools.demo.script import SCENES, Scene
+from headrace.tools.demo.shop import create_shop, write_deployment
+from headrace.tools.demo.workload import keep_busy
 
 _PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.002

@@ -14,10 +14,10 @@ from headrace.cli.init import check_sink, tell_of_password
 from headrace.config.resolve import resolve_database
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import quantity
-from headrace.pipeline.design.database import DesignDatabase
-from headrace.pipeline.design.files import DeploymentFolder
-from headrace.pipeline.design.server import DesignServer
 from headrace.postgres.address import for_slot
+from headrace.tools.designer.database import DesignDatabase
+from headrace.tools.designer.files import DeploymentFolder
+from headrace.tools.designer.server import DesignServer
 
 
 def design(

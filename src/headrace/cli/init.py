@@ -16,10 +16,10 @@ from headrace.config.suggestion import holds_password
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
-from headrace.pipeline.design.files import DeploymentFolder, SchemaFile
-from headrace.pipeline.next_steps import NEXT, next_commands
 from headrace.postgres.session import ReadSession
 from headrace.schema.json_schema import EDITOR_LINE
+from headrace.tools.designer.files import DeploymentFolder, SchemaFile
+from headrace.tools.next_steps import NEXT, next_commands
 
 
 def initialise(url: str, table: str, folder: Path, sink: str, environ: Mapping[str, str]) -> None:

@@ -18,11 +18,6 @@ from headrace.cli import terminal
 from headrace.cli.demo import StoryResult, scratch_folder, short
 from headrace.cli.signals import stopping_by_signals
 from headrace.config.load import load_deployment
-from headrace.demo.lake_oracle import actual_rows, expected_rows
-from headrace.demo.mirror_script import MIRROR_SCENES, MirrorScene, Row
-from headrace.demo.oracle import differences
-from headrace.demo.shop import TABLES, create_shop
-from headrace.demo.workload import Workload
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
 from headrace.mirror.lake import POSITIONS
@@ -32,6 +27,11 @@ from headrace.model.units import quantity
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.postgres.connection import connect, execute
 from headrace.spark.session import local_spark
+from headrace.tools.demo.lake_oracle import actual_rows, expected_rows
+from headrace.tools.demo.mirror_script import MIRROR_SCENES, MirrorScene, Row
+from headrace.tools.demo.oracle import differences
+from headrace.tools.demo.shop import TABLES, create_shop
+from headrace.tools.demo.workload import Workload
 
 _TABLES = tuple(dict.fromkeys((*TABLES, *(scene.table for scene in MIRROR_SCENES))))
 _INTERVAL_SECONDS = 1.0

@@ -10,9 +10,9 @@ from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.model.layout import indented
 from headrace.model.units import quantity
-from headrace.pipeline.preview import PreviewedDocument, open_preview
 from headrace.pipeline.project import find_index
 from headrace.schema.tree import IndexSpec
+from headrace.tools.preview import PreviewedDocument, open_preview
 
 _THOUSAND = 1000
 

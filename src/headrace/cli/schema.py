@@ -16,7 +16,6 @@ from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.model.layout import indented, indented_sql
 from headrace.model.names import CtidRange
 from headrace.model.units import quantity
-from headrace.pipeline.document_types.generate import Language, generate_types
 from headrace.pipeline.project import Project, find_index
 from headrace.postgres.session import ReadSession
 from headrace.resolution import required_columns
@@ -26,6 +25,7 @@ from headrace.resolution.plan import path_statement
 from headrace.schema.json_schema import schema_of_files
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import mapping
+from headrace.tools.document_types.generate import Language, generate_types
 
 _RANGE_BLOCKS = 1024
 """Blocks of one range of a backfill."""

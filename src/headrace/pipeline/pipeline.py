@@ -9,8 +9,6 @@ from typing import Any, Self
 
 from headrace.config.load import deployment_of
 from headrace.errors import ErrorGroup
-from headrace.pipeline.check import CheckReport, check
-from headrace.pipeline.index_cost import IndexCost, measure_cost
 from headrace.pipeline.project import Project, open_loadable, project_of
 from headrace.pipeline.reloading import Load
 from headrace.pipeline.run import RunOptions
@@ -18,6 +16,8 @@ from headrace.pipeline.running import RunningPipeline
 from headrace.pipeline.setup import PlannedSetup, plan_setup, plan_teardown
 from headrace.reporter import Reporter, SilentReporter
 from headrace.spark.session import SparkSession
+from headrace.tools.check import CheckReport, check
+from headrace.tools.index_cost import IndexCost, measure_cost
 
 Values = Mapping[str, Any]
 

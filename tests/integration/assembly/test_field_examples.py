@@ -7,10 +7,10 @@ from decimal import Decimal
 from pathlib import Path
 
 from builder.fields import EXAMPLES, ROWS, schema_file
-from headrace.pipeline.preview import open_preview
 from headrace.postgres.connection import connect, execute
 from headrace.schema.language import TAGS
 from headrace.schema.load import load_schema
+from headrace.tools.preview import open_preview
 
 
 def test_every_type_has_an_example_that_gives_its_document(database: str, tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ import pytest
 
 from headrace.assembly import Assembler
 from headrace.catalog import read_catalog
-from headrace.demo.oracle import differences, expected_documents
-from headrace.demo.shop import INDEXES, create_shop, write_deployment
-from headrace.demo.workload import Workload
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.session import ReadSession
 from headrace.schema.load import load_schema
+from headrace.tools.demo.oracle import differences, expected_documents
+from headrace.tools.demo.shop import INDEXES, create_shop, write_deployment
+from headrace.tools.demo.workload import Workload
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,11 @@ from headrace.catalog import (
 )
 from headrace.config.load import load_deployment
 from headrace.config.suggestion import suggest_deployment
-from headrace.demo.shop import create_shop
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 from headrace.schema.load import load_schema
+from headrace.tools.demo.shop import create_shop
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def catalog(postgres: EmbeddedPostgres) -> Iterator[Catalog]:
 
 @pytest.mark.parametrize("name", ["users", "orders", "products"])
 def test_the_shops_schemas_fit_its_tables(catalog: Catalog, name: str) -> None:
-    with as_file(files("headrace.demo.shop") / f"{name}.schema.yml") as file:
+    with as_file(files("headrace.tools.demo.shop") / f"{name}.schema.yml") as file:
         spec = load_schema(file, name)
     assert [str(finding.error) for finding in findings(spec, catalog)] == []
 

@@ -22,7 +22,6 @@ from headrace.assembly.digests import Identities
 from headrace.capture.toast import Reread
 from headrace.catalog import read_catalog
 from headrace.datasources.postgres_snapshot import PostgresSnapshot
-from headrace.demo.oracle import differences
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.model.changes import CHANGES_SCHEMA, DocumentOperation, Op
@@ -39,6 +38,7 @@ from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Endpoint
 from headrace.snapshot import exported_snapshot
 from headrace.testing.memory_sink import MemorySink
+from headrace.tools.demo.oracle import differences
 from integration.documents.indexed_database import documents_plan
 from support.oracle import naive_documents
 from support.servers import installation, short_lived_server

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from headrace.demo.oracle import expected_documents
-from headrace.demo.shop import INDEXES, create_shop, write_deployment
-from headrace.demo.workload import Workload
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.schema.load import load_schema
+from headrace.tools.demo.oracle import expected_documents
+from headrace.tools.demo.shop import INDEXES, create_shop, write_deployment
+from headrace.tools.demo.workload import Workload
 from support.oracle import naive_documents
 from support.oracle.raw import holds
 from support.oracle.tables import read_tables

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, assert_never
 
-from headrace.demo.oracle import Average
 from headrace.schema.tree import (
     AggregateField,
     ColumnField,
@@ -20,6 +19,7 @@ from headrace.schema.tree import (
     OrderBy,
     SoftDelete,
 )
+from headrace.tools.demo.oracle import Average
 from support.oracle.conditions import passes
 from support.oracle.tables import Row, Table, Tables
 from support.oracle.values import json_value

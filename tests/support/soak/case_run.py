@@ -12,13 +12,13 @@ from decimal import Decimal
 from pathlib import Path
 
 from headrace.capture.buffer import Limit
-from headrace.demo.oracle import differences
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
 from headrace.testing.memory_sink import MemorySink
+from headrace.tools.demo.oracle import differences
 from support.oracle import naive_documents
 from support.soak.cases import Case
 from support.soak.column_types import NEEDED

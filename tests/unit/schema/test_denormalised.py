@@ -29,7 +29,7 @@ def there_and_back(spec: IndexSpec) -> IndexSpec:
 
 @pytest.mark.parametrize("name", ["users", "orders", "products"])
 def test_the_shops_schemas_come_back(name: str) -> None:
-    with resources.as_file(resources.files("headrace.demo.shop")) as folder:
+    with resources.as_file(resources.files("headrace.tools.demo.shop")) as folder:
         spec = load_schema(folder / f"{name}.schema.yml", name)
     back = there_and_back(spec)
     assert back.name == "another"

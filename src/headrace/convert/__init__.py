@@ -1,5 +1,0 @@
-"""Convert the files of other tools to Headrace's."""
-
-from headrace.convert.pgsync import Conversion, convert_pgsync
-
-__all__ = ["Conversion", "convert_pgsync"]

@@ -1,0 +1,1 @@
+"""What people use beside a run: designer, types of documents, converters, preview, cost, checks, the demo."""

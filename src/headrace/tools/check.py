@@ -1,0 +1,369 @@
+"""Check a deployment's files, database and cluster before a run; nothing that exists is altered."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from headrace.errors import HeadraceError, Kind, LocatedError, Retry
+from headrace.model.suggestion import some
+from headrace.pipeline.continuity import GapError, check_origin
+from headrace.pipeline.inspection import Inspection, inspect
+from headrace.pipeline.project import Project, error_list
+from headrace.pipeline.sink_target import SinkTarget
+from headrace.pipeline.worker.plan import Endpoints
+from headrace.postgres.connection import connect
+from headrace.postgres.coverage import TableCoverage
+from headrace.postgres.ddl_plan import Step
+from headrace.postgres.locks import find_holder
+from headrace.sinks.opensearch import Client, Generations, mapping
+from headrace.sinks.opensearch.endpoint import connection_warnings
+from headrace.sinks.opensearch.settings import check_pipeline, index_warnings, is_accepted, try_creation
+from headrace.sinks.registry import open_sink
+from headrace.state import MetaIndex
+from headrace.tools.cost_warnings import cost_warnings
+
+Level = Literal["error", "setup", "warning"]
+"""`setup`: nothing is wrong, but `headrace setup` must be run before a run can start."""
+
+_SINK_SECONDS = 1.0
+_INDEXES_AT_ONCE = 4
+_RUN = re.compile(r"\b[Rr]un: (?P<sql>.+?);?(?: Or .*)?$", re.DOTALL)
+_NUMBER_WIDTH = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One problem.
+
+    Attributes:
+        level: how serious it is.
+        code: the error code.
+        exit_code: the exit code of an error.
+        text: what is wrong, without the place and the remedy.
+        remedy: what the operator can do.
+        sql: statements that solve the problem.
+        file: the path of the file, relative to the working directory where it is below it.
+        line: the line from 1; None where it is unknown.
+        column: the column from 1; None where it is unknown.
+        excerpt: that line of a schema file; a line of the deployment file may hold a password.
+    """
+
+    level: Level
+    code: str
+    exit_code: int
+    text: str
+    remedy: str = ""
+    sql: tuple[str, ...] = ()
+    file: str | None = None
+    line: int | None = None
+    column: int | None = None
+    excerpt: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """The problem in one line, without the excerpt."""
+        place = ":".join(str(part) for part in (self.file, self.line, self.column) if part is not None)
+        text = f"[{self.code}] {f'{place}: ' if place else ''}{self.text}"
+        return f"{text}. {self.remedy}" if self.remedy else text
+
+    def shown(self) -> str:
+        """Return the excerpt with its line number and a caret under the column; empty where there is none."""
+        if self.line is None or not self.excerpt.strip():
+            return ""
+        line = self.excerpt.expandtabs(1)
+        marked = f"\n{'':>{_NUMBER_WIDTH}} │ {' ' * (self.column - 1)}^" if self.column is not None else ""
+        return f"{self.line:>{_NUMBER_WIDTH}} │ {line}{marked}"
+
+    def as_data(self) -> dict[str, object]:
+        """Return the problem as JSON data; every key is always present."""
+        return {
+            "level": self.level,
+            "code": self.code,
+            "text": self.text,
+            "file": self.file,
+            "line": self.line,
+            "column": self.column,
+            "remedy": self.remedy,
+            "sql": list(self.sql),
+        }
+
+
+def problem(level: Level, error: HeadraceError, sql: Iterable[str] = ()) -> Problem:
+    """Build a problem from `error`, with its place in a file where it has one."""
+    base = Problem(
+        level,
+        error.code,
+        error.exit_code,
+        error.full_cause,
+        error.remedy,
+        tuple(sql) or _statements(error.remedy),
+    )
+    if not isinstance(error, LocatedError):
+        return base
+    place = error.place
+    return replace(
+        base,
+        text=error.problem,
+        file=_display_path(place.file),
+        line=place.line,
+        column=place.column,
+        excerpt="" if error.kind is Kind.CONFIG else place.text or _line(place.file, place.line),
+    )
+
+
+def warning(kind: Kind, text: str) -> Problem:
+    """Build a warning without a place."""
+    return problem("warning", HeadraceError(kind, text))
+
+
+def _statements(remedy: str) -> tuple[str, ...]:
+    match = _RUN.search(remedy)
+    return () if match is None else (f"{match['sql']};",)
+
+
+def _display_path(file: Path) -> str:
+    working_directory = Path.cwd()
+    return (
+        str(file.relative_to(working_directory))
+        if file.is_absolute() and file.is_relative_to(working_directory)
+        else str(file)
+    )
+
+
+def _line(file: Path, number: int) -> str:
+    try:
+        lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return lines[number - 1] if 0 < number <= len(lines) else ""
+
+
+@dataclass
+class CheckReport:
+    """What was found.
+
+    Attributes:
+        indexes: those that the files define.
+        run: the session of the run that is on already; None where there is none.
+    """
+
+    indexes: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    proposed: list[Step] = field(default_factory=list)
+    coverage: list[TableCoverage] = field(default_factory=list)
+    run: str | None = None
+
+    def add(self, errors: Iterable[HeadraceError]) -> None:
+        """Add errors that keep a run from starting."""
+        self.problems += [problem("error", error) for error in errors]
+
+    def add_outstanding(self, errors: Iterable[HeadraceError]) -> None:
+        """Add errors that keep a run from starting until `headrace setup` has been run."""
+        self.problems += [problem("setup", error) for error in errors]
+
+    def of(self, level: Level) -> list[Problem]:
+        """Return the problems of one level, in the order in which they were found."""
+        return [entry for entry in self.problems if entry.level == level]
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code: 0 where there is no error."""
+        return max((entry.exit_code for entry in self.of("error")), default=0)
+
+
+def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: str | None = None) -> None:
+    """Check database and sinks, as far as they can be reached; nothing that exists is altered.
+
+    Args:
+        project: the deployment and its schemas.
+        report: the problems are added to it.
+        whole: whether all schema files could be read; the set-up is only planned then.
+        on_gap: the policy that replaces the deployment's.
+
+    Raises:
+        HeadraceError: CONFIG, where a variable is not set.
+    """
+    endpoints = project.resolve()
+    reseeds = (on_gap or project.deployment.source.on_gap) == "reseed"
+    inspection = None
+    fits = False
+    try:
+        with connect(endpoints.database, application_name="headrace check") as connection:
+            inspection = inspect(project, endpoints, connection)
+            report.run = find_holder(connection, project.slot)
+    except HeadraceError as error:
+        report.add(error_list(error))
+    else:
+        found = (problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
+        report.problems += sorted(found, key=_place)
+        report.add(inspection.other_problems)
+        report.problems += _server_warnings(inspection, runs=report.run is not None)
+        report.add(inspection.setup.refused)
+        report.add_outstanding(inspection.setup.outstanding)
+        fits = not any(finding.level == "error" for finding in inspection.findings)
+        if whole and fits:
+            report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
+            report.steps += inspection.setup.steps
+            report.proposed += inspection.setup.proposed
+            report.coverage += inspection.coverage
+    with ThreadPoolExecutor(1) as beside:
+        costs = None
+        if inspection is not None and fits:
+            costs = beside.submit(cost_warnings, endpoints.database, inspection.project, inspection.catalog)
+        _check_primary(project, endpoints, inspection, report, reseeds=reseeds)
+    if costs is not None:
+        try:
+            report.problems += [problem("warning", error) for error in costs.result()]
+        except HeadraceError as error:
+            report.add(error_list(error))
+    for target in project.secondary.values():
+        _check_secondary(project, target, endpoints.of(target.key), report)
+
+
+def _check_primary(
+    project: Project,
+    endpoints: Endpoints,
+    inspection: Inspection | None,
+    report: CheckReport,
+    *,
+    reseeds: bool,
+) -> None:
+    """Check the cluster that keeps the state, and that the state is one of this database and slot."""
+    lost = None if inspection is None else inspection.slot_lost
+    # A gap has the remedy of a deployment's slot.
+    gap = None if lost is None else GapError(lost.kind, lost.cause)
+    try:
+        with contextlib.closing(Client(endpoints.sink)) as client:
+            _check_cluster(project, project.primary, client, report)
+            if inspection is not None:
+                state = MetaIndex(client, project.key).load()
+                check_origin(state, inspection.server, inspection.slot)
+    except GapError as error:  # this error knows more about the slot
+        gap = error
+    except HeadraceError as error:
+        report.add(error_list(error))
+        gap = None if error.kind is Kind.SLOT_UNKNOWN else gap
+    if gap is not None:
+        _report_gap(gap, report, reseeds=reseeds)
+
+
+def _report_gap(gap: GapError, report: CheckReport, *, reseeds: bool) -> None:
+    """Report a gap: an error, or a warning where a run reseeds by itself."""
+    if not reseeds:
+        report.add([gap])
+        return
+    remedy = "The next `headrace run` rebuilds everything; readers keep what is served until then."
+    known = HeadraceError(gap.kind, f'{gap.cause} (on_gap = "reseed")', remedy)
+    report.problems.append(problem("warning", known))
+
+
+def _place(entry: Problem) -> tuple[str, int, int]:
+    return entry.file or "", entry.line or 0, entry.column or 0
+
+
+def _check_secondary(project: Project, target: SinkTarget, endpoints: Endpoints, report: CheckReport) -> None:
+    """Check a secondary sink; one that is away is a warning, because a run goes on without it."""
+    try:
+        if not target.is_plain:
+            with contextlib.closing(Client(endpoints.sink)) as client:
+                _check_cluster(project, target, client, report)
+        elif not target.is_stdout:
+            open_sink(target.kind, endpoints.options).close()
+    except HeadraceError as error:
+        text = f"the sink {target.name!r}: {error.cause}"
+        if error.retry is Retry.BACK_OFF:
+            report.problems.append(warning(error.kind, text))
+        else:
+            report.add([HeadraceError(error.kind, text, error.remedy)])
+
+
+def _check_cluster(project: Project, target: SinkTarget, client: Client, report: CheckReport) -> None:
+    """Check the indexes in a cluster: each is created empty under a temporary name, and deleted."""
+    client.wait_until_ready(_SINK_SECONDS)
+    report.problems += [warning(Kind.CONFIG, text) for text in connection_warnings([client.endpoint])]
+    if (pipeline := target.cluster.pipeline) is not None:
+        report.add(_try(lambda: check_pipeline(client, pipeline)))
+    alike: dict[str, list[str]] = {}
+    for name in project.specs:
+        settings = mapping(project.specs[name], target.index_options(name))["settings"]
+        alike.setdefault(json.dumps(settings, sort_keys=True), []).append(name)
+    of_first = {names[0]: names for names in alike.values()}
+    with ThreadPoolExecutor(_INDEXES_AT_ONCE) as threads:
+        look = partial(_problems_of, project, target, client, of_first)
+        for problems, risks in threads.map(look, project.specs):
+            report.add(problems)
+            report.problems += [warning(Kind.CONFIG, text) for text in risks]
+
+
+def _problems_of(
+    project: Project, target: SinkTarget, client: Client, of_first: Mapping[str, Sequence[str]], name: str
+) -> tuple[list[HeadraceError], list[str]]:
+    """Return what the cluster refuses of one index, and risks of it and of those with the same settings.
+
+    Creating an index takes the cluster a third of a second, so one is created for all with the same settings.
+
+    Args:
+        project: the deployment and its schemas.
+        target: the cluster.
+        client: client of the cluster.
+        of_first: indexes with the same settings, by the first of them.
+        name: the index.
+    """
+    risks: list[str] = []
+    spec = project.specs[name]
+    taken = _try(lambda: Generations(client, target.prefix).published(name))
+    body = mapping(spec, target.index_options(name))
+    scratch = f"{target.prefix}headrace_check_{secrets.token_hex(6)}"
+    if name not in of_first and is_accepted(client, scratch, body):
+        return taken, []
+
+    def look() -> None:
+        if same := of_first.get(name):
+            risks.extend(index_warnings(client, scratch, f"the index {some(same)}"))
+
+    return taken + [
+        LocatedError(
+            error.kind,
+            spec.place,
+            f"the cluster refuses an index for {name}: {error.cause}",
+            error.remedy or "Correct the options of its fields, its settings_file or its mappings_file.",
+        )
+        for error in _try(lambda: try_creation(client, scratch, body, look))
+    ], risks
+
+
+def _try(action: Callable[[], object]) -> list[HeadraceError]:
+    try:
+        action()
+    except HeadraceError as error:
+        if error.retry is Retry.BACK_OFF:
+            raise
+        return [error]
+    return []
+
+
+def _server_warnings(inspection: Inspection, *, runs: bool) -> list[Problem]:
+    found = []
+    if inspection.server.max_slot_wal_keep_size is None:
+        text = (
+            "max_slot_wal_keep_size is -1: while Headrace is stopped the server keeps its log without limit"
+        )
+        found.append(warning(Kind.DISK, text))
+    slot = inspection.slot
+    if slot is not None and slot.reader is not None and not runs:
+        text = f"the slot {slot.name!r} is being read ({slot.reader}): a run would wait for its end"
+        found.append(warning(Kind.SLOT_IN_USE, text))
+    if slot is not None and slot.wal_status == "unreserved":
+        text = f"the slot {slot.name!r} is about to be lost: it holds back more than max_slot_wal_keep_size"
+        found.append(warning(Kind.SLOT_LOST, text))
+    return found

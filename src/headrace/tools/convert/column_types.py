@@ -1,0 +1,90 @@
+"""Choose the schema language's type for a column that a PGSync schema shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.catalog.table import Column
+from headrace.catalog.type_check import fitting_tags, holds_texts
+from headrace.schema.language import SCALARS
+from headrace.schema.writing import name_text
+from headrace.tools.convert.schema_text import FieldEntry
+
+_UNSEARCHED = {"enabled": False}
+_TEXT_MAPPING = {"type": "text", "fields": {"keyword": {"type": "keyword", "ignore_above": 256}}}
+"""What a cluster makes of a text that no mapping names."""
+
+
+def column_field(key: str, name: str, column: Column | None, mapping: Mapping[str, Any]) -> FieldEntry:
+    """Return the field for a column.
+
+    Args:
+        key: its document key.
+        name: the column's name.
+        column: None where the database is not known.
+        mapping: its mapping in PGSync; empty where the cluster decides.
+    """
+    wanted = str(mapping.get("type", ""))
+    options = {word: value for word, value in mapping.items() if word != "type"}
+    field = _typed(key, column, wanted)
+    [tag] = (word for word in field if word not in ("postgres", "opensearch"))
+    if name_text(name) != key or key != key.lower():
+        field["column"] = name_text(name)
+    if tag == "json" and not wanted:
+        options = {**_UNSEARCHED, **options}
+    if options:
+        field["options"] = options
+    return field
+
+
+def is_unsearched(field: FieldEntry) -> bool:
+    """Return whether a field is json that is only shown."""
+    return "json" in field and field.get("options") == _UNSEARCHED
+
+
+def plain_mapping(field: FieldEntry) -> dict[str, Any]:
+    """Return a mapping for the values of a field, for a key that the schema file cannot hold."""
+    tag = next(iter(field))
+    if "fields" in field and not field.get("scalar"):
+        return {
+            "type": "object",
+            "properties": {_key(inner): plain_mapping(inner) for inner in field["fields"]},
+        }
+    if field.get("scalar"):
+        return plain_mapping(field["fields"][0])
+    kind = field.get("opensearch") or SCALARS.get(tag, "text")
+    base = dict(_TEXT_MAPPING) if kind == "text" else {"type": kind}
+    return {**base, **field.get("options", {})}
+
+
+def added_mapping(mapping: Mapping[str, Any], *, is_json: bool) -> dict[str, Any]:
+    """Return the mapping of a value that a step adds: PGSync's, or else one that takes every value."""
+    if mapping:
+        return dict(mapping)
+    return {"type": "object", **_UNSEARCHED} if is_json else dict(_TEXT_MAPPING)
+
+
+def _key(field: FieldEntry) -> str:
+    return str(next(iter(field.values())))
+
+
+def _typed(key: str, column: Column | None, wanted: str) -> FieldEntry:
+    if column is None:
+        tags = [tag for tag, kind in SCALARS.items() if kind == wanted]
+        return {tags[0] if tags else "text": key}
+    fitting = fitting_tags(column)
+    if wanted == "geo_point":
+        return {"geo": key}
+    if wanted:
+        tags = [tag for tag in fitting if SCALARS[tag] == wanted]
+        return {tags[0]: key} if tags else _custom(key, column, wanted)
+    if holds_texts(column):
+        return {"text": key}  # with subfields for exact values, as clusters map texts
+    if fitting:
+        return {fitting[0]: key}
+    return _custom(key, column, "long" if column.category == "N" else "text")
+
+
+def _custom(key: str, column: Column, kind: str) -> FieldEntry:
+    return {"custom": key, "postgres": [column.type.replace('"', "")], "opensearch": kind}

@@ -1,0 +1,225 @@
+"""What the designer knows of the database, and what it measures for a schema: a document, warnings, costs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from headrace.catalog import Catalog, list_tables, read_catalog
+from headrace.catalog.binding import complete, findings
+from headrace.catalog.checks import nested_findings
+from headrace.catalog.hints import Hints, read_hints
+from headrace.catalog.suggestion import Suggester
+from headrace.catalog.usage import used_columns
+from headrace.errors import HeadraceError, Kind, LocatedError
+from headrace.model.names import TableName
+from headrace.pipeline.inspection import query_findings, try_reading
+from headrace.postgres.connection import connect, place
+from headrace.postgres.identity import identity_statements, read_identities, stronger_identity
+from headrace.postgres.session import ReadSession
+from headrace.resolution import required_columns
+from headrace.schema.tree import Field, IndexSpec, JoinField, ObjectField
+from headrace.sinks.opensearch import IndexOptions
+from headrace.tools.check import Problem, problem
+from headrace.tools.cost_warnings import warnings_of
+from headrace.tools.index_cost import IndexCost, cost_of
+from headrace.tools.preview import BEGIN, Preview, PreviewedDocument, SampleLimits
+
+_STATEMENT_MILLISECONDS = 5_000
+"""Somebody looks at the page: what takes longer is told as too slow."""
+_LOCK_SECONDS = 2.0
+_SAMPLE = SampleLimits(documents=40, bytes=4 << 20, seconds=1.5)
+_LONG_LIST = 100
+"""Rows of one parent from which on a list should have a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseFacts:
+    """The tables of the database and what helps to choose among them."""
+
+    name: str
+    catalog: Catalog
+    hints: Hints
+
+    @property
+    def suggester(self) -> Suggester:
+        """What suggests fields of these tables."""
+        return Suggester(self.catalog, self.hints)
+
+    def find(self, label: str) -> TableName:
+        """Return the table that is shown as `label`.
+
+        Raises:
+            HeadraceError: USAGE.
+        """
+        for name in self.catalog.tables:
+            if str(name) == label:
+                return name
+        raise HeadraceError(Kind.USAGE, f"the database has no table {label}", "Read the tables again.")
+
+
+@dataclass(slots=True)
+class DesignReport:
+    """What a schema gives now.
+
+    Attributes:
+        problems: errors and warnings, errors first.
+        document: None where there is none, or where an error keeps it from being read.
+        cost: what a sample of documents costs; None where none was taken.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    document: PreviewedDocument | None = None
+    cost: IndexCost | None = None
+
+
+class DesignDatabase:
+    """The database of a design; one question at a time is asked.
+
+    Args:
+        url: its address.
+
+    Attributes:
+        facts: as they were read last; None before that.
+
+    Raises:
+        HeadraceError: CONFIG, where the address is not one.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._asking = threading.Lock()
+        self.place = place(url)
+        self.facts: DatabaseFacts | None = None
+
+    def read(self) -> DatabaseFacts:
+        """Read the tables of the database.
+
+        Raises:
+            HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
+        """
+        with self._asking, ReadSession(self._url, lock_seconds=_LOCK_SECONDS) as session:
+            catalog = read_catalog(session, list_tables(session))
+            [(name,)] = session.query("SELECT current_database()::text")
+            self.facts = DatabaseFacts(name, catalog, read_hints(session, catalog))
+        return self.facts
+
+    def known(self) -> DatabaseFacts:
+        """Return the tables, read now if they were not before.
+
+        Raises:
+            HeadraceError: as `read`.
+        """
+        return self.facts or self.read()
+
+    def look(self, declared: IndexSpec, id_: str | None = None, *, another: bool = False) -> DesignReport:
+        """Assemble a document, measure others, and collect warnings.
+
+        Args:
+            declared: the schema.
+            id_: the document's id; None: the first one.
+            another: take any document instead.
+
+        Raises:
+            HeadraceError: CONNECTION, AUTHENTICATION, DATABASE, where nothing can be said.
+        """
+        with self._asking, ReadSession(self._url, lock_seconds=_LOCK_SECONDS) as session:
+            session.query(f"SET statement_timeout = {_STATEMENT_MILLISECONDS}")
+            catalog = read_catalog(session, declared.tables())
+            found = findings(declared, catalog)
+            report = DesignReport()
+            if not any(finding.level == "error" for finding in found):
+                spec = complete(declared, catalog)
+                found += query_findings(session, [spec], catalog)
+                limits = {spec.name: IndexOptions().nested_objects}
+                found += nested_findings(session, [spec], catalog, limits)
+                found += try_reading(session, [spec], catalog, used_columns([spec], catalog))
+                if not any(finding.level == "error" for finding in found):
+                    self._show(session, spec, catalog, report, id_, another=another)
+                    report.problems += self._identity_warnings(spec, catalog)
+            report.problems += [problem(finding.level, finding.error, finding.sql) for finding in found]
+        report.problems += self._list_warnings(declared.fields, report.cost)
+        report.problems.sort(key=lambda entry: entry.level != "error")
+        return report
+
+    def _show(
+        self,
+        session: ReadSession,
+        spec: IndexSpec,
+        catalog: Catalog,
+        report: DesignReport,
+        id_: str | None,
+        *,
+        another: bool,
+    ) -> None:
+        """Assemble the document, then a sample; what fails is a problem."""
+        preview = Preview(session, spec, catalog)
+        try:
+            with _transaction(session):
+                report.document = _choose(preview, id_, another=another)
+            with _transaction(session):
+                report.cost = cost_of(spec, IndexOptions(), preview.sample(_SAMPLE))
+        except HeadraceError as error:
+            if session.closed:
+                raise
+            text = f"a document cannot be shown: {error.full_cause}"
+            report.problems.append(problem("error", HeadraceError(error.kind, text, error.remedy)))
+            return
+        report.problems += [problem("warning", error) for error in warnings_of(spec, report.cost)]
+
+    def _identity_warnings(self, spec: IndexSpec, catalog: Catalog) -> Iterator[Problem]:
+        """Yield what the log does not carry yet of old rows."""
+        needs = required_columns([spec], catalog)
+        required = {name: needs[name].columns if name in needs else () for name in spec.tables()}
+        with connect(self._url, application_name="headrace design") as connection:
+            identities = read_identities(connection, required)
+        for facts in identities:
+            change = stronger_identity(facts, required[facts.root])
+            if change is not None:
+                wanted = ", ".join(sorted(change.needed - facts.identity_columns)) or "a key"
+                text = f"old rows of {facts.table} must carry {wanted} in the log (replica identity)"
+                remedy = "`headrace setup` shows the SQL, its lock and its cost, and runs it."
+                error = HeadraceError(Kind.REPLICA_IDENTITY, text, remedy)
+                yield problem("setup", error, identity_statements(change))
+
+    def _list_warnings(self, fields: Iterable[Field], cost: IndexCost | None) -> Iterator[Problem]:
+        """Yield the lists without a limit that are long in some documents, with their measured size."""
+        seen = {} if cost is None else {field.path: field.most_nested for field in cost.fields}
+        hints = Hints() if self.facts is None else self.facts.hints
+        for join, path in _lists(fields, ""):
+            link = join.table if join.through is None else join.through.table
+            column = join.foreign_key[0] if join.through is None else join.through.left_key
+            fanout = hints.fanouts.get((link, column))
+            most = max(seen.get(path, 0), 0 if fanout is None or "." in path else round(fanout.most))
+            if join.limit is None and most > _LONG_LIST:
+                text = f"{path} has no limit, and about {most:,} rows in some documents"
+                remedy = "Add a `limit` with an `order_by`, or a `count` in its place."
+                yield problem("warning", LocatedError(Kind.BINDING, join.place, text, remedy))
+
+
+@contextmanager
+def _transaction(session: ReadSession) -> Iterator[None]:
+    session.query(BEGIN)
+    try:
+        yield
+    finally:
+        if not session.closed:
+            session.query("ROLLBACK")
+
+
+def _choose(preview: Preview, id_: str | None, *, another: bool) -> PreviewedDocument | None:
+    if another:
+        return preview.any()
+    if id_:
+        return preview.document(id_)
+    return next(iter(preview.first(1)), None)
+
+
+def _lists(fields: Iterable[Field], above: str) -> Iterator[tuple[JoinField, str]]:
+    for each in fields:
+        if isinstance(each, JoinField | ObjectField):
+            if isinstance(each, JoinField) and each.to_many:
+                yield each, above + each.key
+            yield from _lists(each.fields, f"{above}{each.key}.")

@@ -1,0 +1,178 @@
+"""Apply what was clicked to the text of a schema file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field as Limited
+
+from headrace.catalog.relations import TableRelation, find_relations
+from headrace.catalog.table import Column, Table
+from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.control.bodies import NoOptions
+from headrace.schema.core_type import core_type
+from headrace.schema.editing import add_item, remove_field, remove_item, set_word
+from headrace.schema.language import FILTER_OPS
+from headrace.schema.load import parse_schema
+from headrace.schema.tree import Field, IndexSpec, JoinField, ObjectField
+from headrace.schema.writing import write_name, write_scalar
+from headrace.schema.yaml_nodes import source_of
+from headrace.tools.designer.database import DatabaseFacts
+from headrace.tools.designer.view import owned_fields, reads_column
+
+_LISTS = frozenset({"in", "not_in", "between"})
+_NO_VALUE = frozenset({"is_null", "is_not_null"})
+
+
+class Edit(NoOptions):
+    """One change of a schema.
+
+    Attributes:
+        op: what is changed.
+        at: the document keys that lead to the field; empty for the root.
+        column: the column that is meant.
+        relation: the relation that is meant, by its id.
+        on: whether it is put in, or taken out.
+        word: the aggregate, or the operator of a filter.
+        value: the value of a filter, values separated by commas; the number of a limit; `desc`.
+        number: which filter.
+    """
+
+    op: Literal["column", "relation", "aggregate", "remove", "limit", "order", "filter", "soft_delete"]
+    at: tuple[str, ...] = ()
+    column: str | None = None
+    relation: str | None = None
+    on: bool = True
+    word: str = ""
+    value: str = ""
+    number: Annotated[int, Limited(ge=0)] = 0
+
+
+def parse(text: str, file: str, index: str) -> IndexSpec:
+    """Parse the text of a schema file, as a run does.
+
+    Raises:
+        ErrorGroup: SCHEMA; every mistake.
+    """
+    return parse_schema(source_of(Path(file), text), text, index)
+
+
+def apply(text: str, edit: Edit, facts: DatabaseFacts) -> str:
+    """Return the text of a schema file after an edit.
+
+    Raises:
+        HeadraceError: SCHEMA: the text has mistakes, or cannot be edited there; USAGE: the database has no
+            such column or relation.
+    """
+    if edit.op == "remove":
+        changed = remove_field(text, edit.at)
+    elif edit.op == "limit":
+        changed = set_word(text, edit.at, "limit", edit.value or None)
+    elif edit.op == "filter" and not edit.on:
+        changed = remove_item(text, edit.at, "filters", edit.number)
+    else:
+        changed = _apply_to_table(text, edit, facts)
+    parse(changed, "schema", "index")
+    return changed
+
+
+def _apply_to_table(text: str, edit: Edit, facts: DatabaseFacts) -> str:
+    """Apply an edit that needs the table."""
+    spec = parse(text, "schema", "index")
+    table, fields = _find(spec, edit.at, facts)
+    if edit.op == "column":
+        return _column(text, edit, facts, table, fields)
+    if edit.op == "relation":
+        return _relation(text, edit, facts, table, fields)
+    if edit.op == "aggregate":
+        relation = _relation_of(edit, facts, table)
+        target = facts.catalog[relation.target]
+        column = None if edit.column is None else _column_of(target, edit.column)
+        lines = facts.suggester.aggregate(table, relation, edit.word, column, _keys(fields))
+        return add_item(text, edit.at, "fields", lines)
+    name = "" if edit.column is None else write_name(_column_of(table, edit.column).name)
+    if edit.op == "soft_delete":
+        return set_word(text, edit.at, "soft_delete", f"{{column: {name}}}" if name else None)
+    if edit.op == "order":
+        direction = ", direction: desc" if edit.value == "desc" else ""
+        return set_word(text, edit.at, "order_by", f"[{{column: {name}{direction}}}]" if name else None)
+    return add_item(text, edit.at, "filters", [_filter(edit, table)])
+
+
+def _column(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: Sequence[Field]) -> str:
+    column = _column_of(table, edit.column)
+    if not edit.on:
+        for path, each in owned_fields(fields, edit.at):
+            if reads_column(each, column.name):
+                text = remove_field(text, path)
+        return text
+    if (reason := facts.suggester.why_not(table, column)) is not None:
+        raise HeadraceError(Kind.USAGE, f"{table.name}.{column.name}: {reason}", "Choose another column.")
+    return add_item(text, edit.at, "fields", facts.suggester.column(table, column, _keys(fields)))
+
+
+def _relation(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: Sequence[Field]) -> str:
+    relation = _relation_of(edit, facts, table)
+    if edit.on:
+        return add_item(text, edit.at, "fields", facts.suggester.join(table, relation, _keys(fields)))
+    for path, each in owned_fields(fields, edit.at):
+        if isinstance(each, JoinField) and relation.is_of(each):
+            text = remove_field(text, path)
+    return text
+
+
+def _filter(edit: Edit, table: Table) -> str:
+    column = _column_of(table, edit.column)
+    if edit.word not in FILTER_OPS:
+        raise HeadraceError(Kind.USAGE, f"{edit.word!r} is no filter", f"There are {', '.join(FILTER_OPS)}.")
+    head = f"- {{column: {write_name(column.name)}, op: {edit.word}"
+    if edit.word in _NO_VALUE:
+        return f"{head}}}"
+    if edit.word in _LISTS:
+        values = ", ".join(_value(part.strip(), column) for part in edit.value.split(","))
+        return f"{head}, value: [{values}]}}"
+    return f"{head}, value: {_value(edit.value, column)}}}"
+
+
+def _value(text: str, column: Column) -> str:
+    """Return a value as it stands in the file: a number as one where the column holds numbers."""
+    is_literal = core_type(text) in {"int", "float", "bool"} and column.category in {"N", "B"}
+    return text if is_literal else write_scalar(text)
+
+
+def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> tuple[Table, tuple[Field, ...]]:
+    """Return the table of a join, or of an object in it, and its fields; of the root where `at` is empty."""
+    name, fields = spec.table, spec.fields
+    for key in at:
+        found = next((each for each in fields if each.key == key), None)
+        if not isinstance(found, JoinField | ObjectField):
+            raise HeadraceError(
+                Kind.USAGE,
+                f"the schema has no join {'.'.join(at)}",
+                "It has changed meanwhile: look again.",
+            )
+        name = found.table if isinstance(found, JoinField) else name
+        fields = found.fields
+    if name not in facts.catalog:
+        raise HeadraceError(Kind.USAGE, f"the database has no table {name}", "Read the tables again.")
+    return facts.catalog[name], fields
+
+
+def _keys(fields: Sequence[Field]) -> set[str]:
+    return {each.key for each in fields}
+
+
+def _column_of(table: Table, name: str | None) -> Column:
+    column = table.column(name or "")
+    if column is None:
+        raise HeadraceError(Kind.USAGE, f"{table.name} has no column {name!r}", "Read the tables again.")
+    return column
+
+
+def _relation_of(edit: Edit, facts: DatabaseFacts, table: Table) -> TableRelation:
+    for relation in find_relations(facts.catalog, table):
+        if relation.id == edit.relation:
+            return relation
+    raise HeadraceError(Kind.USAGE, f"{table.name} has no such relation", "Read the tables again.")

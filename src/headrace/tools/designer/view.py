@@ -1,0 +1,160 @@
+"""Describe a schema as the designer shows it: of each table what is taken, and what could be. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from headrace.catalog.relations import TableRelation, find_relations
+from headrace.catalog.table import Column, Table
+from headrace.model.names import TableName
+from headrace.schema.tree import (
+    AggregateField,
+    ColumnField,
+    Field,
+    Filter,
+    GeoField,
+    IndexSpec,
+    JoinField,
+    MapField,
+    ObjectField,
+)
+from headrace.tools.designer.database import DatabaseFacts
+
+Json = dict[str, Any]
+FieldPath = tuple[str, ...]
+"""The document keys that lead to a field."""
+
+
+def describe_tables(facts: DatabaseFacts) -> list[Json]:
+    """Describe the database's tables for the list and the picture."""
+    return [
+        {
+            "table": str(name),
+            "rows": table.row_estimate,
+            "columns": len(table.columns),
+            "has_key": bool(table.primary_key),
+            "readable": is_readable(facts, table),
+            "comment": facts.hints.comments.get((name, ""), ""),
+            "points": [
+                [", ".join(key.columns), str(key.target)]
+                for key in table.foreign_keys
+                if key.target in facts.catalog
+            ],
+        }
+        for name, table in sorted(facts.catalog.tables.items(), key=lambda pair: str(pair[0]))
+    ]
+
+
+def is_readable(facts: DatabaseFacts, table: Table) -> bool:
+    """Return whether the role may read any column of a table."""
+    return any(facts.hints.may_read(table.name, column.name) for column in table.columns)
+
+
+def describe_schema(spec: IndexSpec, facts: DatabaseFacts) -> Json:
+    """Describe a schema as a tree of tables."""
+    return {
+        **_node(spec.table, spec.fields, (), facts),
+        "kind": "root",
+        "key": spec.name,
+        "line": spec.place.line,
+        "filters": [_filter(condition) for condition in spec.filters],
+        "soft_delete": None if spec.soft_delete is None else spec.soft_delete.column,
+    }
+
+
+def owned_fields(fields: Iterable[Field], above: FieldPath = ()) -> Iterator[tuple[FieldPath, Field]]:
+    """Yield the fields of a row, also those in objects, each with the keys that lead to it."""
+    for each in fields:
+        yield (*above, each.key), each
+        if isinstance(each, ObjectField):
+            yield from owned_fields(each.fields, (*above, each.key))
+
+
+def reads_column(field: Field, column: str) -> bool:
+    """Return whether a field is made of a column of its row."""
+    if isinstance(field, ColumnField | MapField):
+        return field.column == column
+    return isinstance(field, GeoField) and column in {field.lat, field.lon, field.column}
+
+
+def _node(name: TableName, fields: Sequence[Field], at: FieldPath, facts: DatabaseFacts) -> Json:
+    owned = list(owned_fields(fields, at))
+    table = facts.catalog.tables.get(name)
+    known = [] if table is None else find_relations(facts.catalog, table)
+    return {
+        "at": at,
+        "table": str(name),
+        "missing": table is None,
+        "primary_key": [] if table is None else table.primary_key,
+        "columns": [] if table is None else [_column(table, each, owned, facts) for each in table.columns],
+        "relations": [_relation(each, owned, facts) for each in known],
+        "aggregates": [_aggregate(path, each) for path, each in owned if isinstance(each, AggregateField)],
+        "others": [
+            {"at": path, "key": each.key}
+            for path, each in owned
+            if not isinstance(each, JoinField | AggregateField | ObjectField)
+            and (table is None or not any(reads_column(each, column.name) for column in table.columns))
+        ],
+        "joins": [_join(path, each, facts) for path, each in owned if isinstance(each, JoinField)],
+    }
+
+
+def _join(path: FieldPath, join: JoinField, facts: DatabaseFacts) -> Json:
+    order = join.order_by[0] if join.order_by else None
+    return {
+        **_node(join.table, join.fields, path, facts),
+        "kind": join.kind,
+        "key": join.key,
+        "line": join.place.line,
+        "to_many": join.to_many,
+        "filters": [_filter(condition) for condition in join.filters],
+        "limit": join.limit,
+        "order": None if order is None else {"column": order.column, "descending": order.descending},
+    }
+
+
+def _column(
+    table: Table, column: Column, owned: Sequence[tuple[FieldPath, Field]], facts: DatabaseFacts
+) -> Json:
+    taken = next((path for path, each in owned if reads_column(each, column.name)), None)
+    return {
+        "name": column.name,
+        "type": column.type,
+        "number": column.category == "N",
+        "ordered": column.category in {"N", "D", "S", "E"},
+        "comment": facts.hints.comments.get((table.name, column.name), ""),
+        "at": taken,
+        "why_not": facts.suggester.why_not(table, column),
+    }
+
+
+def _relation(
+    relation: TableRelation, owned: Sequence[tuple[FieldPath, Field]], facts: DatabaseFacts
+) -> Json:
+    taken = next((path for path, each in owned if isinstance(each, JoinField) and relation.is_of(each)), None)
+    fanout = facts.hints.fanouts.get(relation.link) if relation.to_many else None
+    target = facts.catalog[relation.target]
+    return {
+        "id": relation.id,
+        "kind": relation.kind,
+        "table": str(relation.target),
+        "via": ", ".join(relation.columns) if relation.through is None else str(relation.through.table),
+        "name": relation.name,
+        "at": taken,
+        "readable": is_readable(facts, target),
+        "most": None if fanout is None else round(fanout.most),
+        "numbers": [column.name for column in target.columns if column.category == "N"],
+        "ordered": [column.name for column in target.columns if column.category in {"N", "D"}],
+    }
+
+
+def _aggregate(path: FieldPath, field: AggregateField) -> Json:
+    return {"at": path, "key": field.key, "op": field.op, "table": str(field.table), "column": field.column}
+
+
+def _filter(condition: Filter) -> str:
+    if condition.raw is not None:
+        return condition.raw
+    values = ", ".join(str(value) for value in condition.values)
+    return " ".join(filter(None, (condition.column, condition.op, values)))

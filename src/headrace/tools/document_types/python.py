@@ -1,0 +1,145 @@
+"""Render types of documents as a Python module. Pure."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+from headrace.tools.document_types.json_type import (
+    Definition,
+    JsonChoice,
+    JsonConstant,
+    JsonList,
+    JsonMap,
+    JsonObject,
+    JsonScalar,
+    JsonType,
+    JsonUnion,
+)
+from headrace.tools.document_types.layout import quote, wrap_paragraphs
+from headrace.tools.document_types.queries import IndexFilter
+
+_WIDTH = 88
+_SCALARS = {
+    "null": "None",
+    "boolean": "bool",
+    "integer": "int",
+    "number": "float",
+    "string": "str",
+    "any": "Any",
+}
+_Member = tuple[str, JsonType, str]
+"""A key, the type of its value and what is said of it."""
+
+
+def render_module(head: str, parts: Sequence[Definition | IndexFilter]) -> str:
+    """Render a module; `head` says what it is."""
+    body = "\n\n\n".join(_part(part) for part in parts)
+    used = [name for name in ("Any", "Literal", "TypedDict") if re.search(rf"\b{name}\b", body)]
+    imports = f"from typing import {', '.join(used)}\n" if used else ""
+    text = f"{_docstring(head, '')}\n\n{imports}\n\n{body}\n"
+    compile(
+        text, "types of documents", "exec"
+    )  # names come from files and databases: none leaves a broken module
+    return text
+
+
+def _part(part: Definition | IndexFilter) -> str:
+    match part:
+        case JsonChoice():
+            return _choice(part)
+        case IndexFilter():
+            fields = [(field.path, field.type, field.description) for field in part.fields]
+            return _dictionary(part.name, fields, part.description, total=False)
+        case JsonObject():
+            members = [(member.key, member.type, member.description) for member in part.properties]
+            build = _class if _can_be_class(members) else _dictionary
+            return build(part.name, members, part.description)
+
+
+def _can_be_class(members: Iterable[_Member]) -> bool:
+    """Return whether a class can have these keys: they are names, and hide none that its annotations use.
+
+    Python folds compatibility characters in names (ﬁ becomes fi), so a key with one is no name of its own.
+    """
+    annotations = " ".join(_type(type_) for _, type_, _ in members)
+    used = set(re.findall(r"\w+", re.sub(r'"[^"]*"', "", annotations)))
+    return all(
+        key.isidentifier()
+        and key == unicodedata.normalize("NFKC", key)
+        and not keyword.iskeyword(key)
+        and not key.startswith("__")
+        and key not in used
+        for key, _, _ in members
+    )
+
+
+def _class(name: str, members: Sequence[_Member], description: str) -> str:
+    lines = [f"class {name}(TypedDict):"]
+    if description:
+        lines += [_docstring(description, "    "), *([""] if members else [])]
+    for key, type_, said in members:
+        lines.append(f"    {key}: {_type(type_)}")
+        if said:
+            lines.append(_docstring(said, "    "))
+    if not members and not description:
+        lines.append("    pass")
+    return "\n".join(lines)
+
+
+def _dictionary(name: str, members: Iterable[_Member], description: str, *, total: bool = True) -> str:
+    """Render a TypedDict of any keys; what is said of them stands in comments."""
+    lines = [
+        *(_comment(description, "") if description else []),
+        f"{name} = TypedDict(",
+        f'    "{name}",',
+        "    {",
+    ]
+    for key, type_, said in members:
+        entry = f"        {quote(key)}: {_type(type_)},"
+        comment = _comment(said, "        ") if said else []
+        if len(comment) == 1 and len(entry) + len(comment[0]) <= _WIDTH + 6:
+            lines.append(f"{entry}  {comment[0].strip()}")
+        else:
+            lines += [*comment, entry]
+    return "\n".join([*lines, "    },", *([] if total else ["    total=False,"]), ")"])
+
+
+def _choice(definition: JsonChoice) -> str:
+    values = [quote(value) for value in definition.values]
+    line = f"{definition.name} = Literal[{', '.join(values)}]"
+    if len(line) <= _WIDTH:
+        return line
+    return "\n".join([f"{definition.name} = Literal[", *(f"    {value}," for value in values), "]"])
+
+
+def _type(type_: JsonType) -> str:
+    match type_:
+        case JsonScalar(name):
+            return _SCALARS[name]
+        case JsonConstant(value):
+            return f"Literal[{quote(value) if isinstance(value, str) else value}]"
+        case JsonList(element):
+            return f"list[{_type(element)}]"
+        case JsonMap(value):
+            return f"dict[str, {_type(value)}]"
+        case JsonUnion(types):
+            return " | ".join(_type(alternative) for alternative in types)
+        case JsonObject(name=name) | JsonChoice(name=name):
+            return name
+
+
+def _docstring(text: str, indent: str) -> str:
+    escaped = text.replace("\\", "\\\\")
+    if '"""' in escaped or escaped.endswith('"'):
+        escaped = escaped.replace('"', '\\"')
+    first, *more = wrap_paragraphs(escaped, _WIDTH - len(indent) - 6)
+    if not more:
+        return f'{indent}"""{first}"""'
+    return "\n".join([f'{indent}"""{first}', *((indent + line).rstrip() for line in more), f'{indent}"""'])
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    return [f"{indent}# {line}".rstrip() for line in wrap_paragraphs(text, _WIDTH - len(indent) - 2)]

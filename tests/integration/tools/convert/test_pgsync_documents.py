@@ -1,0 +1,180 @@
+"""What PGSync's examples say of a document is what Headrace assembles from the converted files.
+
+The schema.json and its tables are made up in the shapes of all examples that PGSync's repository has.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.config.deployment import Deployment, IndexEntry
+from headrace.config.load import load_deployment
+from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.postgres.connection import connect
+from headrace.schema.load import load_schema
+from headrace.tools.convert import Conversion, convert_pgsync
+from headrace.tools.preview import open_preview
+from support.pgsync_oracle import Town, documents
+
+DATA = Path(__file__).parents[3] / "data" / "pgsync"
+INDEXES: dict[str, dict[str, Any]] = {
+    index["index"]: index for index in json.loads((DATA / "schema.json").read_text())
+}
+
+
+@dataclass(frozen=True)
+class Converted:
+    """The town's database, and the deployment that the conversion has written."""
+
+    url: str
+    town: Town
+    conversion: Conversion
+    deployment: Deployment
+    entries: Mapping[str, IndexEntry]
+
+
+@pytest.fixture(scope="module")
+def converted(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Converted]:
+    url = postgres.create_database("town")
+    with connect(url) as connection:
+        connection.execute((DATA / "tables.sql").read_bytes())
+    conversion = convert_pgsync(DATA / "schema.json", None, url, {})
+    folder = tmp_path_factory.mktemp("converted")
+    for name, text in conversion.files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    deployment = load_deployment(folder / "headrace.toml", {})
+    sys.path.insert(0, str(folder))
+    yield Converted(
+        url, Town.read(url), conversion, deployment, {entry.name: entry for entry in deployment.indexes}
+    )
+    sys.path.remove(str(folder))
+    postgres.drop_database("town")
+
+
+def assembled(converted: Converted, name: str) -> dict[str, Any]:
+    """What `headrace preview` shows."""
+    entry = converted.entries[name]
+    spec = dataclasses.replace(load_schema(entry.schema_path, name), transform=entry.transform)
+    with open_preview(converted.url, spec) as preview:
+        return {document.id: json.loads(document.body or b"null") for document in preview.first(1000)}
+
+
+def in_order(value: Any) -> Any:
+    """With each list in one order: PGSync's have none."""
+    if isinstance(value, dict):
+        return {key: in_order(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return sorted(map(in_order, value), key=lambda item: json.dumps(item, sort_keys=True))
+    return value
+
+
+@pytest.mark.parametrize("name", INDEXES)
+def test_documents_are_what_pgsync_promises(converted: Converted, name: str) -> None:
+    wanted = documents(INDEXES[name], converted.town)
+    assert len(wanted) > 1
+    assert in_order(assembled(converted, name)) == in_order(wanted)
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "keys that the schema language lacks": {
+        "table": "person",
+        "columns": ["id", "name", "age"],
+        "transform": {
+            "rename": {"name": "first name", "posts": "the.posts"},
+            "concat": {"columns": ["first name", "!"], "destination": "called"},
+        },
+        "children": [
+            {
+                "table": "post",
+                "label": "posts",
+                "columns": ["title"],
+                "relationship": {
+                    "type": "one_to_many",
+                    "variant": "object",
+                    "through_tables": ["person_post"],
+                },
+                "transform": {"rename": {"title": "1st-title"}, "replace": {"title": {"l": "L"}}},
+            },
+            {
+                "table": "tag",
+                "label": "its-tags",
+                "columns": ["name"],
+                "relationship": {
+                    "type": "one_to_many",
+                    "variant": "scalar",
+                    "through_tables": ["person_tag"],
+                },
+            },
+        ],
+    },
+    "texts out of json, beside the column and in a list": {
+        "table": "clan",
+        "columns": ["name"],
+        "children": [
+            {
+                "table": "unit",
+                "columns": ["details", "details->>hp", "details#>{hp}"],
+                "relationship": {
+                    "type": "one_to_many",
+                    "variant": "object",
+                    "foreign_key": {"child": ["clan_id"], "parent": ["id"]},
+                },
+            }
+        ],
+    },
+    "a value of a row above, and its key": {
+        "table": "cabin",
+        "columns": ["address"],
+        "children": [
+            {
+                "table": "village",
+                "label": "where",
+                "columns": ["name"],
+                "relationship": {"type": "one_to_many", "variant": "scalar"},
+            }
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_documents_of_odd_trees_are_what_pgsync_promises(
+    converted: Converted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    entry = {"database": "town", "index": f"odd_{list(ODD).index(case)}", "nodes": ODD[case]}
+    (tmp_path / "schema.json").write_text(json.dumps([entry]))
+    for name, text in convert_pgsync(tmp_path / "schema.json", None, converted.url, {}).files.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    deployment = load_deployment(tmp_path / "headrace.toml", {})
+    odd = dataclasses.replace(converted, entries={found.name: found for found in deployment.indexes})
+    wanted = documents(entry, converted.town)
+    assert in_order(assembled(odd, str(entry["index"]))) == in_order(wanted)
+
+
+def test_what_the_database_does_not_have_is_listed(converted: Converted, tmp_path: Path) -> None:
+    """Tables, columns, foreign keys: each with its line and what was meant; the rest is converted."""
+    text = """[{"database": "town", "index": "odd", "nodes": {
+"table": "person", "columns": ["name",
+"agee"], "children": [
+{"table": "tagg", "columns": ["name"], "relationship":
+ {"type": "one_to_many", "variant": "object"}},
+{"table": "guest", "columns": ["email"], "relationship":
+ {"type": "one_to_many", "variant": "object"}}]}}]"""
+    (tmp_path / "schema.json").write_text(text)
+    conversion = convert_pgsync(tmp_path / "schema.json", None, converted.url, {})
+    told = [
+        (note.line, note.text.partition(": ")[0], note.remedy) for note in conversion.notes if note.is_open
+    ]
+    assert (3, "person has no column 'agee'", "Did you mean 'age'?") in told
+    assert (4, "the database has no table tagg", "Did you mean 'tag'?") in told
+    assert (7, "the database has no foreign key between person and guest") in [item[:2] for item in told]
+    assert "text: name" in conversion.files["odd.schema.yml"]
