@@ -9,7 +9,7 @@ from time import perf_counter
 
 from harness.deployment import NAME, PREFIX, Deployment
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import ControlRequests, MetaIndex, StateKey
+from headrace.state import ControlRequests, StateStore, StateKey
 from headrace.tools.demo.shop import INDEXES
 
 _LOOK_SECONDS = 0.05
@@ -32,7 +32,7 @@ def built_anew(deployment: Deployment, indexes: Sequence[str] = INDEXES) -> floa
 
 def _served(client: Client, indexes: Sequence[str] = INDEXES) -> dict[str, str]:
     """The concrete index that readers see, by index."""
-    state = MetaIndex(client, StateKey(NAME, PREFIX)).load()
+    state = StateStore(client, StateKey(NAME, PREFIX)).load()
     assert state is not None
     served = {index: state.served(index) for index in indexes}
     return {index: one.generation for index, one in served.items() if one is not None}

@@ -20,7 +20,7 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import ControlRequests, GenerationState, MetaIndex, StateKey
+from headrace.state import ControlRequests, GenerationState, StateKey, StateStore
 from headrace.tools.demo.oracle import actual_documents, differences
 from support.http_proxy import Cut, HttpProxy, Request
 from support.refusing_server import RefusingServer
@@ -130,7 +130,7 @@ class FaultyDeployment:
     def generations(self) -> tuple[GenerationState, ...]:
         """All that the pipeline's state knows."""
         with closing(Client(Endpoint((self.opensearch.url,)))) as client:
-            state = MetaIndex(client, StateKey(NAME, self.run.prefix)).load()
+            state = StateStore(client, StateKey(NAME, self.run.prefix)).load()
         return () if state is None else state.generations
 
     def building(self) -> list[str]:

@@ -18,7 +18,7 @@ from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import ControlRequests, GenerationState, MetaIndex, StateKey
+from headrace.state import ControlRequests, GenerationState, StateKey, StateStore
 from headrace.state.control_requests import RequestKind
 
 
@@ -48,7 +48,7 @@ def listed(pipeline: Headrace, index: str) -> dict[str, dict[str, Any]]:
 def generations(pipeline: Headrace, index: str) -> dict[str, GenerationState]:
     """What the state says, by what it says."""
     with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
-        state = MetaIndex(client, StateKey(pipeline.name, pipeline.prefix)).load()
+        state = StateStore(client, StateKey(pipeline.name, pipeline.prefix)).load()
     assert state is not None
     found = {}
     for one in state.of(index):

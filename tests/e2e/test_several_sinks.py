@@ -23,7 +23,7 @@ from headrace.model.lsn import format_lsn
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.project import open_project
 from headrace.sinks.opensearch import Client, Endpoint, Generations
-from headrace.state import MetaIndex, PipelineState, StateKey
+from headrace.state import PipelineState, StateKey, StateStore
 from headrace.tools.demo.oracle import Documents, actual_documents, differences
 from headrace.tools.demo.shop import INDEXES
 from support.http_proxy import Answer, HttpProxy, Request
@@ -478,7 +478,7 @@ def uuids(pipeline: Headrace, of: str) -> dict[str, str]:
 
 def state_of(pipeline: Headrace, of: str) -> PipelineState:
     with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
-        state = MetaIndex(client, StateKey(pipeline.name, pipeline.prefix, of)).load()
+        state = StateStore(client, StateKey(pipeline.name, pipeline.prefix, of)).load()
     assert state is not None
     return state
 

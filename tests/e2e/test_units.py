@@ -26,7 +26,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.schema.load import load_schema
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import GenerationState, MetaIndex, StateKey
+from headrace.state import GenerationState, StateKey, StateStore
 from headrace.tools.demo.oracle import actual_documents, differences
 from support.driven_run import DrivenRun
 from support.oracle import naive_documents
@@ -176,7 +176,7 @@ class Units(DrivenRun):
         with closing(Client(Endpoint((self.sink,)))) as client:
             for attempt in retrying():  # its index may be just being made
                 with attempt:
-                    state = MetaIndex(client, StateKey(self.name, self.prefix)).load()
+                    state = StateStore(client, StateKey(self.name, self.prefix)).load()
         return [] if state is None else list(state.of(index))
 
     def served(self) -> dict[str, str]:

@@ -174,6 +174,9 @@ class Source:
         self._setting.kill()
         return server.lsn
 
+    def set_up(self) -> None:
+        raise AssertionError("nothing is to be set up here")
+
     def drop_slot(self) -> None:
         server = self._setting.server
         server.check_up()
@@ -381,6 +384,7 @@ class Process:
         self.query: Query | None = None
         self.backfills: dict[str, BackfillSteps] = {}
         self.ended: EndRun | None = None
+        self.reloaded: dict[str, str] = {}
         self._between = between
         self._seen_at: dict[tuple[str, int], Lsn] = {}
         self.controller = Controller(
@@ -392,15 +396,22 @@ class Process:
                 self,
                 _Backfills(self),
                 _Deferral(setting),
+                self,
                 _Orders(setting),
             ),
             tell=tell,
             clock=lambda: setting.now,
         )
 
+    # The files.
+
+    def read(self, order: OpenOrder) -> None:
+        self.reloaded[order.id] = "the files are taken up"
+
     # The stream.
 
-    def start(self, state: PipelineState) -> None:
+    def start(self, state: PipelineState, *, new_session: bool) -> None:
+        assert not new_session, "no process of Spark is ever lost here"
         self.query = Query(self.setting, self.store, wanted_plan(state), state)
 
     def change(self, state: PipelineState) -> None:
@@ -465,7 +476,8 @@ class Process:
             else QuerySeen(
                 self.query.plan if self.query.offered is None else self.query.offered,
                 self.query.joined & self.query.plan,
-                self.query.failure,
+                frozenset() if self.query.offered is None else self.query.plan - self.query.offered,
+                failure=self.query.failure,
             ),
             backfills={
                 name: BackfillSeen(backfill.complete, backfill.failure)
@@ -492,6 +504,7 @@ class Process:
             },
             tuple(order for order in setting.stored.orders if order.id not in setting.stored.answers),
             reseeds=setting.reseeds,
+            reloaded=self.reloaded,
         )
 
     def _seen(self, ask: Callable[[], Seen]) -> Seen | Unknown:
@@ -528,7 +541,13 @@ class Process:
                     seen_at = self._seen_at.setdefault((table, server.emptied[table]), server.lsn)
                     what = f"{table} lost a partition"
                     changes[table] = TableChange(TableVerdict.LIKE_A_TRUNCATE, what, seen_at)
-        return CatalogSeen(server.catalog(), server.lsn, {}, changes)
+        read = {
+            generation.id: tuple(
+                changes[table] for table in self.setting.stored.schemas[generation.id] if table in changes
+            )
+            for generation in state.generations
+        }
+        return CatalogSeen(server.catalog(), server.lsn, {}, read)
 
     def _sink(self, name: str) -> SinkSeen:
         cluster = self.setting.clusters[name]
@@ -561,6 +580,13 @@ class _Deferral:
         self._setting.kill()
         self._setting.stored.deferred[generation.id, ALL] = version
         self._setting.kill()
+
+    def forget_sink(self, name: str) -> None:
+        self._setting.clusters[""].check_up()
+        self._setting.kill()
+        for id_, row in list(self._setting.stored.deferred):
+            if id_.startswith(f"{name}/"):
+                del self._setting.stored.deferred[id_, row]
 
     def forget(self) -> None:
         self._setting.clusters[""].check_up()

@@ -38,7 +38,7 @@ from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import document
 from headrace.snapshot import plan_ranges
-from headrace.state import MetaIndex
+from headrace.state import StateStore
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.tools.demo import oracle
@@ -190,7 +190,7 @@ def _run_story(
         _print_summary(result)
         if not once:
             terminal.out.print("\nThe shop stays busy with random transactions; stop with Ctrl-C.\n")
-            keep_busy(endpoints.database, MetaIndex(client, project.key), stopping, _show)
+            keep_busy(endpoints.database, StateStore(client, project.key), stopping, _show)
     except HeadraceError as error:
         result.error = error
     finally:

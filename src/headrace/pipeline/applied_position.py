@@ -24,7 +24,7 @@ from headrace.postgres.wal_position import end_of_commits, end_of_log
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import refresh_if_exists
 from headrace.sinks.opensearch.replicas import await_replicas
-from headrace.state import DeferredKeys, MetaIndex, PipelineState, PositionRequest
+from headrace.state import DeferredKeys, PipelineState, PositionRequest, StateStore
 from headrace.state.key import StateKey
 from headrace.state.lease import LeaseHolder, find_running
 from headrace.state.sink_notes import SecondarySinkNotes
@@ -58,7 +58,7 @@ class AppliedPosition:
         self.key = key
         self.client = Client(endpoints.keeps_state)
         self.documents = Client(endpoints.sink) if key.sink else self.client
-        self._meta = MetaIndex(self.client, key)
+        self._meta = StateStore(self.client, key)
         self._position_request = PositionRequest(self.client, key)
         self._notes = SecondarySinkNotes(self.client, key)
         self._deferred = DeferredKeys(self.client, key)

@@ -44,7 +44,7 @@ from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, places_beside
-from headrace.state import GenerationState, MetaIndex, StateDocument, backfill_progress
+from headrace.state import GenerationState, StateDocument, StateStore, backfill_progress
 from headrace.status.index_board import IndexBoard
 from headrace.status.progress import Rate
 
@@ -179,7 +179,7 @@ class Backfill:
         ):
             try:
                 backfills = [self._load_backfill(state, generation) for generation in self._generations]
-                self._run(client, MetaIndex(state, plan.key), backfills)
+                self._run(client, StateStore(state, plan.key), backfills)
             except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
                 if not self._ending.is_set():
                     self._failure = self._failure_of(error)
@@ -204,7 +204,7 @@ class Backfill:
             backfill.documents, backfill.disturbed = saved["documents"], True
         return backfill
 
-    def _run(self, client: Client, meta: MetaIndex, backfills: list[_GenerationBackfill]) -> None:
+    def _run(self, client: Client, meta: StateStore, backfills: list[_GenerationBackfill]) -> None:
         """Run jobs until all generations are complete; after each failure the ranges are planned again."""
         failures = 0
         waiting = list(backfills)
@@ -260,7 +260,7 @@ class Backfill:
             backfill.ranges = len(ranges)
             self._show(backfill)
 
-    def _run_job(self, meta: MetaIndex, backfills: list[_GenerationBackfill]) -> None:
+    def _run_job(self, meta: StateStore, backfills: list[_GenerationBackfill]) -> None:
         """Run one job over some ranges of each generation."""
         tasks_at_once = self._task_slots()
         unfinished = [backfill for backfill in backfills if backfill.left]
@@ -330,7 +330,7 @@ class Backfill:
                 backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})
         self._show(backfill)
 
-    def _finish(self, client: Client, meta: MetaIndex, backfill: _GenerationBackfill) -> None:
+    def _finish(self, client: Client, meta: StateStore, backfill: _GenerationBackfill) -> None:
         """Compare the ids where something can have gone wrong, and report the generation as complete."""
         if not self._work.plan.is_plain:  # a plain sink cannot list its ids
             self._compare(client, meta, backfill)
@@ -356,7 +356,7 @@ class Backfill:
                 with failures_of(name):
                     refresh(client, name)
 
-    def _compare(self, client: Client, meta: MetaIndex, backfill: _GenerationBackfill) -> None:
+    def _compare(self, client: Client, meta: StateStore, backfill: _GenerationBackfill) -> None:
         state = meta.load()  # after the refresh: what came in between counts as a change
         undisturbed = (
             state is not None and state.counters.changes == backfill.changes and not backfill.disturbed
@@ -364,7 +364,7 @@ class Backfill:
         if not undisturbed or count(client, backfill.name) != backfill.documents:
             self._reconcile(client, meta, backfill)
 
-    def _reconcile(self, client: Client, meta: MetaIndex, backfill: _GenerationBackfill) -> None:
+    def _reconcile(self, client: Client, meta: StateStore, backfill: _GenerationBackfill) -> None:
         plan = self._work.plan
         spec = plan.specs[backfill.name]
         state = meta.load()

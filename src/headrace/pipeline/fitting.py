@@ -5,21 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection
 
-from headrace.errors import ErrorGroup, in_one_line
+from headrace.errors import in_one_line
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection
 
 
-class NoIndexFitsError(ErrorGroup):
-    """The schema files do not fit the database, none of them; it may fit them later."""
-
-
 def inspect_fitting(project: Project, endpoints: Endpoints, connection: Connection) -> Inspection:
     """Inspect the database for the indexes of a project that fit it; the others wait in its project.
 
-    Where no index fits, or the server itself has a problem, the inspection is of all of them and has errors.
+    Where the server itself has a problem, or no index alone explains what is wrong, the inspection is of all of
+    them and has errors.
 
     Args:
         project: all indexes; none of them waits.
@@ -35,7 +32,7 @@ def inspect_fitting(project: Project, endpoints: Endpoints, connection: Connecti
         suspects = inspection.misfits or frozenset(inspection.project.specs)
         found = {name: _why_unfit(project, name, endpoints, connection) for name in suspects}
         unfit = {name: why for name, why in found.items() if why}
-        if not unfit or len(waiting) + len(unfit) == len(project.specs):
+        if not unfit:
             return complete
         waiting |= unfit
         inspection = inspect(_only(project, project.specs.keys() - waiting.keys()), endpoints, connection)

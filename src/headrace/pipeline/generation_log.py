@@ -28,7 +28,7 @@ from headrace.pipeline.generation_states import (
 )
 from headrace.pipeline.generations import GenerationManager, GenerationMonitor
 from headrace.pipeline.reloading import Replan
-from headrace.state import ControlRequest, ControlRequests, GenerationState, MetaIndex, PipelineState
+from headrace.state import ControlRequest, ControlRequests, GenerationState, PipelineState, StateStore
 from headrace.status.index_board import IndexBoard
 
 _DROP_SECONDS = 60.0
@@ -52,7 +52,7 @@ class GenerationLog:
         self,
         state: PipelineState,
         manager: GenerationManager,
-        meta: MetaIndex,
+        meta: StateStore,
         requests: ControlRequests,
         board: IndexBoard,
         *,

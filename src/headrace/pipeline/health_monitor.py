@@ -25,7 +25,7 @@ from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import index_sizes
-from headrace.state import MetaIndex, PipelineState, PositionRequest, Quarantine
+from headrace.state import PipelineState, PositionRequest, Quarantine, StateStore
 from headrace.state.verifications import Verifications
 from headrace.status.board import Counts, Positions, StatusBoard
 from headrace.status.phases import Event, Phase
@@ -80,7 +80,7 @@ class HealthMonitor:
             open_client=lambda: short_timeout_client(endpoints),
         )
         self._client = short_timeout_client(endpoints)
-        self._meta = MetaIndex(self._client, project.key)
+        self._meta = StateStore(self._client, project.key)
         self._verifications = Verifications(self._client, project.key)
         self._position_request = PositionRequest(self._client, project.key)
         self._quarantine = Quarantine(self._client, project.key)

@@ -27,7 +27,7 @@ from headrace.postgres.slot import (
     read_slot,
     slot_in_use,
 )
-from headrace.state import MetaIndex, PipelineState
+from headrace.state import PipelineState, StateStore
 from headrace.status.board import StatusBoard
 
 _BESIDE = "_reseed"
@@ -48,7 +48,7 @@ class Reseeding:
     def __init__(
         self,
         endpoints: Endpoints,
-        meta: MetaIndex,
+        meta: StateStore,
         board: StatusBoard,
         secondary_sinks: SecondarySinks,
         exported: HeldSnapshot,

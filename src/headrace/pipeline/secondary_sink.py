@@ -30,7 +30,7 @@ from headrace.sinks.opensearch import Client, Generations
 from headrace.sinks.plain import PlainGenerations
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
-from headrace.state import ControlRequests, GenerationState, MetaIndex, PipelineState
+from headrace.state import ControlRequests, GenerationState, PipelineState, StateStore
 from headrace.state.lease import Lease
 from headrace.state.sink_notes import SecondarySinkNotes
 from headrace.status.board import StatusBoard
@@ -74,7 +74,7 @@ class SecondarySink:
         self._client = Client(endpoints.sink.with_timeout(_REQUEST_SECONDS), read_attempts=2, accepted=True)
         self._quick_client = Client(endpoints.sink.with_timeout(_PROBE_SECONDS), read_attempts=1)
         self._probe = SinkProbe(self._quick_client)
-        self._meta = MetaIndex(state, target.key)
+        self._meta = StateStore(state, target.key)
         self._lease: Lease | None = None
         self._state: PipelineState | None = None
         self._backfill: Backfill | None = None

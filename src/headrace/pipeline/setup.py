@@ -22,7 +22,7 @@ from headrace.postgres.teardown import plan_teardown as plan_steps
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Client, Generations
 from headrace.sinks.opensearch.client import path
-from headrace.state import MetaIndex, PipelineState
+from headrace.state import PipelineState, StateStore
 from headrace.state.lease import Lease
 from headrace.state.sink_notes import forget_sink, sinks_document
 
@@ -159,7 +159,7 @@ def _lease_state(
     with contextlib.ExitStack() as held:
         state, is_claimed = None, True
         try:
-            meta = MetaIndex(client, project.key)
+            meta = StateStore(client, project.key)
             if client.call("HEAD", path(meta.index), allow=(404,)).ok:
                 held.enter_context(Lease(client, project.key, [*project.specs]))
                 state = meta.load()
@@ -208,4 +208,4 @@ def _forget_state(project: Project, client: Client) -> None:
     for name in (document.load() or {}).get("sinks", {}):
         forget_sink(client, project.key.of_sink(name))
     document.delete()
-    MetaIndex(client, project.key).delete()
+    StateStore(client, project.key).delete()

@@ -22,7 +22,7 @@ from headrace.postgres.server import is_at_work
 from headrace.postgres.slot import SlotFacts, read_slot
 from headrace.postgres.stream_waits import NO_WAITS, StreamWaits, read_stream_waits
 from headrace.sinks.opensearch import Client
-from headrace.state import MetaIndex, PipelineState, StateKey
+from headrace.state import PipelineState, StateKey, StateStore
 from headrace.status.board import Positions, StatusBoard
 from headrace.status.sinks import SinkActivity
 from headrace.status.stall import Diagnosis
@@ -219,7 +219,7 @@ class _Looker:
         self._url = url
         self._slot = key.slot
         self._client = open_client()
-        self._meta = MetaIndex(self._client, key)
+        self._meta = StateStore(self._client, key)
         self.connection: Connection | None = None
 
     def look(self, before: Sighting) -> Sighting:

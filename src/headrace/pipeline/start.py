@@ -51,7 +51,7 @@ from headrace.sinks.opensearch import Client, Generation, Generations
 from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.spark.cluster_check import ProbedSink, check_executors
 from headrace.spark.session import LocalSpark
-from headrace.state import ControlRequest, ControlRequests, GenerationState, MetaIndex, PipelineState
+from headrace.state import ControlRequest, ControlRequests, GenerationState, PipelineState, StateStore
 from headrace.status.board import StatusBoard
 
 
@@ -94,7 +94,7 @@ class Start:
         self._project = project
         self._endpoints = endpoints
         self._client = client
-        self._meta = MetaIndex(client, project.key)
+        self._meta = StateStore(client, project.key)
         self._requests = ControlRequests(client, project.key)
         self._secondary_sinks = secondary_sinks
         self._board = board

@@ -39,7 +39,7 @@ from headrace.postgres.slot import advance_slot
 from headrace.reporter import Reporter
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
-from headrace.state import ControlRequest, Counters, DeferredKeys, GenerationState, MetaIndex
+from headrace.state import ControlRequest, Counters, DeferredKeys, GenerationState, StateStore
 from headrace.state.lease import Lease
 from headrace.state.run_requests import RunRequests
 from headrace.status.board import StatusBoard
@@ -488,7 +488,7 @@ def settle(project: Project, endpoints: Endpoints, report: Reporter, *, is_same_
         return
     try:
         with contextlib.closing(short_timeout_client(endpoints)) as client:
-            meta = MetaIndex(client, project.key)
+            meta = StateStore(client, project.key)
             state = meta.load()
             deferred = DeferredKeys(client, project.key)
             if state is not None and state.ahead is not None and deferred.count() == 0:

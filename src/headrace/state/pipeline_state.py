@@ -10,7 +10,10 @@ from typing import Any, Literal, Self
 from headrace.model.lsn import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.sinks.opensearch.shard_history import Identity
 
-Phase = Literal["creating", "backfilling", "following"]
+Phase = Literal["creating", "following"]
+
+FORMAT = 1
+"""The form in which a state is stored; another one is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +160,11 @@ class PipelineState:
         """Return the generation that readers see; None before the first is complete."""
         return next((generation for generation in self.of(index) if generation.published), None)
 
+    def in_sink(self, name: str) -> Self:
+        """Return the state with the generations of one sink alone; empty for the one that keeps the state."""
+        found = tuple(generation for generation in self.generations if generation.sink == name)
+        return replace(self, generations=found)
+
     @property
     def backfilled(self) -> bool:
         """Tell whether readers of every logical index see a complete and followed generation."""
@@ -166,10 +174,6 @@ class PipelineState:
             if generation.published and generation.followed
         }
         return self.phase == "following" and served == {generation.index for generation in self.generations}
-
-    def follows(self, generation: str) -> bool:
-        """Tell whether live changes are written to the generation of this concrete name."""
-        return any(state.generation == generation and state.followed for state in self.generations)
 
     def changed(self, *generations: GenerationState) -> Self:
         """Return the state with these generations replacing those of the same name; new ones come last."""
@@ -230,6 +234,7 @@ class PipelineState:
     def to_json(self) -> dict[str, Any]:
         """Convert to JSON for the meta index, with positions as text."""
         return {
+            "format": FORMAT,
             "system_identifier": self.system_identifier,
             "timeline": self.timeline,
             "database_oid": self.database_oid,
@@ -255,8 +260,10 @@ class PipelineState:
         """Read the result of `to_json`.
 
         Raises:
-            KeyError, TypeError, ValueError: something else wrote it.
+            KeyError, TypeError, ValueError: something else wrote it, or it has another form.
         """
+        if found.get("format") != FORMAT:
+            raise ValueError(f"its format is {found.get('format')!r}, and this version reads {FORMAT}")
         return cls(
             system_identifier=found["system_identifier"],
             timeline=found["timeline"],

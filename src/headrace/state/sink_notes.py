@@ -8,8 +8,6 @@ from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state.deferred_keys import DeferredKeys
 from headrace.state.key import StateKey
-from headrace.state.meta import MetaIndex
-from headrace.state.system_index import StateDocument
 
 
 class SecondarySinkNotes:
@@ -85,17 +83,3 @@ class SecondarySinkNotes:
     def _delete_noted(self) -> None:
         self._client.call("DELETE", path(*self._index), allow=(404,))
 
-
-def sinks_document(client: Client, key: StateKey) -> StateDocument:
-    """Return the document that lists a pipeline's secondary sinks."""
-    return StateDocument(client, key.meta_index, f"{key.id}.sinks", f"the sinks of {key}")
-
-
-def forget_sink(client: Client, key: StateKey) -> None:
-    """Delete what is stored about a secondary sink; its documents stay in the sink.
-
-    Its generations are deleted first. Otherwise, after a kill in between, a later start would take them for
-    complete although their deferred keys are gone.
-    """
-    MetaIndex(client, key).delete()
-    SecondarySinkNotes(client, key).forget()

@@ -28,7 +28,7 @@ from headrace.sinks.opensearch import Client, Generations, mapping
 from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.sinks.opensearch.settings import check_pipeline, index_warnings, is_accepted, try_creation
 from headrace.sinks.registry import open_sink
-from headrace.state import MetaIndex
+from headrace.state import StateStore
 from headrace.tools.cost_warnings import cost_warnings
 
 Level = Literal["error", "setup", "warning"]
@@ -246,7 +246,7 @@ def _check_primary(
         with contextlib.closing(Client(endpoints.sink)) as client:
             _check_cluster(project, project.primary, client, report)
             if inspection is not None:
-                state = MetaIndex(client, project.key).load()
+                state = StateStore(client, project.key).load()
                 check_origin(state, inspection.server, inspection.slot)
     except GapError as error:  # this error knows more about the slot
         gap = error

@@ -27,7 +27,7 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.sinks.opensearch import Client
 from headrace.snapshot import plan_ranges
-from headrace.state import Counters, GenerationState, MetaIndex, PositionRequest
+from headrace.state import Counters, GenerationState, PositionRequest, StateStore
 from headrace.status.board import StatusBoard
 
 TABLES = (
@@ -91,7 +91,7 @@ class Stock:
                 applied=point,
                 generations=(made,),
             )
-            MetaIndex(client, project.key).save(state)
+            StateStore(client, project.key).save(state)
         with connect(
             endpoints.database
         ) as connection:  # an edit by hand counts a version up: the log is beyond it
@@ -104,7 +104,7 @@ class Stock:
         with connect(endpoints.database) as connection:
             inspection = inspect(project, endpoints, connection, reading=False)
         with contextlib.closing(Client(endpoints.sink)) as client:
-            meta = MetaIndex(client, target.key)
+            meta = StateStore(client, target.key)
             state = meta.load()
             assert state is not None
             manager = GenerationManager(inspection, target, endpoints, client, StatusBoard(), state=client)
@@ -139,7 +139,7 @@ class Stock:
 
     def _follow(self, ended: threading.Event) -> None:
         with AppliedPosition(self._endpoints, self._project.key) as applied:
-            meta = MetaIndex(applied.client, applied.key)
+            meta = StateStore(applied.client, applied.key)
             position_request = PositionRequest(applied.client, applied.key)
             meta.load()
             while not ended.wait(0.02):

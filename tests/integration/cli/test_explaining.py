@@ -17,7 +17,7 @@ from headrace.pipeline.explain import Explainer, answer
 from headrace.pipeline.project import open_project
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import Counters, DeferredKeys, MetaIndex, Quarantine, Quarantined
+from headrace.state import Counters, DeferredKeys, Quarantine, Quarantined, StateStore
 from headrace.status import StatusBoard, StatusServer
 from integration.cli.stock import Stock
 
@@ -46,7 +46,7 @@ def apply_everything(stock: Stock) -> None:
     project = open_project(stock.config, {})
     with closing(Client(Endpoint((stock.sink,)))) as client, connect(stock.url) as connection:
         [(end,)] = execute(connection, "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint + 1000000")
-        meta = MetaIndex(client, project.key)
+        meta = StateStore(client, project.key)
         state = meta.load()
         assert state is not None
         meta.advance(end, Counters())
@@ -123,7 +123,7 @@ def test_a_document_in_quarantine_and_one_that_is_deferred(
         held = Quarantined.now("stock", "3.50:b", "mapper_parsing_exception", 1000, stock.generation)
         Quarantine(client, project.key).put([held])
         DeferredKeys(client, project.key).add(stock.generation, [[("4.50", "b")]], 2000)
-        meta = MetaIndex(client, project.key)
+        meta = StateStore(client, project.key)
         state = meta.load()
         assert state is not None
         meta.advance(state.applied + 8, Counters(), deferred=True)

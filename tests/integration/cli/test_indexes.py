@@ -13,7 +13,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
 from headrace.sinks.opensearch import Client, Endpoint, Generations
-from headrace.state import ControlRequests, GenerationState, MetaIndex, StateKey
+from headrace.state import ControlRequests, GenerationState, StateKey, StateStore
 from headrace.state.lease import Lease
 from integration.cli.command_line import Deployment
 
@@ -43,7 +43,7 @@ def left_by_a_run(deployment: Deployment) -> list[GenerationState]:
             applied=slot.consistent_point,
             generations=tuple(generations),
         )
-        MetaIndex(client, StateKey(deployment.name, "")).save(state)
+        StateStore(client, StateKey(deployment.name, "")).save(state)
     return generations
 
 

@@ -15,7 +15,7 @@ from headrace.postgres.connection import connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
 from headrace.sinks.opensearch import Client, Endpoint, Generations
-from headrace.state import GenerationState, MetaIndex, StateKey
+from headrace.state import GenerationState, StateKey, StateStore
 from headrace.state.lease import Lease
 from integration.cli.command_line import Deployment
 
@@ -43,7 +43,7 @@ def follow(deployment: Deployment, index: str) -> None:
             GenerationState(index, made.index, made.uuid, made.hash, slot.consistent_point, published=True),
         ),
     )
-    MetaIndex(client, StateKey(deployment.name, "")).save(state)
+    StateStore(client, StateKey(deployment.name, "")).save(state)
     client.close()
 
 
@@ -146,7 +146,7 @@ def test_a_deployment_of_another_database_is_not_torn_down(
     refused = other.type("teardown", "--indexes", "--yes").refused(1, "CONTINUITY")
     assert "another deployment of this cluster uses the slot name" in refused
     with closing(Client(Endpoint((whole.sink,)))) as client:
-        assert MetaIndex(client, StateKey(whole.name, "")).load() is not None
+        assert StateStore(client, StateKey(whole.name, "")).load() is not None
         with Lease(client, StateKey(whole.name, ""), [whole.name]):
             assert "another Headrace works with" in other.type("teardown", "--yes", "--moved").refused(
                 1, "SLOT_IN_USE"

@@ -29,7 +29,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.reporter import LoggingReporter
 from headrace.sinks.opensearch import Client
 from headrace.spark.jobs import JobGate
-from headrace.state import ControlRequests, GenerationState, MetaIndex, PipelineState
+from headrace.state import ControlRequests, GenerationState, PipelineState, StateStore
 from headrace.status.board import StatusBoard
 from integration.cli.stock import TABLES, Stock
 from support.http_proxy import Answer, Cut, HttpProxy, Request
@@ -46,7 +46,7 @@ class Ground:
         self.endpoints: Endpoints = self.project.resolve()
         self.client = Client(self.endpoints.sink)
         self.orders = ControlRequests(self.client, self.project.key)
-        self.meta = MetaIndex(self.client, self.project.key)
+        self.meta = StateStore(self.client, self.project.key)
         self.board = StatusBoard(reporter=LoggingReporter(logging.getLogger("headrace")))
         with connect(self.endpoints.database) as connection:
             self.inspection = inspect(self.project, self.endpoints, connection, reading=False)
@@ -67,7 +67,7 @@ class Ground:
 
     def known(self) -> PipelineState:
         """What the next start would find."""
-        found = MetaIndex(self.client, self.project.key).load()
+        found = StateStore(self.client, self.project.key).load()
         assert found is not None
         return found
 

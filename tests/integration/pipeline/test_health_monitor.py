@@ -36,7 +36,7 @@ from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot, drop_slot
 from headrace.sinks.opensearch import Client
 from headrace.spark.jobs import JobGate
-from headrace.state import MetaIndex
+from headrace.state import StateStore
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event, Phase
 from headrace.status.stages import NO_STAGES
@@ -102,7 +102,7 @@ def watched(own: tuple[EmbeddedPostgres, Deployment], tmp_path: Path) -> Iterato
         contextlib.closing(Client(endpoints.sink)) as client,
         SlotLock(endpoints.database, project.slot) as lock,
     ):
-        MetaIndex(client, project.key).save(state)
+        StateStore(client, project.key).save(state)
         catalog = SchemaDriftMonitor(
             endpoints.database, Dependence({}, project.publication, {}), Fingerprint()
         )

@@ -17,7 +17,7 @@ from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import count, ids, read_documents, refresh
 from headrace.sinks.opensearch.replicas import await_replicas, replication_type
 from headrace.sinks.opensearch.settings import index_warnings
-from headrace.state import Counters, DeferredKeys, MetaIndex, PipelineState, StateKey
+from headrace.state import Counters, DeferredKeys, PipelineState, StateKey, StateStore
 from headrace.state.system_index import StateDocument
 
 pytestmark = pytest.mark.long  # a cluster of two nodes of its own
@@ -132,7 +132,7 @@ def test_what_headrace_remembers_is_the_same_in_every_copy(client: Client) -> No
 def test_a_copy_that_somebody_forces_to_be_the_primary_has_another_history(client: Client, how: str) -> None:
     """As after the loss of every good copy: what was written since, or everything, is gone."""
     prefix = f"f{uuid.uuid4().hex[:8]}_"
-    deferred, running = DeferredKeys(client, StateKey("s", prefix)), MetaIndex(client, StateKey("s", prefix))
+    deferred, running = DeferredKeys(client, StateKey("s", prefix)), StateStore(client, StateKey("s", prefix))
     deferred.add("users_1", [[("1",)]], 1)
     client.read(f"/_cluster/health/{deferred.index}?wait_for_status=green&timeout=60s")
     before = deferred.identity
@@ -152,7 +152,7 @@ def test_a_copy_that_somebody_forces_to_be_the_primary_has_another_history(clien
         client.read(f"/_cluster/health/{deferred.index}?wait_for_status=yellow&timeout=60s")
         assert deferred.count() == (1 if how == "stale" else 0), "the last chunk is lost"
         assert before.is_another(deferred.identity)
-        found = MetaIndex(client, StateKey("s", prefix)).load()
+        found = StateStore(client, StateKey("s", prefix)).load()
     assert found is not None
     assert found.ahead is None, "it is in the log still"
 

@@ -30,7 +30,15 @@ from headrace.sinks.opensearch.settings import (
     try_creation,
 )
 from headrace.sinks.opensearch.shard_history import identities, is_another
-from headrace.state import Counters, DeferredKeys, MetaIndex, PipelineState, Quarantine, Quarantined, StateKey
+from headrace.state import (
+    Counters,
+    DeferredKeys,
+    PipelineState,
+    Quarantine,
+    Quarantined,
+    StateKey,
+    StateStore,
+)
 from headrace.state.lease import Lease
 from headrace.testing.conformance import DocumentSinkConformance
 from integration.sinks.opensearch_sink import OpenSearchUnderTest
@@ -89,11 +97,11 @@ def test_a_generation_that_is_gone_is_not_made_by_a_bulk(node: EmbeddedOpenSearc
 
 def test_what_a_pipeline_remembers_is_there_again(client: Client) -> None:
     prefix = f"v{uuid.uuid4().hex[:8]}_"
-    meta = MetaIndex(client, StateKey("s", prefix))
+    meta = StateStore(client, StateKey("s", prefix))
     state = PipelineState("1", 1, 2, "s", "p", "following", 16, 16)
     meta.save(state)
     assert meta.advance(32, Counters(changes=1)).applied == 32
-    assert MetaIndex(client, StateKey("s", prefix)).load() == meta.load()
+    assert StateStore(client, StateKey("s", prefix)).load() == meta.load()
     deferred = DeferredKeys(client, StateKey("s", prefix))
     deferred.add("users_1", [[("1",)]], 5)
     assert (deferred.count(), [one.generation for one in deferred.oldest(5)]) == (1, ["users_1"])

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import MetaIndex, PipelineState, PositionRequest, StateKey
+from headrace.state import PipelineState, PositionRequest, StateKey, StateStore
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def client(opensearch: EmbeddedOpenSearch) -> Iterator[Client]:
 
 
 def test_the_last_requested_position_counts_and_the_state_is_not_touched_by_it(client: Client) -> None:
-    meta = MetaIndex(client, StateKey("wished", "wish_test_"))
+    meta = StateStore(client, StateKey("wished", "wish_test_"))
     assert PositionRequest(client, StateKey("wished", "wish_test_")).read() == 0  # also without an index
     meta.load()
     meta.save(PipelineState("1", 1, 1, "wished", "p", "following", 5, 5))

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import MetaIndex, PipelineState
+from headrace.state import PipelineState, StateStore
 from headrace.state.key import StateKey
 from headrace.state.run_requests import RunRequests
 
@@ -42,7 +42,7 @@ def test_requests_go_with_a_start_and_with_the_state(client: Client) -> None:
     requests.submit("pause", "ada")
     requests.forget()
     assert requests.read() == []
-    meta = MetaIndex(client, StateKey("left", "run_requests_"))
+    meta = StateStore(client, StateKey("left", "run_requests_"))
     meta.load()
     meta.save(PipelineState("1", 1, 1, "left", "p", "following", 5, 5))
     requests.submit("pause", "ada")

@@ -14,7 +14,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import Key
 from headrace.model.lsn import Lsn
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import GenerationState, MetaIndex, PipelineState, StateKey
+from headrace.state import GenerationState, PipelineState, StateKey, StateStore
 from headrace.state.deferred_keys import ALL_KEYS
 from headrace.state.sink_notes import SecondarySinkNotes, forget_sink
 from headrace.state.system_index import SystemIndex
@@ -152,10 +152,10 @@ def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: Embed
         return None
 
     with HttpProxy(opensearch.url) as front, closing(Client(Endpoint((front.url,)))) as client:
-        meta = MetaIndex(client, StateKey("s", prefix))
+        meta = StateStore(client, StateKey("s", prefix))
         meta.load()
         meta.save(STATE)
-        own = MetaIndex(client, StateKey("s", prefix, "b"))
+        own = StateStore(client, StateKey("s", prefix, "b"))
         known = own.load()
         assert known is not None
         own.save(replace(known, generations=(GenerationState("users", "users_ab_1", "u", "ab", 1),)))
@@ -166,7 +166,7 @@ def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: Embed
             forget_sink(client, StateKey("s", prefix, "b"))
         assert cut
         front.heal()
-        again = MetaIndex(client, StateKey("s", prefix, "b")).load()
+        again = StateStore(client, StateKey("s", prefix, "b")).load()
         assert again is not None
         assert again.generations == (), "what it lacks is not known any more"
         forget_sink(client, StateKey("s", prefix, "b"))

@@ -26,7 +26,10 @@ from headrace.pipeline.controller.actions import (
     DropIndex,
     DropSlot,
     Forget,
+    ForgetDeferred,
+    ReadFiles,
     Serve,
+    SetUp,
     StartBackfill,
     StartQuery,
     StopBackfill,
@@ -122,6 +125,9 @@ def _(action: Unpin, ports: Ports) -> None:
 
 @act.register
 def _(action: Forget, ports: Ports) -> None:
+    others = [stored for stored in _load(ports).generations if stored.id != action.generation.id]
+    if action.unit.sink and all(stored.sink != action.unit.sink for stored in others):
+        ports.deferral.forget_sink(action.unit.sink)  # the sink may be in no file any more
     _change(ports, lambda state: state.without(action.generation.id))
 
 
@@ -143,8 +149,8 @@ def _(action: DropIndex, ports: Ports) -> None:
 
 
 @act.register
-def _(_: StartQuery, ports: Ports) -> None:
-    ports.stream.start(_load(ports))
+def _(action: StartQuery, ports: Ports) -> None:
+    ports.stream.start(_load(ports), new_session=action.new_session)
 
 
 @act.register
@@ -165,6 +171,21 @@ def _(action: StartBackfill, ports: Ports) -> None:
 @act.register
 def _(action: StopBackfill, ports: Ports) -> None:
     ports.backfills.stop(action.generation)
+
+
+@act.register
+def _(_: SetUp, ports: Ports) -> None:
+    ports.source.set_up()
+
+
+@act.register
+def _(action: ForgetDeferred, ports: Ports) -> None:
+    ports.deferral.forget_sink(action.sink)
+
+
+@act.register
+def _(action: ReadFiles, ports: Ports) -> None:
+    ports.files.read(action.order)
 
 
 @act.register

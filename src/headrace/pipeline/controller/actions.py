@@ -13,6 +13,8 @@ from headrace.model.lsn import Lsn
 from headrace.pipeline.controller.desired import OpenOrder, Unit
 from headrace.state import GenerationState
 
+_BUILD = "build"
+
 
 @dataclass(frozen=True, slots=True)
 class Action:
@@ -64,6 +66,11 @@ class DropSlot(Action):
 @dataclass(frozen=True, slots=True)
 class BeginAgain(Action):
     """Stop following every generation and store that there is no log: behind a gap all begins again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp(Action):
+    """Make in the database what documents need there: publication and replica identities."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +129,12 @@ class CreateGeneration(UnitAction):
 
 def build_key(unit: Unit, definition: str) -> str:
     """Name the building of a unit: creating, filling and completing one generation after the other."""
-    return f"build {unit} {definition}"
+    return f"{_BUILD} {unit} {definition}"
+
+
+def is_building(key: str) -> bool:
+    """Whether a key names the building of a unit, each try of which costs a backfill."""
+    return key.startswith(f"{_BUILD} ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +212,30 @@ class DropIndex(UnitAction):
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetDeferred(Action):
+    """Forget what is noted about documents that wait for a sink: nothing that is followed needs it.
+
+    Attributes:
+        sink: its name.
+    """
+
+    sink: str
+
+    @property
+    def key(self) -> str:
+        """Name the sink."""
+        return f"forget what is deferred {self.sink}"
+
+
+@dataclass(frozen=True, slots=True)
 class StartQuery(Action):
-    """Start a query that writes every generation that the state follows by then."""
+    """Start a query that writes every generation that the state follows by then.
+
+    Attributes:
+        new_session: with another Spark session: the processes of this one were lost again and again.
+    """
+
+    new_session: bool = False
 
     @property
     def proves(self) -> str:
@@ -246,6 +280,18 @@ class StopBackfill(UnitAction):
 
 
 # The run.
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFiles(Action):
+    """Read and check the deployment's files, as a reload has ordered, and go on with them."""
+
+    order: OpenOrder
+
+    @property
+    def key(self) -> str:
+        """Name the order."""
+        return f"read files {self.order.id}"
 
 
 @dataclass(frozen=True, slots=True)

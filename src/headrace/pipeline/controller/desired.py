@@ -26,10 +26,12 @@ class Definition:
     Attributes:
         hash: of everything that determines its documents.
         misfit: why the schema file does not fit the database; empty where it fits.
+        reads: the tables that its documents read.
     """
 
     hash: str
     misfit: str = ""
+    reads: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,7 @@ class Desired:
         sinks: the policy of each sink; `""` is the sink that keeps the state.
         orders: the orders that are not answered yet, oldest first.
         reseeds: behind a gap everything is backfilled again; else the run ends.
+        reloaded: what changed by the files that a reload has read, by the order's id.
         misread: why the files that a reload read are refused, by the order's id; the former ones hold.
         stopping: the run is asked to end.
     """
@@ -94,5 +97,6 @@ class Desired:
     sinks: Mapping[str, SinkPolicy]
     orders: tuple[OpenOrder, ...] = ()
     reseeds: bool = False
+    reloaded: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     misread: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     stopping: bool = False

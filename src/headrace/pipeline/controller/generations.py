@@ -16,7 +16,9 @@ from headrace.pipeline.controller.actions import (
     CreateGeneration,
     DropIndex,
     Forget,
+    ForgetDeferred,
     Serve,
+    SetUp,
     StopFollowing,
     TakeUpCatalog,
     UnitAction,
@@ -127,7 +129,11 @@ def decide_units(world: World, state: PipelineState, desired: Desired) -> Iterat
         stops = stops or any(_why_drifted(view, generation) for generation in view.followed)
         renewed += [generation for generation in view.followed if _has_lost_rows(view, generation)]
     catalog = world.catalog
-    if not isinstance(catalog, CatalogSeen) or stops or not is_newer(catalog, state):
+    if not isinstance(catalog, CatalogSeen):
+        return
+    if catalog.set_up:
+        yield SetUp(catalog.set_up)
+    if stops or not is_newer(catalog, state):
         return
     if not renewed or _has_passed(catalog, state):
         yield TakeUpCatalog("the catalog was altered", catalog.text, catalog.published, tuple(renewed))
@@ -140,7 +146,8 @@ def _has_passed(catalog: CatalogSeen, state: PipelineState) -> bool:
     """
     return all(
         change.seen_at <= state.reached
-        for change in catalog.changes.values()
+        for changes in catalog.changes.values()
+        for change in changes
         if change.verdict is TableVerdict.LIKE_A_TRUNCATE
     )
 
@@ -164,10 +171,10 @@ def _stop_following(view: UnitView) -> UnitAction | None:
         if failure := _why_failed(view, generation):
             return StopFollowing(failure.cause, view.unit, generation, failure)
         why = (
-            _why_lost(view, generation)
+            _why_misfit(view)
+            or _why_lost(view, generation)
             or _why_overflowed(view, generation)
             or _why_drifted(view, generation)
-            or _why_misfit(view)
         )
         if why:
             return StopFollowing(why, view.unit, generation)
@@ -187,8 +194,13 @@ def _why_failed(view: UnitView, generation: GenerationState) -> HeadraceError | 
 
 def _why_lost(view: UnitView, generation: GenerationState) -> str:
     """Return why the sink does not have what was written any more."""
-    if view.sink is None or not view.sink.queryable:
-        return ""
+    seen = view.world.sinks.get(view.unit.sink)
+    if isinstance(seen, Unknown) and seen.taken:
+        return seen.error.cause
+    if view.sink is None or view.sink.keys_lost or not view.sink.queryable:
+        return "" if view.sink is None else view.sink.keys_lost
+    if generation.generation in view.sink.faults:
+        return view.sink.faults[generation.generation]
     found = view.sink.indexes.get(generation.generation)
     if found is None:
         return "its index was deleted in the cluster"
@@ -208,9 +220,8 @@ def _why_drifted(view: UnitView, generation: GenerationState) -> str:
     A generation that is still filled begins again where a table has lost rows: a task may have read them
     already, and would write them after any renewal.
     """
-    reads = view.world.reads.get(generation.id)
-    if reads is None:
-        return "its schema is in no file, and cannot be read from the sink"
+    if generation.id in view.world.unfit:
+        return view.world.unfit[generation.id]
     if view.catalog is None:
         return ""
     wrong = (
@@ -218,22 +229,15 @@ def _why_drifted(view: UnitView, generation: GenerationState) -> str:
         if generation.building
         else {TableVerdict.READ_AGAIN}
     )
-    changes = view.catalog.changes.items()
-    return "; ".join(
-        change.what
-        for table, change in sorted(changes, key=lambda item: item[0])
-        if table in reads and change.verdict in wrong
-    )
+    changes = view.catalog.changes.get(generation.id, ())
+    return "; ".join(dict.fromkeys(change.what for change in changes if change.verdict in wrong))
 
 
 def _has_lost_rows(view: UnitView, generation: GenerationState) -> bool:
     if view.catalog is None or generation.building:
         return False
-    reads = view.world.reads.get(generation.id, frozenset())
-    return any(
-        table in reads and change.verdict is TableVerdict.LIKE_A_TRUNCATE
-        for table, change in view.catalog.changes.items()
-    )
+    changes = view.catalog.changes.get(generation.id, ())
+    return any(change.verdict is TableVerdict.LIKE_A_TRUNCATE for change in changes)
 
 
 def _why_misfit(view: UnitView) -> str:
@@ -391,7 +395,7 @@ def _create(view: UnitView) -> UnitAction | None:
     definition, catalog = view.definition, view.catalog
     if definition is None or definition.misfit or view.sink is None or catalog is None:
         return None
-    if is_newer(catalog, view.state) or not _may_join(view):
+    if catalog.set_up or is_newer(catalog, view.state) or not _may_join(view):
         return None  # a generation must not be stored before the catalog that it is planned for
     order = view.order
     if order is not None and order.kind is OrderKind.REINDEX and not _is_answered(view, order):
@@ -435,7 +439,16 @@ _RULES: Sequence[Callable[[UnitView], UnitAction | None]] = (
 )
 
 
-# Indexes that the state does not name.
+# What nothing needs any more.
+
+
+def decide_forgetting(world: World, state: PipelineState) -> Iterator[Action]:
+    """Forget what is noted of documents that waited for a sink, once nothing that is followed needs it."""
+    for name, sink in sorted(world.sinks.items()):
+        if isinstance(sink, Unknown) or not sink.keys_lost:
+            continue
+        if not any(generation.followed for generation in state.generations if generation.sink == name):
+            yield ForgetDeferred(sink.keys_lost, name)
 
 
 def decide_drops(world: World, state: PipelineState) -> Iterator[Action]:
@@ -443,7 +456,7 @@ def decide_drops(world: World, state: PipelineState) -> Iterator[Action]:
 
     One that a query or a backfill may still write, or that readers see, stays.
     """
-    written = set() if world.query is None else set(world.query.plan)
+    written = set() if world.query is None else {*world.query.plan, *world.query.leaving}
     written |= world.backfills.keys()
     stored = {generation.id for generation in state.generations}
     for name, sink in sorted(world.sinks.items()):

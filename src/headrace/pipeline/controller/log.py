@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
 from headrace.model.lsn import format_lsn
 from headrace.pipeline.controller.actions import (
     Action,
@@ -22,6 +22,9 @@ from headrace.state import PipelineState
 
 _READS_ANOTHER_LOG = frozenset({Kind.OTHER_LOG, Kind.SLOT_LOST})
 """Errors by which a query says what only reading the log shows."""
+
+_FIRST_STEPS = (CreateState.__name__, CreateSlot.__name__)
+"""Without them nothing can be followed: one that is refused for good ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,9 @@ def decide_log(world: World, desired: Desired) -> LogDecision:
     has_begun = state is not None and state.phase == "following"
     if isinstance(server, Unknown) or isinstance(slot, Unknown):
         return LogDecision(has_begun=has_begun)
+    failed = next((world.failures[key] for key in _FIRST_STEPS if key in world.failures), None)
+    if not has_begun and failed is not None and failed.error.retry is Retry.NEVER:
+        return LogDecision((EndRun(failed.error.cause, failed.error),))
     if state is None:
         return LogDecision((_begin(slot),))
     if (error := _why_another_server(state, server)) is not None:

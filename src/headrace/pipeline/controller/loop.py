@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from headrace.errors import HeadraceError, Retry
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.controller.act import act
-from headrace.pipeline.controller.actions import Action, EndRun, UnitAction
+from headrace.pipeline.controller.actions import Action, EndRun, UnitAction, is_building
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.controller.reconcile import reconcile
@@ -17,6 +17,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _FIRST_UNIT_PAUSE, _LONGEST_UNIT_PAUSE = 60.0, 3600.0
 """Seconds between two tries of a unit that somebody has to mend: each costs a backfill."""
 _CALM_SECONDS = 300.0
+_ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
 
 Look = Callable[[Mapping[str, Failures]], tuple[World, Desired]]
 
@@ -74,13 +75,18 @@ class Controller:
     def _count(self, key: str, error: HeadraceError) -> None:
         now, before = self._clock(), self.failures.get(key)
         goes_on = before is not None and now <= before.next_try + _CALM_SECONDS
-        times = before.times + 1 if before is not None and goes_on else 1
-        self.failures[key] = Failures(error, times, now + pause(error, times))
+        times, since = 1, now
+        if before is not None and goes_on:
+            times, since = before.times + 1, before.since
+        self.failures[key] = Failures(error, times, now + pause(key, error, times), since)
 
 
-def pause(error: HeadraceError, times: int) -> float:
-    """Return the seconds before the next try, after so many failures in a row."""
+def pause(key: str, error: HeadraceError, times: int) -> float:
+    """Return the seconds before the next try of an action, after so many failures in a row.
+
+    What was built of an altered table is built again at once, and then more and more seldom.
+    """
     first, longest = _FIRST_PAUSE, _LONGEST_PAUSE
-    if error.retry is Retry.NEVER:
-        first, longest = _FIRST_UNIT_PAUSE, _LONGEST_UNIT_PAUSE
+    if is_building(key) and error.retry is Retry.NEVER:
+        first, longest = (_FIRST_PAUSE if error.kind in _ALTERED else _FIRST_UNIT_PAUSE), _LONGEST_UNIT_PAUSE
     return min(first * 2.0 ** min(times - 1, 16), longest)

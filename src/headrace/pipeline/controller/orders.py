@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, build_key
+from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, ReadFiles, build_key
 from headrace.pipeline.controller.desired import Desired, OpenOrder, OrderKind
 from headrace.pipeline.controller.generations import UnitView, newest_generation_order, rollback_target
 from headrace.pipeline.controller.world import World
@@ -13,6 +13,7 @@ from headrace.state import PipelineState
 
 def decide_orders(world: World, state: PipelineState, desired: Desired) -> Iterator[Action]:
     """Answer the orders that are carried out, or can never be; begin those that change no unit."""
+    answer: Action | None
     for order in desired.orders:
         if order.kind is OrderKind.RELOAD:
             answer = _answer_reload(order, world, state, desired)
@@ -66,12 +67,12 @@ def why_no_way_back(view: UnitView) -> str:
     return "no generation is retained beside the served one"
 
 
-def _answer_reload(
-    order: OpenOrder, world: World, state: PipelineState, desired: Desired
-) -> AnswerOrder | None:
+def _answer_reload(order: OpenOrder, world: World, state: PipelineState, desired: Desired) -> Action | None:
     """Answer once each unit is as the files describe it, or is being built so, or has said why it is not."""
     if order.id in desired.misread:
         return AnswerOrder(desired.misread[order.id], order, done=False)
+    if order.id not in desired.reloaded:
+        return ReadFiles("a reload was ordered", order)
     refused: list[str] = []
     for unit, definition in sorted(desired.units.items()):
         view = UnitView.of(unit, world, state, desired)
@@ -83,4 +84,4 @@ def _answer_reload(
             return None
     if refused:
         return AnswerOrder("; ".join(refused), order, done=False)
-    return AnswerOrder("the files are taken up", order, done=True)
+    return AnswerOrder(desired.reloaded[order.id], order, done=True)

@@ -49,6 +49,10 @@ class SourcePort(Protocol):
         """
         ...
 
+    def set_up(self) -> None:
+        """Make what documents need in the database: publication and replica identities."""
+        ...
+
     def drop_slot(self) -> None:
         """Drop the slot, where it exists."""
         ...
@@ -77,7 +81,7 @@ class SinkPort(Protocol):
 class StreamPort(Protocol):
     """The query."""
 
-    def start(self, state: PipelineState) -> None:
+    def start(self, state: PipelineState, *, new_session: bool) -> None:
         """Start a query behind the stored position, which writes what the state follows."""
         ...
 
@@ -113,6 +117,18 @@ class DeferralPort(Protocol):
         """Forget everything that is deferred: the log that it came from does not go on."""
         ...
 
+    def forget_sink(self, name: str) -> None:
+        """Forget what is noted about the documents that wait for a sink."""
+        ...
+
+
+class FilesPort(Protocol):
+    """The deployment's files."""
+
+    def read(self, order: OpenOrder) -> None:
+        """Read and check them, and go on with them; what came of it is seen in the next round."""
+        ...
+
 
 class OrderPort(Protocol):
     """Who ordered something."""
@@ -136,4 +152,5 @@ class Ports:
     stream: StreamPort
     backfills: BackfillPort
     deferral: DeferralPort
+    files: FilesPort
     orders: OrderPort

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from headrace.pipeline.controller.actions import Action, EndRun
 from headrace.pipeline.controller.desired import Desired
-from headrace.pipeline.controller.generations import decide_drops, decide_units
+from headrace.pipeline.controller.generations import decide_drops, decide_forgetting, decide_units
 from headrace.pipeline.controller.log import decide_log
 from headrace.pipeline.controller.orders import decide_orders
 from headrace.pipeline.controller.stream import decide_backfills, decide_query
@@ -55,4 +55,5 @@ def _decide_followed(
     # Behind the units: the plan has what they are given in this round.
     yield from decide_query(world, state, goes_on=goes_on)
     yield from decide_backfills(world, state)
+    yield from decide_forgetting(world, state)
     yield from decide_drops(world, state)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.errors import HeadraceError, Retry
+from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.pipeline.controller.actions import (
     Action,
     ChangePlan,
@@ -15,7 +15,7 @@ from headrace.pipeline.controller.actions import (
     StopBackfill,
 )
 from headrace.pipeline.controller.desired import Unit
-from headrace.pipeline.controller.world import SinkSeen, World
+from headrace.pipeline.controller.world import Failures, SinkSeen, World
 from headrace.state import GenerationState, PipelineState
 
 _MOST_FAILURES = 5
@@ -43,6 +43,8 @@ def decide_query(world: World, state: PipelineState, *, goes_on: bool) -> Iterat
     elif query.failure is not None:
         charged = any(is_charged(world, query.failure, generation) for generation in state.generations)
         yield CloseQuery(query.failure.cause, query.failure, charged)
+    elif query.plan == plan and query.outdated:
+        yield ChangePlan("what its documents are made of has changed")
     elif query.plan != plan:
         added, removed = sorted(plan - query.plan), sorted(query.plan - plan)
         why = "; ".join(
@@ -61,16 +63,27 @@ def is_charged(world: World, failure: HeadraceError, generation: GenerationState
 
 def _start(world: World) -> Action:
     failed = world.failures.get(StartQuery.__name__)
-    if failed is not None and failed.times > _MOST_FAILURES and failed.error.retry is Retry.NEVER:
+    if failed is None:
+        return StartQuery("no query runs")
+    if _has_lasted(failed, world.now):
         return EndRun(failed.error.cause, failed.error)
-    return StartQuery("no query runs")
+    lost_again = failed.error.kind is Kind.WORKER_LOST and failed.times > 1
+    return StartQuery(failed.error.cause, new_session=lost_again)
+
+
+def _has_lasted(failed: Failures, now: float) -> bool:
+    """Whether a query has failed so often, or for so long, that it does not pass by itself."""
+    policy = POLICIES[failed.error.kind]
+    if policy.retry is Retry.NEVER:
+        return failed.times > _MOST_FAILURES
+    return failed.times >= policy.most_tries or now - failed.since >= policy.most_seconds
 
 
 def decide_backfills(world: World, state: PipelineState) -> Iterator[Action]:
     """Fill what is followed and not complete; end what is not filled any more."""
     filled = {generation.id: generation for generation in state.generations if _is_filled(generation)}
     for name in sorted(world.backfills):
-        if name not in filled:
+        if name not in filled and not world.backfills[name].ending:
             yield StopBackfill("it is not filled any more", _unit_of(state, name), name)
     for name, generation in filled.items():
         if name not in world.backfills and _may_read(world, generation):

@@ -23,9 +23,14 @@ def _nothing() -> Mapping[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """Something that could not be asked in this round, and why."""
+    """Something that could not be asked in this round, and why.
+
+    Attributes:
+        taken: another process has taken what this one held, and may have written to it.
+    """
 
     error: HeadraceError
+    taken: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,13 +97,15 @@ class CatalogSeen:
         text: the catalog as the state stores it.
         as_of: the position at which it was read (bytes).
         published: the membership of each table in the publication.
-        changes: the tables that were altered, by name.
+        changes: what was altered of the tables that a followed generation reads, by its id.
+        set_up: what must be made in the database first, in words; empty where nothing must.
     """
 
     text: str
     as_of: Lsn
     published: Mapping[str, int] = field(default_factory=_nothing)
-    changes: Mapping[str, TableChange] = field(default_factory=_nothing)
+    changes: Mapping[str, tuple[TableChange, ...]] = field(default_factory=_nothing)
+    set_up: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +116,17 @@ class SinkSeen:
         indexes: the concrete indexes of this deployment, by name.
         owners: the logical index of each.
         served: by logical index, the concrete index that readers see.
+        faults: why a concrete index is not what is written any more, though one has its name.
         queryable: whether it can list its indexes; `indexes` says nothing otherwise.
+        keys_lost: why documents that waited for the sink are not known any more; empty where they are.
     """
 
     indexes: Mapping[str, Identity] = field(default_factory=_nothing)
     owners: Mapping[str, str] = field(default_factory=_nothing)
     served: Mapping[str, str] = field(default_factory=_nothing)
+    faults: Mapping[str, str] = field(default_factory=_nothing)
     queryable: bool = True
+    keys_lost: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +137,15 @@ class QuerySeen:
         plan: the ids of the generations that it writes.
         joined: those of them that every change behind the stored position is written to, so that a backfill
             may read rows for them.
+        leaving: those of a former plan that a batch may still write.
+        outdated: what the plan is made of is another one, though its generations are the same.
         failure: why it has ended; None while it runs.
     """
 
     plan: frozenset[str]
     joined: frozenset[str] = frozenset()
+    leaving: frozenset[str] = frozenset()
+    outdated: bool = False
     failure: HeadraceError | None = None
 
 
@@ -141,19 +156,22 @@ class BackfillSeen:
     Attributes:
         complete: whether every range is read and the ids agree.
         failure: why it has ended without that; None where it has not.
+        ending: it was asked to end, and may still write.
     """
 
     complete: bool = False
     failure: HeadraceError | None = None
+    ending: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """How often an action has failed in a row, and when it is tried again (seconds of the run's clock)."""
+    """How often an action has failed in a row, since when, and when it is tried again (the run's clock)."""
 
     error: HeadraceError
     times: int
     next_try: float
+    since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +185,7 @@ class World:
         catalog: None while nothing is stored to compare it with.
         sinks: by name; `""` is the one that keeps the state.
         reads: the tables that each generation reads, by its id; one whose schema nobody knows is absent.
+        unfit: why a generation cannot be followed any more, by its id.
         deferred: by the id of a generation, how many documents wait to be written.
         query: None where none runs.
         backfills: by the id of a generation.
@@ -182,6 +201,7 @@ class World:
     catalog: CatalogSeen | Unknown | None
     sinks: Mapping[str, SinkSeen | Unknown]
     reads: Mapping[str, frozenset[str]] = field(default_factory=_nothing)
+    unfit: Mapping[str, str] = field(default_factory=_nothing)
     deferred: Mapping[str, int] = field(default_factory=_nothing)
     query: QuerySeen | None = None
     backfills: Mapping[str, BackfillSeen] = field(default_factory=_nothing)

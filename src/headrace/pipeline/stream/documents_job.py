@@ -75,7 +75,7 @@ class BackfillRanges:
         """Write the documents of each range, and report meanwhile how far it is."""
         counter = BackfillCounter(worker.reports_to, self.job, self.task)
         for part in self.ranges:
-            with failures_of(part.generation):
+            with failures_of(worker.unit_of(part.generation)):
                 result = worker.backfill(
                     part.generation,
                     part.rows,

@@ -13,7 +13,6 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -47,14 +46,13 @@ from headrace.spark.failures import headrace_error, spark_failures
 from headrace.spark.jobs import RECENT_SECONDS
 from headrace.spark.session import POOL, STREAM, master_of
 from headrace.spark.settings import is_local
-from headrace.state import Counters
+from headrace.state import Counters, DeferredKeys, StateStore
 from headrace.status.stages import NO_STAGES, Histogram, Stages
 from headrace.status.traces import Period, Traces
 
 _LOG = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS, _PROGRESS_POLL = 0.5, 0.005
-_ACCEPTED_POLL = 0.02
 _DONE = "done"
 _PLANNING = ("getBatch", "queryPlanning")
 """The parts of a batch in which its changes are taken from the reader's buffer."""
@@ -109,11 +107,14 @@ class DocumentsQuery:
         work: Work,
         following: Following,
         scratch: Path,
+        store: StateStore,
+        deferred: DeferredKeys,
         *,
         paused: bool = False,
         traces: Traces | None = None,
     ) -> None:
         spark.dataSource.register(DocumentsSource)
+        self._is_local = is_local(master_of(spark))
         folder = make_folder(scratch)
         self.signals = SignalFiles(folder)
         options = work.to_options()
@@ -126,7 +127,7 @@ class DocumentsQuery:
             max_tasks=spark.sparkContext.defaultParallelism,
             signals=self.signals,
             traced=traces is not None,
-            early=is_local(master_of(spark)) and not work.secondary,
+            early=self._is_local and not work.written,
         )
         checkpoint = folder / "checkpoint"
         self._counted = -1
@@ -144,47 +145,38 @@ class DocumentsQuery:
                 .load()
             )
             self._query = start_query(counts_of_batches, "headrace", checkpoint)
-        self._tracker = ProgressTracker(work, checkpoint, self.signals, self._counts, self._trace)
+        self._tracker = ProgressTracker(store, deferred, checkpoint, self.signals, self._counts, self._trace)
         self._tracker.open()
 
-    def change(self, work: Work, needs: Needs, ending: threading.Event, patience: float = 10.0) -> Lsn | None:
-        """Give the query a new plan for the batches from now on.
+    def offer(self, work: Work, needs: Needs) -> None:
+        """Offer a plan for the batches from now on; the query takes it when its batch is done.
 
         Args:
             work: the new plan, with the same endpoints.
             needs: what the plan needs of the log; where that is more or less than before, the log is read
                 again from the end of the current batch.
-            ending: ends the wait once it is set.
-            patience: how many seconds the current batch may still take.
-
-        Returns:
-            The position (bytes) from which the plan holds: the batches before it are done, and no task uses
-            the former plan any more. None where the query does not get there.
         """
         plan = work.to_options()[PLAN_OPTION]
-        settings = self._settings
+        settings = dataclasses.replace(self._settings, early=self._is_local and not work.written)
         if needs != settings.following.needs or not covers(settings.projection, work.projection):
             following = dataclasses.replace(settings.following, needs=needs)
             settings = dataclasses.replace(settings, following=following, projection=work.projection)
-        if plan == self._plan and settings == self._settings and not self._plan_number:
-            return 0  # the query has had this plan from the beginning
-        if plan != self._plan or settings != self._settings:
-            changed = settings.to_option() if settings != self._settings else ""
-            self._plan_number += 1
-            self.signals.offer_plan(self._plan_number, OfferedPlan(plan, changed))
-            self._plan, self._settings = plan, settings
-        deadline = time.monotonic() + patience
-        while self.active and time.monotonic() < deadline:
-            accepted = self.signals.accepted_plan()
-            if accepted is not None and accepted[0] == self._plan_number:
-                return accepted[1]
-            if ending.wait(_ACCEPTED_POLL):
-                break
-        return None
+        if (plan, settings) == (self._plan, self._settings):
+            return
+        changed = settings.to_option() if settings != self._settings else ""
+        self._plan_number += 1
+        self.signals.offer_plan(self._plan_number, OfferedPlan(plan, changed))
+        self._plan, self._settings = plan, settings
 
-    def save_catalog(self, published: Mapping[str, int], catalog: str) -> bool:
-        """Save the catalog that the documents depend on; see `ProgressTracker.save_catalog`."""
-        return self._tracker.save_catalog(published, catalog)
+    def taken_from(self) -> Lsn | None:
+        """Return the position (bytes) from which the plan that was offered last holds; None until it does.
+
+        The batches before it are done, and no task uses a former plan any more.
+        """
+        if not self._plan_number:
+            return 0  # the query has had this plan from the beginning
+        accepted = self.signals.accepted_plan()
+        return accepted[1] if accepted is not None and accepted[0] == self._plan_number else None
 
     def _counts(self, batch: int) -> Counters:
         """Return the counts of batches up to `batch` that were not counted yet; Spark reports late."""

@@ -10,10 +10,8 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 from tenacity import Retrying
@@ -25,33 +23,21 @@ from headrace.errors import HeadraceError, retrying, unexpected
 from headrace.log_fields import log_fields
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
-from headrace.pipeline.worker.plan import Work
-from headrace.sinks.opensearch import Client
-from headrace.state import Counters, DeferredKeys, MetaIndex
+from headrace.state import Counters, DeferredKeys, StateStore
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.02
 _DEFERRED_SECONDS = 1.0
-_ANSWER_SECONDS = 10.0
-_CATALOG_SECONDS = 10.0
 _RESTORED_SECONDS = 5.0
 """Between two checks, while no change comes, that the saved state still exists."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Catalog:
-    """What is to be saved about the catalog."""
-
-    published: Mapping[str, int]
-    catalog: str
-    is_saved: threading.Event = field(default_factory=threading.Event)
 
 
 class ProgressTracker:
     """A thread that saves what a query has applied, from `open` to `close`.
 
     Args:
-        work: the plan and the endpoints of the query.
+        store: the state, which other threads save too.
+        deferred: counts the documents that are deferred for the primary sink; used by this thread alone.
         checkpoint: the checkpoint folder of the query.
         signals: tell the source how far it may confirm.
         counted: returns the counts of the batches up to a number that were not returned before.
@@ -60,26 +46,22 @@ class ProgressTracker:
 
     def __init__(
         self,
-        work: Work,
+        store: StateStore,
+        deferred: DeferredKeys,
         checkpoint: Path,
         signals: SignalFiles,
         counted: Callable[[int], Counters],
         saved: Callable[[tuple[int, int]], None],
     ) -> None:
-        sink, plan = work.endpoints.keeps_state, work.plan
-        endpoint = replace(sink, timeout=min(sink.timeout, _ANSWER_SECONDS))
-        self._client = Client(endpoint, read_attempts=1, accepted=True)
-        self._meta = MetaIndex(self._client, plan.key)
-        self._deferred = DeferredKeys(self._client, plan.key)
+        self._store = store
+        self._deferred = deferred
         self._commits = CommitLog(checkpoint)
         self._signals = signals
         self._counted = counted
         self._saved = saved
         self._noted = -1
-        self._ahead: Lsn | None = None
         self._next = self._next_look = 0.0
         self._failure: HeadraceError | None = None
-        self._catalogs: SimpleQueue[_Catalog] = SimpleQueue()
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace noting", daemon=True)
 
@@ -94,16 +76,6 @@ class ProgressTracker:
         """
         self._ending.set()
         self._thread.join()
-        self._client.close()
-
-    def save_catalog(self, published: Mapping[str, int], catalog: str) -> bool:
-        """Save the publication's memberships and the catalog's fingerprint beside the progress.
-
-        Returns whether they are saved; where the cluster does not answer soon they may be saved later.
-        """
-        wanted = _Catalog(published, catalog)
-        self._catalogs.put(wanted)
-        return wanted.is_saved.wait(_CATALOG_SECONDS)
 
     def failure(self) -> HeadraceError | None:
         """Return why nothing is saved any more; None while it is."""
@@ -111,19 +83,14 @@ class ProgressTracker:
 
     def _run(self) -> None:
         try:
-            for attempt in self._retrying():
-                with attempt:
-                    state = self._meta.load()
-            self._ahead = None if state is None else state.ahead
             ending = False
             while not ending:
                 ending = self._ending.wait(_LOOK_SECONDS)
-                self._save_catalogs()
                 done = self._commits.last()
                 if done > self._noted:
                     self._note(done)
-                elif self._ahead is not None and time.monotonic() >= self._next:
-                    self._advance(Offset(self._ahead), Counters())
+                elif (ahead := self._ahead()) is not None and time.monotonic() >= self._next:
+                    self._advance(Offset(ahead), Counters())
                 elif time.monotonic() >= self._next_look:
                     self._look()
         except HeadraceError as error:
@@ -132,19 +99,16 @@ class ProgressTracker:
         except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
             self._failure = unexpected("noting what is applied failed", error)
 
-    def _save_catalogs(self) -> None:
-        while not self._catalogs.empty():
-            wanted = self._catalogs.get()
-            for attempt in self._retrying():
-                with attempt:
-                    self._meta.save_catalog(wanted.published, wanted.catalog)
-            wanted.is_saved.set()
+    def _ahead(self) -> Lsn | None:
+        """Return the position up to which changes are durable or deferred, where any are deferred."""
+        state = self._store.current
+        return None if state is None else state.ahead
 
     def _look(self) -> None:
         """Check that the saved state is the last one: a cluster restored from a snapshot reports nothing."""
         for attempt in self._retrying():
             with attempt:
-                self._meta.check_unchanged()
+                self._store.check_unchanged()
         self._next_look = time.monotonic() + _RESTORED_SECONDS
 
     def _retrying(self) -> Retrying:
@@ -174,7 +138,7 @@ class ProgressTracker:
         """Save a position, and look again soon where documents before it are deferred."""
         for attempt in self._retrying():
             with attempt:
-                state = self._meta.advance(
+                state = self._store.advance(
                     reached.lsn,
                     counters,
                     deferred=self._deferred.count() > 0,
@@ -182,7 +146,7 @@ class ProgressTracker:
                     began=began,
                 )
         self._signals.set_confirm_limit(state.applied)
-        self._ahead, self._next = state.ahead, time.monotonic() + _DEFERRED_SECONDS
+        self._next = time.monotonic() + _DEFERRED_SECONDS
         self._next_look = time.monotonic() + _RESTORED_SECONDS
 
 

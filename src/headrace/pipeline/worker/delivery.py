@@ -101,7 +101,7 @@ class Delivery:
                 f"{what}: {first.public or first.reason}",
                 'Correct the row or the schema, or set on_error = "skip" or "quarantine" for this index.',
                 f"{what}: {first.reason}",
-            ).concerning(units={rejection.index for rejection in refused})
+            ).concerning(units={self._plan.unit_of(rejection.index) for rejection in refused})
 
     def _quarantine_documents(self, refused: list[Rejection], version: Lsn) -> None:
         """Quarantine refused documents, and delete older indexed versions where that is the policy."""

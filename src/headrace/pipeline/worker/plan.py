@@ -20,6 +20,7 @@ from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.sinks.registry import OPENSEARCH
 from headrace.state import StateKey
+from headrace.state.pipeline_state import generation_id
 
 PLAN_OPTION = "plan"
 SINK_OPTION = "sink"
@@ -78,8 +79,12 @@ class DocumentsPlan:
         """Whether the sink is not a cluster, and cannot list its documents."""
         return self.kind != OPENSEARCH
 
+    def unit_of(self, generation: str) -> str:
+        """Return the id by which errors name a generation; two sinks may name an index alike."""
+        return generation_id(self.key.sink, generation)
+
     def stops_at(self, generation: str) -> bool:
-        """Whether a refused document of the generation ends the run."""
+        """Whether a refused document of the generation stops its index."""
         index = self.index_of(generation)
         return index not in self.skip_rejected and index not in self.quarantine
 
@@ -123,12 +128,18 @@ class Work:
     Attributes:
         plan: the plan of the documents.
         endpoints: where they are read and written.
-        secondary: the work of the secondary sinks beside it, by name.
+        secondary: the work of every secondary sink beside it, by name, also of one that nothing is written to
+            yet: a later plan may write to it, and the endpoints cannot change.
     """
 
     plan: DocumentsPlan
     endpoints: Endpoints
     secondary: Mapping[str, Work] = field(default_factory=dict)
+
+    @property
+    def written(self) -> Mapping[str, Work]:
+        """The work of the secondary sinks that something is written to."""
+        return {name: work for name, work in self.secondary.items() if work.plan.specs}
 
     @property
     def projection(self) -> Projection:

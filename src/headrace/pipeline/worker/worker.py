@@ -110,7 +110,11 @@ class Worker:
     @property
     def secondary(self) -> Mapping[str, Work]:
         """The work of the secondary sinks, which other workers do."""
-        return self._work.secondary
+        return self._work.written
+
+    def unit_of(self, generation: str) -> str:
+        """Return the id by which errors name a generation."""
+        return self._work.plan.unit_of(generation)
 
     def apply(self, task: Task) -> WrittenBatch:
         """Bring every document that the task's changes touch up to date, or defer it.
@@ -456,7 +460,7 @@ class Worker:
                 keys, version, self._refuse_into(index, unreadable)
             )
         except HeadraceError as error:
-            error.concerning(units=[index])
+            error.concerning(units=[self.unit_of(index)])
             if error.retry is Retry.BACK_OFF or index in error.cause:
                 raise
             what = f"the documents of {index} cannot be assembled"

@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.model.units import quantity
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.state import Counters, MetaIndex, PipelineState
+from headrace.state import Counters, PipelineState, StateStore
 from headrace.tools.demo.shop.changes import CHANGES, WEIGHTS, Hand
 
 __all__ = ["Workload", "keep_busy"]
@@ -120,7 +120,7 @@ class Workload:
         self.done["commit" if commit else "rollback"] += 1
 
 
-def keep_busy(database: str, meta: MetaIndex, stopping: threading.Event, show: Show) -> None:
+def keep_busy(database: str, meta: StateStore, stopping: threading.Event, show: Show) -> None:
     """Commit a random transaction each second and show its documents' latency, until `stopping` is set.
 
     A transaction has arrived when the state of the pipeline counts its changes: by then each of its documents
@@ -153,7 +153,7 @@ def keep_busy(database: str, meta: MetaIndex, stopping: threading.Event, show: S
 
 
 def _await_arrival(
-    meta: MetaIndex, before: Counters, position: Lsn, stopping: threading.Event
+    meta: StateStore, before: Counters, position: Lsn, stopping: threading.Event
 ) -> Counters | None:
     """Return the counters after the transaction that ended before `position`; None when stopped."""
     while not stopping.is_set():
@@ -164,7 +164,7 @@ def _await_arrival(
     return None
 
 
-def _state(meta: MetaIndex) -> PipelineState:
+def _state(meta: StateStore) -> PipelineState:
     state = meta.load()
     if state is None:
         raise HeadraceError(Kind.CONTINUITY, "the state of the demo was deleted from its cluster")

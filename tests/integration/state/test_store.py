@@ -13,7 +13,7 @@ import urllib3
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import Counters, DeferredKeys, GenerationState, MetaIndex, PipelineState, StateKey
+from headrace.state import Counters, DeferredKeys, GenerationState, PipelineState, StateKey, StateStore
 from integration.sinks.scripted_server import Reply, Request, scripted
 from support.http_proxy import Cut, HttpProxy
 from support.http_proxy import Request as Passing
@@ -39,8 +39,8 @@ def prefix(client: Client) -> Iterator[str]:
         client.call("DELETE", f"/{one}headrace_{index}", allow=(404,))
 
 
-def meta(client: Client, prefix: str) -> MetaIndex:
-    return MetaIndex(client, StateKey("headrace", prefix))
+def meta(client: Client, prefix: str) -> StateStore:
+    return StateStore(client, StateKey("headrace", prefix))
 
 
 def test_a_new_pipeline_has_no_state(client: Client, prefix: str) -> None:
@@ -198,7 +198,7 @@ def test_an_earlier_state_of_its_own_is_a_restored_cluster(
     """As a snapshot of the same run leaves it; the state is the only witness, and stays."""
     document = f"/{prefix}headrace_meta/_doc/headrace"
     with HttpProxy(opensearch.url) as front:
-        one = MetaIndex(Client(Endpoint((front.url,))), StateKey("headrace", prefix))
+        one = StateStore(Client(Endpoint((front.url,))), StateKey("headrace", prefix))
         one.save(STATE)
         one.check_unchanged()
         earlier = client.read(document).json()["_source"]
@@ -259,7 +259,7 @@ def test_a_write_without_an_answer_is_looked_up_before_the_next(
         return response.status, response.data
 
     with scripted(forward) as front:
-        one = MetaIndex(Client(Endpoint((front.url,))), StateKey("headrace", prefix))
+        one = StateStore(Client(Endpoint((front.url,))), StateKey("headrace", prefix))
         one.save(STATE)
         cut.append(True)
         with pytest.raises(HeadraceError) as caught:
@@ -289,7 +289,7 @@ def test_a_write_that_comes_late_is_no_other_process(
             assert front.forward(lost[0]).status in (200, 201)
             return None
 
-        one = MetaIndex(Client(Endpoint((front.url,))), StateKey("headrace", prefix))
+        one = StateStore(Client(Endpoint((front.url,))), StateKey("headrace", prefix))
         one.save(STATE)
         front.spoil = hold
         with pytest.raises(HeadraceError) as caught:

@@ -1,0 +1,381 @@
+"""Hold what the deployment's files mean in the database as it is, and notice what becomes of its tables.
+
+Files are read at the start and by a reload. The database is inspected for them, and again whenever its catalog
+is another one. A look at the catalog every few seconds compares fingerprints; what it finds adds up until the
+state has taken the new catalog.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from headrace.catalog.drift import SchemaDrift, compare_fingerprints
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.catalog.fingerprint_query import read_fingerprint
+from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
+from headrace.errors import ErrorGroup, HeadraceError
+from headrace.pipeline.controller.desired import Definition, Unit
+from headrace.pipeline.controller.world import CatalogSeen, TableChange, TableVerdict
+from headrace.pipeline.fitting import inspect_fitting
+from headrace.pipeline.inspection import Inspection
+from headrace.pipeline.project import Project
+from headrace.pipeline.retained import Retained, inspect_retained
+from headrace.pipeline.sink_target import SinkTarget
+from headrace.pipeline.worker.plan import Endpoints
+from headrace.postgres.connection import Connection
+from headrace.postgres.ddl_plan import Step, execute_plan
+from headrace.postgres.publication import read_memberships
+from headrace.postgres.session import ReadSession
+from headrace.schema.normal import spec_hash
+from headrace.schema.tree import IndexSpec
+from headrace.state import GenerationState, PipelineState
+
+LOOK_SECONDS = 10.0
+_MISFIT_SECONDS = 5.0
+
+ReadSchema = Callable[[GenerationState], str | None]
+"""Returns the schema that was saved with a generation; None where its index is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """One inspection, with what was made of it.
+
+    Attributes:
+        hashes: of what determines a unit's documents.
+        published: the membership of each table in the publication.
+        unfit: why followed generations cannot be followed any more, by id.
+    """
+
+    inspection: Inspection
+    hashes: Mapping[Unit, str]
+    published: Mapping[str, int]
+    unfit: Mapping[str, str]
+
+
+class Definitions:
+    """What the files describe, bound to the database; used from one thread.
+
+    Args:
+        project: the files as they were read at the start.
+        endpoints: of the deployment.
+        read_schema: reads the schema that was saved with a generation.
+        clock: monotonic seconds.
+
+    Attributes:
+        project: the files that hold, with indexes that do not fit the database.
+        is_due: look at the catalog now, whenever the last look was.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        endpoints: Endpoints,
+        read_schema: ReadSchema,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.project = project
+        self.is_due = True
+        self._endpoints = endpoints
+        self._read_schema = read_schema
+        self._clock = clock
+        self._known: _Known | None = None
+        self._retained: dict[str, Retained] = {}
+        self._unreadable: dict[str, str] = {}
+        self._is_stale = False
+        self._baseline = Fingerprint()
+        self._text = ""
+        self._drift = SchemaDrift()
+        self._stored: str | None = None
+        self._altered_by_us: Fingerprint | None = None
+        self._next = 0.0
+
+    # What the files mean now.
+
+    @property
+    def inspection(self) -> Inspection:
+        """The last inspection, with the schemas of retained generations."""
+        assert self._known is not None, "look first"
+        return self._known.inspection
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the database was inspected."""
+        return self._known is not None
+
+    @property
+    def waiting(self) -> Mapping[str, str]:
+        """Why indexes do not fit the database, by name."""
+        return {} if self._known is None else self.inspection.project.waiting
+
+    @property
+    def unfit(self) -> Mapping[str, str]:
+        """Why generations cannot be followed any more, by id."""
+        return {} if self._known is None else self._known.unfit
+
+    def units(self) -> dict[Unit, Definition]:
+        """Return what the files say of each unit."""
+        assert self._known is not None, "look first"
+        units = {
+            unit: Definition(hash_, reads=_tables(self.inspection.project.specs[unit.index]))
+            for unit, hash_ in self._known.hashes.items()
+        }
+        for target in self.project.targets.values():
+            for index, why in self.waiting.items():
+                units[Unit(target.key.sink, index)] = Definition("", why)
+        return units
+
+    def name_of(self, generation: GenerationState) -> str | None:
+        """Return the inspection's name for the plan of a generation; None where its schema is not known."""
+        assert self._known is not None, "look first"
+        if self._known.hashes.get(Unit(generation.sink, generation.index)) == generation.hash:
+            return generation.index
+        return generation.id if generation.id in self.inspection.project.retained else None
+
+    def spec_of(self, generation: GenerationState) -> IndexSpec | None:
+        """Return the schema that a generation is followed with; None where it is not known."""
+        name = self.name_of(generation)
+        return None if name is None else self.inspection.project.followed[name]
+
+    def reads(self, generations: Iterable[GenerationState]) -> dict[str, frozenset[str]]:
+        """Return the tables that each generation reads, by its id; of those whose schema is known."""
+        found = {}
+        for generation in generations:
+            spec = self.spec_of(generation)
+            if spec is not None:
+                found[generation.id] = _tables(spec)
+        return found
+
+    def needs(self, generations: Iterable[GenerationState]) -> Needs:
+        """Return what the log must carry for these generations."""
+        named = [(self.name_of(generation), generation.as_of) for generation in generations]
+        indexes = [
+            IndexNeeds(self.inspection.usage(name), as_of) for name, as_of in named if name is not None
+        ]
+        return stream_needs(indexes, self.inspection.carried(), self._baseline, self.inspection.catalog)
+
+    # Looks.
+
+    def look(self, connection: Connection, state: PipelineState | None) -> CatalogSeen | None:
+        """Compare the catalog with the one that the state stores; None while there is no state.
+
+        Raises:
+            HeadraceError: an error of the database; ErrorGroup: the server has a problem.
+        """
+        generations = () if state is None else state.generations
+        if self.is_due or self._clock() >= self._next or self._misses(generations):
+            self._look(connection, generations)
+            self._next = self._clock() + (_MISFIT_SECONDS if self.waiting else LOOK_SECONDS)
+            self.is_due = False
+        if state is None:
+            return None
+        self._compare_with(state)
+        return self._seen(state)
+
+    def set_up(self, connection: Connection, tell: Callable[[Step], None]) -> None:
+        """Execute the set-up plan: publication and replica identities.
+
+        Raises:
+            HeadraceError: as for `execute_plan`.
+        """
+        inspection = self.inspection
+        if inspection.setup.alters(self.project.publication):
+            self._altered_by_us = inspection.fingerprint
+        self.is_due = self._is_stale = True
+        execute_plan(inspection.setup, connection, tell)
+
+    def adopt(self, project: Project, generations: Iterable[GenerationState]) -> None:
+        """Go on with other files, which were checked; the next look binds them to the database.
+
+        Generations of the former files are followed by what is known of them: their sink may be away.
+        """
+        self._retained |= {
+            generation.id: self._retain_known(generation)
+            for generation in generations
+            if self._known is not None and self.name_of(generation) == generation.index
+        }
+        self.project = project
+        self.is_due = self._is_stale = True
+
+    def _retain_known(self, generation: GenerationState) -> Retained:
+        index, target = generation.index, self._target(generation.sink)
+        spec = dataclasses.replace(self.inspection.project.specs[index], name=generation.generation)
+        extra = json.loads(json.dumps(target.determinants(spec, self.inspection.types(index))))
+        return Retained(spec, extra, target)
+
+    def _misses(self, generations: Iterable[GenerationState]) -> bool:
+        """Whether a followed generation was not asked for yet."""
+        return self._known is None or any(
+            self.name_of(generation) is None and generation.id not in self._unreadable
+            for generation in self._bound(generations)
+        )
+
+    def _bound(self, generations: Iterable[GenerationState]) -> Iterator[GenerationState]:
+        """Yield the followed generations of indexes that fit the database."""
+        for generation in generations:
+            if generation.followed and generation.index not in self.waiting:
+                yield generation
+
+    def _look(self, connection: Connection, generations: Iterable[GenerationState]) -> None:
+        before = self._baseline
+        if not self._must_inspect(generations):
+            with ReadSession(self._endpoints.database) as session:
+                if _is_same(self._read(session), before):
+                    return
+        self._inspect(connection, generations)
+        self._is_stale = False
+        now = self.inspection.fingerprint
+        if _is_same(now, before):
+            return
+        if self._stored is not None:
+            with ReadSession(self._endpoints.database) as session:
+                self._add(compare_fingerprints(session, before, self._like_before(now, before)))
+        self._baseline, self._text = now, now.to_text()
+
+    def _must_inspect(self, generations: Iterable[GenerationState]) -> bool:
+        """Whether more than the fingerprint may be another one: rights, and what the set-up has altered."""
+        if self._known is None or self._is_stale or self.waiting or self.inspection.setup.steps:
+            return True
+        return self._misses(generations)
+
+    def _inspect(self, connection: Connection, generations: Iterable[GenerationState]) -> None:
+        """Inspect the database for the files, and for generations that no file describes any more."""
+        inspection = inspect_fitting(self.project, self._endpoints, connection)
+        if errors := inspection.errors(reseeds=True):
+            raise ErrorGroup(errors)
+        hashes = self._hashes(inspection)
+        self._unreadable = {}
+        retained: dict[str, Retained] = {}
+        for generation in generations:
+            unit = Unit(generation.sink, generation.index)
+            if generation.followed and unit in hashes and hashes[unit] != generation.hash:
+                found = self._retain(generation)
+                if found is not None:
+                    retained[generation.id] = found
+        self._retained = retained  # no others: what is not followed any more need not be known
+        inspection, unfit = inspect_retained(inspection, self._endpoints, connection, retained)
+        tables = {str(table) for table in inspection.project.tables()}
+        memberships = read_memberships(connection, self.project.publication)
+        published = {str(table): member for table, member in memberships.items() if str(table) in tables}
+        self._unreadable |= unfit
+        self._known = _Known(inspection, hashes, published, self._unreadable)
+
+    def _retain(self, generation: GenerationState) -> Retained | None:
+        if generation.id in self._retained:
+            return self._retained[generation.id]
+        try:
+            schema = self._read_schema(generation)
+            if schema is None:
+                self._unreadable[generation.id] = "its index is gone"
+                return None
+            return Retained.read(schema, generation.generation, self._target(generation.sink))
+        except HeadraceError as error:
+            self._unreadable[generation.id] = f"its schema is in no file, and cannot be read: {error.cause}"
+            return None
+
+    def _target(self, sink: str) -> SinkTarget:
+        return self.project.targets[sink] if sink else self.project.primary
+
+    def _hashes(self, inspection: Inspection) -> dict[Unit, str]:
+        """Return the hash of what determines the documents of each unit (decision 0060)."""
+        return {
+            Unit(target.key.sink, name): spec_hash(
+                spec, target.determinants(spec, inspection.types(name)) | self._place(target)
+            )
+            for target in self.project.targets.values()
+            for name, spec in inspection.project.specs.items()
+        }
+
+    def _place(self, target: SinkTarget) -> dict[str, object]:
+        """Return what makes a sink another one by the same name; a cluster's indexes show which one it is."""
+        if not target.is_plain:
+            return {}
+        options = {} if target.is_stdout else dict(self._endpoints.of(target.key).options)
+        text = json.dumps([target.kind, options], sort_keys=True, default=str)
+        return {"sink": hashlib.sha256(text.encode()).hexdigest()}
+
+    def _read(self, session: ReadSession) -> Fingerprint:
+        return read_fingerprint(session, self.inspection.usage(), self.project.publication)
+
+    # Comparisons.
+
+    def _compare_with(self, state: PipelineState) -> None:
+        """Begin to count what is altered since the catalog that the state stores, where that is another."""
+        if state.catalog == self._stored:
+            return
+        is_taken = self._stored is not None and state.catalog == self._text
+        self._stored, self._drift = state.catalog, SchemaDrift()
+        if is_taken:
+            self._altered_by_us = None
+            return
+        before = Fingerprint.from_text(state.catalog)
+        with ReadSession(self._endpoints.database) as session:
+            self._add(compare_fingerprints(session, before, self._like_before(self._baseline, before)))
+
+    def _like_before(self, now: Fingerprint, before: Fingerprint) -> Fingerprint:
+        """Return the catalog as if the publication were as before, where this process has altered it."""
+        ours = self._altered_by_us
+        return (
+            now.altered_like(before) if ours is not None and ours.publication == before.publication else now
+        )
+
+    def _add(self, drift: SchemaDrift) -> None:
+        known = self._drift
+        self._drift = SchemaDrift(
+            tuple(dict.fromkeys((*known.wrong, *drift.wrong))),
+            known.moved or drift.moved,
+            known.emptied | drift.emptied,
+        )
+
+    def _seen(self, state: PipelineState) -> CatalogSeen:
+        assert self._known is not None
+        changes = {
+            generation.id: found
+            for generation in state.generations
+            if generation.followed and (found := tuple(self._changes(generation, state)))
+        }
+        setup = self.inspection.setup
+        return CatalogSeen(
+            self._text,
+            self._baseline.as_of,
+            self._known.published,
+            changes,
+            set_up="; ".join(step.why for step in setup.steps),
+        )
+
+    def _changes(self, generation: GenerationState, state: PipelineState) -> Iterator[TableChange]:
+        """Yield what was altered of the tables that a generation reads."""
+        name = self.name_of(generation)
+        if name is None:
+            return
+        usage, published = self.inspection.usage(name), self._known.published if self._known else {}
+        left = [
+            table
+            for table in map(str, usage)
+            if table in state.published
+            and published.get(table, state.published[table]) != state.published[table]
+        ]
+        if left:
+            what = f"{left[0]} had left the publication, its changes are lost"
+            yield TableChange(TableVerdict.READ_AGAIN, what)
+        for difference in self._drift.wrong:
+            if difference.concerns(usage):
+                yield TableChange(TableVerdict.READ_AGAIN, difference.what)
+        for table in sorted(self._drift.emptied & usage.keys()):
+            what = f"{table} has lost rows, for example with a partition"
+            yield TableChange(TableVerdict.LIKE_A_TRUNCATE, what, self._baseline.as_of)
+
+
+def _is_same(now: Fingerprint, before: Fingerprint) -> bool:
+    """Whether nothing that documents depend on is different."""
+    return dataclasses.replace(now, as_of=before.as_of) == before
+
+
+def _tables(spec: IndexSpec) -> frozenset[str]:
+    return frozenset(map(str, spec.tables()))
