@@ -556,6 +556,7 @@ class Process:
             {name: Identity(index.uuid, (index.history,)) for name, index in cluster.indexes.items()},
             {name: index.owner for name, index in cluster.indexes.items()},
             dict(cluster.aliases),
+            frozenset(cluster.aliases.values()),
         )
 
 

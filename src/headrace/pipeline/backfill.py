@@ -20,7 +20,6 @@ from typing import Self
 
 from headrace.assembly.digests import Identities
 from headrace.errors import (
-    BACKFILL_AGAIN,
     HeadraceError,
     Kind,
     Retry,
@@ -32,6 +31,7 @@ from headrace.model.changes import key_of_id
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
 from headrace.model.units import quantity
+from headrace.pipeline.controller.world import BackfillSeen
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_documents_job
@@ -44,7 +44,7 @@ from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, places_beside
-from headrace.state import GenerationState, StateDocument, StateStore, backfill_progress
+from headrace.state import GenerationState, PipelineState, StateDocument, StateStore, backfill_progress
 from headrace.status.index_board import IndexBoard
 from headrace.status.progress import Rate
 
@@ -97,21 +97,13 @@ class _GenerationBackfill:
         return self.state.generation
 
 
-@dataclass(frozen=True, slots=True)
-class BackfillFailure:
-    """Why the backfill of some generations failed; the others may go on."""
-
-    generations: tuple[GenerationState, ...]
-    error: HeadraceError
-
-
 class Backfill:
-    """Backfills generations in a thread; a context manager.
+    """Backfills generations of one sink in a thread, while it is entered.
 
     Args:
         spark: runs the jobs.
-        work: the stream's own, whose plan holds the generations.
-        generations: the generations to backfill.
+        work: what the stream writes to the sink; `change` gives a later one.
+        store: the state of the pipeline.
         board: shows the progress.
         snapshot: read by generations that joined at its position, while it is held. Without it the current
             rows are read.
@@ -123,7 +115,7 @@ class Backfill:
         self,
         spark: LocalSpark,
         work: Work,
-        generations: Sequence[GenerationState],
+        store: StateStore,
         board: IndexBoard,
         *,
         snapshot: HeldSnapshot | None,
@@ -132,94 +124,135 @@ class Backfill:
     ) -> None:
         self._spark = spark.session
         self._work = work
+        self._store = store
         self._board = board
         self._snapshot = snapshot
         self._limit = rate
         self._job_gate = job_gate
         self._group = f"headrace-backfill-{uuid.uuid4().hex}"
-        self._generations = generations
-        self._unfinished = {generation.generation: generation for generation in generations}
         self._lock = threading.Lock()
-        self._complete: list[tuple[GenerationState, int]] = []
-        self._failure: BackfillFailure | None = None
-        self._ending = threading.Event()
-        self._thread = threading.Thread(target=self._run_thread, name="headrace building", daemon=True)
+        self._added: list[GenerationState] = []
+        self._seen: dict[str, BackfillSeen] = {}
+        self._written: dict[str, int] = {}
+        self._wake, self._ending = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run_thread, name="headrace filling", daemon=True)
 
     def __enter__(self) -> Self:
-        if self._generations:
-            self._thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
+        self._wake.set()
         while self._thread.is_alive():  # repeated: the job may not have begun yet
             self._spark.sparkContext.cancelJobGroup(self._group)
             self._thread.join(_POLL_SECONDS)
 
     def change(self, work: Work) -> None:
-        """Use this plan for later jobs; it holds the same generations as the former one."""
+        """Use this plan for later jobs."""
         self._work = work
 
-    def completed(self) -> list[tuple[GenerationState, int]]:
-        """Return the generations completed since the last call, with the number of documents written."""
+    def add(self, generation: GenerationState) -> None:
+        """Fill a generation, which the plan holds."""
         with self._lock:
-            completed, self._complete = self._complete, []
-        return completed
+            self._seen[generation.id] = BackfillSeen()
+            self._added.append(generation)
+        self._wake.set()
 
-    def failure(self) -> BackfillFailure | None:
-        """Return the failure that ended the backfill; None while it works or has nothing left to do."""
-        return self._failure
+    def remove(self, id_: str) -> None:
+        """Fill a generation no more; a job that runs may still write to it."""
+        with self._lock:
+            seen = self._seen.get(id_)
+            if seen is None:
+                return
+            if seen.complete or seen.failure is not None:
+                del self._seen[id_]
+            else:
+                self._seen[id_] = dataclasses.replace(seen, ending=True)
+
+    def seen(self) -> dict[str, BackfillSeen]:
+        """Return how each generation is, by its id."""
+        with self._lock:
+            return dict(self._seen)
+
+    def documents(self, id_: str) -> int:
+        """Return how many documents were written to a generation that is filled."""
+        return self._written.get(id_, 0)
 
     def _run_thread(self) -> None:
-        plan = self._work.plan
         endpoints = self._work.endpoints
+        waiting: list[_GenerationBackfill] = []
         with (
             contextlib.closing(Client(endpoints.sink, accepted=True)) as client,
             contextlib.closing(Client(endpoints.keeps_state, accepted=True)) as state,
         ):
-            try:
-                backfills = [self._load_backfill(state, generation) for generation in self._generations]
-                self._run(client, StateStore(state, plan.key), backfills)
-            except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
-                if not self._ending.is_set():
-                    self._failure = self._failure_of(error)
+            while not self._ending.is_set():
+                try:
+                    self._run(client, state, waiting)
+                except Exception as error:  # noqa: BLE001 - `seen` tells of it
+                    if not self._ending.is_set():
+                        self._fail(error, waiting)
+                if not waiting and not self._added:
+                    self._wake.wait()
+                self._wake.clear()
 
-    def _failure_of(self, error: Exception) -> BackfillFailure:
-        """Return the failure of the generations that the error concerns: perhaps all that are unfinished."""
+    def _fail(self, error: Exception, waiting: list[_GenerationBackfill]) -> None:
+        """End the backfills that an error concerns: perhaps all that are unfinished."""
         if not isinstance(error, HeadraceError):
             error = unexpected("filling a generation failed", error)
-        unfinished = tuple(self._unfinished.values())
-        concerned = tuple(state for state in unfinished if state.generation in error.units)
-        return BackfillFailure(concerned or unfinished, error)
+        concerned = [backfill for backfill in waiting if backfill.state.id in error.units] or list(waiting)
+        with self._lock:
+            for backfill in concerned:
+                waiting.remove(backfill)
+                if self._seen[backfill.state.id].ending:
+                    del self._seen[backfill.state.id]
+                else:
+                    self._seen[backfill.state.id] = BackfillSeen(failure=error)
 
-    def _load_backfill(self, client: Client, generation: GenerationState) -> _GenerationBackfill:
-        plan = self._work.plan
-        notes = backfill_progress(client, plan.key, generation.generation)
+    def _take_up(self, state: Client, waiting: list[_GenerationBackfill]) -> bool:
+        """Begin what was added and leave what was removed since the last call; return whether any was."""
+        with self._lock:
+            added, self._added = self._added, []
+            for backfill in [known for known in waiting if self._seen[known.state.id].ending]:
+                waiting.remove(backfill)
+                del self._seen[backfill.state.id]
+        key = self._work.plan.key
+        begun = [
+            _GenerationBackfill(generation, backfill_progress(state, key, generation.generation))
+            for generation in added
+        ]
+        waiting += begun
+        for backfill in begun:
+            self._load(backfill)
+        return bool(added)
+
+    def _load(self, backfill: _GenerationBackfill) -> None:
+        """Go on where an earlier run has ended."""
         for attempt in retrying(ending=self._ending):
             with attempt:
-                saved = notes.load()
-        backfill = _GenerationBackfill(generation, notes)
+                saved = backfill.notes.load()
         if saved is not None:
             backfill.done = RangesDone.from_json(saved["done"])
             backfill.documents, backfill.disturbed = saved["documents"], True
-        return backfill
 
-    def _run(self, client: Client, meta: StateStore, backfills: list[_GenerationBackfill]) -> None:
+    def _run(self, client: Client, state: Client, waiting: list[_GenerationBackfill]) -> None:
         """Run jobs until all generations are complete; after each failure the ranges are planned again."""
         failures = 0
-        waiting = list(backfills)
-        while waiting and not self._ending.is_set():
+        while not self._ending.is_set():
             try:
+                self._take_up(state, waiting)
+                if not waiting:
+                    return
                 self._plan(waiting)
-                while waiting and not self._ending.is_set():
+                while waiting and not self._ending.is_set() and not self._take_up(state, waiting):
                     finished = [backfill for backfill in waiting if not backfill.left]
                     self._refresh(client, finished)
                     for backfill in finished:
-                        with failures_of(backfill.name):
-                            self._finish(client, meta, backfill)
+                        with failures_of(backfill.state.id):
+                            self._finish(client, backfill)
                         waiting.remove(backfill)
                     if waiting:
-                        self._run_job(meta, waiting)
+                        self._run_job(waiting)
                         failures = 0
             except HeadraceError as error:
                 if self._ending.is_set():
@@ -243,7 +276,7 @@ class Backfill:
         with ReadSession(self._work.endpoints.database) as session:
 
             def plan_one(name: str, size: int) -> list[CtidRange]:
-                with failures_of(name):
+                with failures_of(plan.unit_of(name)):
                     return plan_ranges(session, plan.catalog[plan.specs[name].table], size)
 
             def plan_all(size: int) -> list[list[CtidRange]]:
@@ -260,18 +293,14 @@ class Backfill:
             backfill.ranges = len(ranges)
             self._show(backfill)
 
-    def _run_job(self, meta: StateStore, backfills: list[_GenerationBackfill]) -> None:
+    def _run_job(self, backfills: list[_GenerationBackfill]) -> None:
         """Run one job over some ranges of each generation."""
         tasks_at_once = self._task_slots()
         unfinished = [backfill for backfill in backfills if backfill.left]
         is_read = self._job_gate.is_read()
         ranges_per_task = _RANGES_OF_A_TASK // 2 if is_read else _RANGES_OF_A_TASK
         chosen = _take_in_turn(unfinished, tasks_at_once * ranges_per_task)
-        state = meta.load()
-        if state is None:
-            raise HeadraceError(
-                Kind.CONTINUITY, "the state of this deployment was deleted while it runs", BACKFILL_AGAIN
-            )
+        state = self._state()
         rate = self._limit.rows_per_second
         task_rate = None if rate is None else rate / min(tasks_at_once, len(chosen))
         partitions = []
@@ -330,13 +359,16 @@ class Backfill:
                 backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})
         self._show(backfill)
 
-    def _finish(self, client: Client, meta: StateStore, backfill: _GenerationBackfill) -> None:
+    def _finish(self, client: Client, backfill: _GenerationBackfill) -> None:
         """Compare the ids where something can have gone wrong, and report the generation as complete."""
         if not self._work.plan.is_plain:  # a plain sink cannot list its ids
-            self._compare(client, meta, backfill)
+            self._compare(client, backfill)
         with self._lock:
-            self._complete.append((dataclasses.replace(backfill.state), backfill.documents))
-            del self._unfinished[backfill.name]
+            self._written[backfill.state.id] = backfill.documents
+            if self._seen[backfill.state.id].ending:
+                del self._seen[backfill.state.id]
+            else:
+                self._seen[backfill.state.id] = BackfillSeen(complete=True)
 
     def _refresh(self, client: Client, backfills: list[_GenerationBackfill]) -> None:
         """Make everything searchable, in one request: the cluster refreshes all shards side by side.
@@ -352,23 +384,20 @@ class Backfill:
         except HeadraceError as error:
             if error.retry is Retry.BACK_OFF:
                 raise
-            for name in names:
-                with failures_of(name):
-                    refresh(client, name)
+            for backfill in backfills:
+                with failures_of(backfill.state.id):
+                    refresh(client, backfill.name)
 
-    def _compare(self, client: Client, meta: StateStore, backfill: _GenerationBackfill) -> None:
-        state = meta.load()  # after the refresh: what came in between counts as a change
-        undisturbed = (
-            state is not None and state.counters.changes == backfill.changes and not backfill.disturbed
-        )
+    def _compare(self, client: Client, backfill: _GenerationBackfill) -> None:
+        state = self._state()  # after the refresh: what came in between counts as a change
+        undisturbed = state.counters.changes == backfill.changes and not backfill.disturbed
         if not undisturbed or count(client, backfill.name) != backfill.documents:
-            self._reconcile(client, meta, backfill)
+            self._reconcile(client, backfill)
 
-    def _reconcile(self, client: Client, meta: StateStore, backfill: _GenerationBackfill) -> None:
+    def _reconcile(self, client: Client, backfill: _GenerationBackfill) -> None:
         plan = self._work.plan
         spec = plan.specs[backfill.name]
-        state = meta.load()
-        assert state is not None, "it was loaded a moment ago"
+        state = self._state()
         with (
             ReadSession(self._work.endpoints.database) as session,
             contextlib.closing(open_worker(self._work)) as worker,
@@ -387,6 +416,11 @@ class Backfill:
             again = quantity(assembled, "document")
             self._board.report.info(f"{backfill.state.index}: ids differed, assembled {again} again")
             refresh(client, backfill.name)
+
+    def _state(self) -> PipelineState:
+        state = self._store.current
+        assert state is not None, "the query has its plan from a state"
+        return state
 
     def _show_running(
         self,
@@ -415,42 +449,6 @@ class Backfill:
             documents_per_second=rate.per_second,
             seconds_left=rate.seconds_for(left),
         )
-
-
-class Backfills:
-    """All backfills beside one query; a context manager, used from one thread.
-
-    Args:
-        make: creates the backfill of some generations, with a plan that holds them.
-    """
-
-    def __init__(self, make: Callable[[Work, Sequence[GenerationState]], Backfill]) -> None:
-        self._make = make
-        self._held = contextlib.ExitStack()
-        self._all: list[Backfill] = []
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._held.close()
-
-    def begin(self, work: Work, generations: Sequence[GenerationState]) -> None:
-        """Start the backfill of these generations."""
-        self._all.append(self._held.enter_context(self._make(work, generations)))
-
-    def change(self, work: Work) -> None:
-        """Give every backfill a new plan; see `Backfill.change`."""
-        for backfill in self._all:
-            backfill.change(work)
-
-    def completed(self) -> list[tuple[GenerationState, int]]:
-        """Return the generations completed since the last call; see `Backfill.completed`."""
-        return [completed for backfill in self._all for completed in backfill.completed()]
-
-    def failure(self) -> BackfillFailure | None:
-        """Return the first failure of a backfill; see `Backfill.failure`."""
-        return next((failure for backfill in self._all if (failure := backfill.failure()) is not None), None)
 
 
 def _take_in_turn(

@@ -110,6 +110,11 @@ class Definitions:
         return self._known is not None
 
     @property
+    def hashes(self) -> Mapping[Unit, str]:
+        """The hash of what determines the documents of each unit."""
+        return {} if self._known is None else self._known.hashes
+
+    @property
     def waiting(self) -> Mapping[str, str]:
         """Why indexes do not fit the database, by name."""
         return {} if self._known is None else self.inspection.project.waiting

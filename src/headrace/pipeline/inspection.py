@@ -6,15 +6,11 @@ some rows too, because they may call functions.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from headrace.assembly import plan_document
 from headrace.assembly.statement import document_probe, filter_probes, filter_trials
-from headrace.assembly.transform import load_transform
 from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.access import unreadable_tables
 from headrace.catalog.binding import BindingFinding, complete, findings
@@ -25,7 +21,7 @@ from headrace.catalog.checks import (
     nested_findings,
     value_findings,
 )
-from headrace.catalog.fingerprint import Fingerprint, describe_changed_types, type_definitions
+from headrace.catalog.fingerprint import Fingerprint, type_definitions
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import Usage, used_columns
 from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError, Retry
@@ -43,10 +39,8 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup, stream_columns
 from headrace.postgres.slot import SlotFacts, read_slot, slot_problem
 from headrace.resolution import required_columns
-from headrace.schema.normal import denormalised, spec_hash
+from headrace.schema.normal import spec_hash
 from headrace.schema.tree import Filter, IndexSpec
-from headrace.sinks.opensearch import Generations
-from headrace.state import GenerationState, PipelineState
 
 _LOCK_SECONDS = 10.0
 """Somebody waits for the answer; a run that reloads its files does nothing else meanwhile."""

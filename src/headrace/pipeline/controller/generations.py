@@ -464,6 +464,6 @@ def decide_drops(world: World, state: PipelineState) -> Iterator[Action]:
             continue
         for index in sorted(sink.indexes):
             id_ = generation_id(name, index)
-            is_used = id_ in stored or id_ in written or index in sink.served.values()
+            is_used = id_ in stored or id_ in written or index in sink.read
             if not is_used:
                 yield DropIndex("nothing needs it", Unit(name, sink.owners[index]), index)

@@ -115,7 +115,8 @@ class SinkSeen:
     Attributes:
         indexes: the concrete indexes of this deployment, by name.
         owners: the logical index of each.
-        served: by logical index, the concrete index that readers see.
+        served: by logical index, the concrete index that readers see, and nothing else.
+        read: every concrete index that some reader may see.
         faults: why a concrete index is not what is written any more, though one has its name.
         queryable: whether it can list its indexes; `indexes` says nothing otherwise.
         keys_lost: why documents that waited for the sink are not known any more; empty where they are.
@@ -124,6 +125,7 @@ class SinkSeen:
     indexes: Mapping[str, Identity] = field(default_factory=_nothing)
     owners: Mapping[str, str] = field(default_factory=_nothing)
     served: Mapping[str, str] = field(default_factory=_nothing)
+    read: frozenset[str] = frozenset()
     faults: Mapping[str, str] = field(default_factory=_nothing)
     queryable: bool = True
     keys_lost: str = ""

@@ -107,9 +107,9 @@ class DocumentsQuery:
         work: Work,
         following: Following,
         scratch: Path,
+        *,
         store: StateStore,
         deferred: DeferredKeys,
-        *,
         paused: bool = False,
         traces: Traces | None = None,
     ) -> None:
@@ -145,7 +145,9 @@ class DocumentsQuery:
                 .load()
             )
             self._query = start_query(counts_of_batches, "headrace", checkpoint)
-        self._tracker = ProgressTracker(store, deferred, checkpoint, self.signals, self._counts, self._trace)
+        self._tracker = ProgressTracker(
+            store, deferred, checkpoint, self.signals, counted=self._counts, saved=self._trace
+        )
         self._tracker.open()
 
     def offer(self, work: Work, needs: Needs) -> None:
@@ -163,7 +165,9 @@ class DocumentsQuery:
             settings = dataclasses.replace(settings, following=following, projection=work.projection)
         if (plan, settings) == (self._plan, self._settings):
             return
-        changed = settings.to_option() if settings != self._settings else ""
+        # A plan that was not taken yet is replaced, with what it has changed of the settings.
+        is_other = settings != self._settings or self.taken_from() is None
+        changed = settings.to_option() if is_other else ""
         self._plan_number += 1
         self.signals.offer_plan(self._plan_number, OfferedPlan(plan, changed))
         self._plan, self._settings = plan, settings

@@ -50,6 +50,7 @@ class ProgressTracker:
         deferred: DeferredKeys,
         checkpoint: Path,
         signals: SignalFiles,
+        *,
         counted: Callable[[int], Counters],
         saved: Callable[[tuple[int, int]], None],
     ) -> None:

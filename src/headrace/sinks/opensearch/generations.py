@@ -56,9 +56,10 @@ class Generation:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundIndex:
-    """An index behind write aliases: its UUID and all its aliases."""
+class FoundGeneration:
+    """A generation as the cluster shows it: the logical index, its UUID and all its aliases."""
 
+    name: str
     uuid: str
     aliases: frozenset[str]
 
@@ -92,14 +93,6 @@ class Generations:
         """
         return identities(self._client, indexes)
 
-    def is_gone(self, index: str) -> bool:
-        """Tell whether no index has this name.
-
-        Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
-        """
-        return self._client.call("HEAD", path(index), allow=(403, 404)).status == 404  # noqa: PLR2004
-
     def all_with_aliases(self) -> list[tuple[Generation, tuple[str, ...]]]:
         """List every generation under the prefix with its aliases for readers, sorted by index."""
         answer = self._client.read(
@@ -114,22 +107,25 @@ class Generations:
                 result.append((generation, tuple(sorted(names))))
         return result
 
-    def find_by_write_aliases(self, indexes: Sequence[str]) -> dict[str, FoundIndex]:
-        """Find the indexes behind the write aliases of these generations, by the index's name.
+    def find(self, indexes: Iterable[str]) -> dict[str, FoundGeneration]:
+        """Find the generations of these logical indexes, closed ones too, by the concrete index's name.
 
-        Usually they are the generations themselves. A missing one was deleted, or lost its alias; an
-        additional one has taken over an alias. One request covers twenty generations.
+        An index that holds an alias for writing beside the one that it belongs to is found too. One request
+        covers twenty logical indexes.
 
         Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY: the answer is not known.
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
-        found: dict[str, FoundIndex] = {}
-        for names in join_names([index + _WRITE for index in indexes]):
-            query = {"ignore_unavailable": "true", "filter_path": "*.aliases,*.settings.index.uuid"}
+        found: dict[str, FoundGeneration] = {}
+        wanted = set(indexes)
+        for names in join_names([f"{self.alias(name)}_*" for name in sorted(wanted)]):
+            query = {"expand_wildcards": "all", "ignore_unavailable": "true"}
             answer = self._client.read(path(names, query=query), allow=(404,))
             for index, about in (answer.json() if answer.ok else {}).items():
-                uuid = about["settings"]["index"]["uuid"]
-                found[index] = FoundIndex(uuid, frozenset(about.get("aliases", ())))
+                name = about.get("mappings", {}).get("_meta", {}).get(_OURS, {}).get("index", "")
+                if name in wanted and self._match(name, index) is not None:
+                    uuid = about["settings"]["index"]["uuid"]
+                    found[index] = FoundGeneration(name, uuid, frozenset(about.get("aliases", ())))
         return found
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:

@@ -1,0 +1,311 @@
+"""Create, serve, watch and drop the generations of each sink of a run.
+
+A cluster that does not answer proves nothing: only an answer can say that an index is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from headrace.errors import HeadraceError
+from headrace.pipeline.controller.desired import Unit
+from headrace.pipeline.controller.world import SinkSeen, Unknown
+from headrace.pipeline.definitions import Definitions
+from headrace.pipeline.sink_target import SinkTarget
+from headrace.reporter import Reporter
+from headrace.schema.normal import normalised
+from headrace.sinks.opensearch import Client, Generation, Generations, IndexOptions, mapping
+from headrace.sinks.opensearch.generations import FoundGeneration
+from headrace.sinks.opensearch.settings import adjust, required_settings
+from headrace.sinks.opensearch.shard_history import Identity
+from headrace.state import GenerationState, Quarantine, StateKey, backfill_progress
+from headrace.state.lease import Lease
+from headrace.state.sink_notes import SecondarySinkNotes
+
+_READY_SECONDS = 5.0
+
+
+class RunSink(Protocol):
+    """One sink of a run: what the controller asks of it, and how it is seen."""
+
+    def create(self, index: str, definition: str) -> GenerationState:
+        """See `SinkPort.create`."""
+        ...
+
+    def complete(self, generation: GenerationState) -> None:
+        """See `SinkPort.complete`."""
+        ...
+
+    def serve(self, generation: GenerationState) -> None:
+        """See `SinkPort.serve`."""
+        ...
+
+    def drop(self, name: str) -> None:
+        """See `SinkPort.drop`."""
+        ...
+
+    def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
+        """Ask the sink what it holds.
+
+        Args:
+            indexes: the logical indexes of the deployment.
+            stored: the generations of the sink, as the state has them.
+
+        Raises:
+            HeadraceError: it cannot be asked.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up leases and connections, as far as the sink answers soon."""
+        ...
+
+
+class ClusterSink:
+    """A search cluster.
+
+    Args:
+        target: the sink.
+        client: of the cluster; closed with this.
+        state: of the cluster that keeps the state.
+        definitions: what the files describe.
+        report: told of settings that are set right.
+        lease: of the indexes in the cluster, taken once it answers; None where the run holds it already.
+    """
+
+    def __init__(
+        self,
+        target: SinkTarget,
+        client: Client,
+        state: Client,
+        definitions: Definitions,
+        report: Reporter,
+        *,
+        lease: Lease | None = None,
+    ) -> None:
+        self._target = target
+        self._client = client
+        self._state = state
+        self._definitions = definitions
+        self._report = report
+        self._lease = lease
+        self._is_leased = False
+        self._generations = Generations(client, target.prefix)
+        self._notes = SecondarySinkNotes(state, target.key)
+        self._uuids: dict[str, tuple[str, str]] = {}
+        self._adjusted: dict[str, IndexOptions] = {}
+
+    def create(self, index: str, definition: str) -> GenerationState:
+        """Create an empty index; nothing that was noted of a former one by its name stays.
+
+        Raises:
+            HeadraceError: SINK_REJECTED, also where another program has the name that readers use; SINK_BUSY.
+        """
+        self._generations.published(index)
+        inspection, target = self._definitions.inspection, self._target
+        spec = inspection.project.specs[index]
+        body = mapping(spec, self._options(index))
+        extra = target.determinants(spec, inspection.types(index))
+        schema = json.dumps(normalised(spec, extra), sort_keys=True)
+        created = self._generations.create(index, definition, body, schema)
+        backfill_progress(self._state, target.key, created.index).delete()
+        identity = self._generations.identities([created.index]).get(created.index)
+        history = () if identity is None else identity.history
+        return GenerationState(index, created.index, created.uuid, definition, history=history)
+
+    def complete(self, generation: GenerationState) -> None:
+        """Make a filled index searchable, give it its lasting settings, and lead readers to it."""
+        self._generations.finish(_index_of(generation), self._options(generation.index))
+        self._generations.publish(_index_of(generation))
+        backfill_progress(self._state, self._target.key, generation.generation).delete()
+
+    def serve(self, generation: GenerationState) -> None:
+        """Lead readers to an index."""
+        self._generations.publish(_index_of(generation))
+
+    def drop(self, name: str) -> None:
+        """Delete an index with its notes."""
+        _forget_notes(self._state, self._target.key, name)
+        index, uuid_ = self._uuids.get(name, ("", ""))
+        self._generations.drop(Generation(index, name, "", 0, uuid_))
+
+    def count(self, name: str) -> int | None:
+        """Return how many documents a search finds in an index; None where the cluster does not say."""
+        with contextlib.suppress(HeadraceError):
+            return self._generations.count(name)
+        return None
+
+    def read_schema(self, generation: GenerationState) -> str | None:
+        """Return the schema that was saved with an index; None where the index is gone.
+
+        Raises:
+            HeadraceError: the cluster does not answer.
+        """
+        for found in self._generations.existing(generation.index):
+            if (found.index, found.uuid) == (generation.generation, generation.uuid):
+                return found.schema
+        return None
+
+    def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
+        """See `RunSink.look`; what documents depend on is set right, and said."""
+        if (taken := self._hold_lease(indexes)) is not None:
+            return taken
+        found = self._generations.find(indexes)
+        self._uuids = {name: (index.name, index.uuid) for name, index in found.items()}
+        self._keep_settings([generation for generation in stored if generation.generation in found])
+        known = self._generations.identities(found)
+        served = {generation.index: generation.generation for generation in stored if generation.published}
+        faults = self._generations.faults_of_aliases(served)
+        alias = self._generations.alias
+        return SinkSeen(
+            {name: known.get(name, Identity(index.uuid)) for name, index in found.items()},
+            {name: index.name for name, index in found.items()},
+            {index: name for index, name in served.items() if index not in faults},
+            frozenset(name for name, index in found.items() if alias(index.name) in index.aliases),
+            _faults(found),
+            keys_lost=self._why_keys_lost(),
+        )
+
+    def close(self) -> None:
+        """See `RunSink.close`."""
+        if self._lease is not None and self._is_leased:
+            thread = threading.Thread(target=self._lease.__exit__, daemon=True)
+            thread.start()
+            thread.join(_READY_SECONDS)
+        self._client.close()
+
+    def _options(self, index: str) -> IndexOptions:
+        return self._target.index_options(index)
+
+    def change_target(self, target: SinkTarget) -> None:
+        """Go on with the settings of changed files."""
+        self._target = target
+
+    def _hold_lease(self, indexes: Collection[str]) -> Unknown | None:
+        """Take the lease where it is not held; return why not, where another process has taken it.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY; SLOT_IN_USE: another process holds it.
+        """
+        if self._lease is None:
+            return None
+        if self._is_leased and (lost := self._lease.lost()) is not None:
+            self._lease.__exit__()
+            self._is_leased = False
+            return Unknown(lost, taken=True)
+        if not self._is_leased:
+            self._client.wait_until_ready(_READY_SECONDS)
+            self._lease.choose(indexes)
+            self._lease.__enter__()
+            self._is_leased = True
+        return None
+
+    def _keep_settings(self, stored: Sequence[GenerationState]) -> None:
+        """Set right what an operator has altered, as far as documents depend on it."""
+        hashes = self._definitions.hashes
+        followed = [generation for generation in stored if generation.followed]
+        current = {
+            generation.generation
+            for generation in followed
+            if hashes.get(Unit(generation.sink, generation.index)) == generation.hash
+        }
+        wanted = {
+            generation.generation: required_settings(
+                self._options(generation.index),
+                backfilled=not generation.building,
+                other=generation.generation not in current,
+            )
+            for generation in followed
+        }
+        for what in self._generations.keep_settings(wanted):
+            self._report.warning(f"{self._target.label}{what}; set right")
+        for generation in followed:
+            options, name = self._options(generation.index), generation.generation
+            if generation.published and name in current and self._adjusted.get(name) != options:
+                adjust(self._client, name, options)
+                self._adjusted[name] = options
+
+    def _why_keys_lost(self) -> str:
+        sink = self._target.key.sink
+        if not sink or not self._notes.has_lost_keys():
+            return ""
+        return f"the index of what waited for the sink {sink!r} was deleted or restored"
+
+
+class PlainSink:
+    """A sink that cannot be queried: its generations exist in the state alone (decision 0074).
+
+    Args:
+        target: the sink.
+        state: of the cluster that keeps the state.
+    """
+
+    def __init__(self, target: SinkTarget, state: Client) -> None:
+        self._target = target
+        self._state = state
+        self._notes = SecondarySinkNotes(state, target.key)
+        self._known: dict[str, GenerationState] = {}
+
+    def create(self, index: str, definition: str) -> GenerationState:
+        """Return a generation with a name of its own."""
+        identity = uuid.uuid4().hex
+        return GenerationState(index, f"{index}_{definition}_{identity[:8]}", identity, definition)
+
+    def complete(self, generation: GenerationState) -> None:
+        """Forget how far it was filled: whoever reads the sink sees each document as it is written."""
+        backfill_progress(self._state, self._target.key, generation.generation).delete()
+
+    def serve(self, generation: GenerationState) -> None:
+        """Do nothing: there are no readers to lead."""
+
+    def drop(self, name: str) -> None:
+        """Forget what is noted; the documents stay in the sink."""
+        _forget_notes(self._state, self._target.key, name)
+        self._known.pop(name, None)
+
+    def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:  # noqa: ARG002
+        """Return what the state has had, so that notes of what it has no more are dropped."""
+        self._known |= {generation.generation: generation for generation in stored}
+        lost = self._notes.has_lost_keys()
+        sink = self._target.key.sink
+        return SinkSeen(
+            {name: Identity(generation.uuid) for name, generation in self._known.items()},
+            {name: generation.index for name, generation in self._known.items()},
+            queryable=False,
+            keys_lost=f"the index of what waited for the sink {sink!r} was deleted or restored"
+            if lost
+            else "",
+        )
+
+    def close(self) -> None:
+        """Do nothing: writers are the executors'."""
+
+    def change_target(self, target: SinkTarget) -> None:
+        """Go on with the settings of changed files."""
+        self._target = target
+
+
+def _faults(found: Mapping[str, FoundGeneration]) -> dict[str, str]:
+    """Return why indexes are not written any more as they should be."""
+    faults = {}
+    for name, index in found.items():
+        target = Generation(index.name, name, "", 0, index.uuid).target
+        if target not in index.aliases:
+            faults[name] = "its index, or the alias that it is written by, was deleted"
+        elif any(target in other.aliases for also, other in found.items() if also != name):
+            faults[name] = "the alias that it is written by leads to another index, too"
+    return faults
+
+
+def _forget_notes(state: Client, key: StateKey, name: str) -> None:
+    backfill_progress(state, key, name).delete()
+    Quarantine(state, key).forget(name)
+
+
+def _index_of(generation: GenerationState) -> Generation:
+    return Generation(generation.index, generation.generation, generation.hash, 0, generation.uuid)
