@@ -90,9 +90,7 @@ MISTAKES = {
     "the generation that an order waits for is forgotten": Mistake(
         "generations", "if generation.published or _is_awaited(view, generation):", "if generation.published:"
     ),
-    "an index is dropped while readers see it": Mistake(
-        "generations", " or index in sink.read", ""
-    ),
+    "an index is dropped while readers see it": Mistake("generations", " or index in sink.read", ""),
     "indexes that nobody needs stay": Mistake(
         "generations", "            if not is_used:", "            if False:"
     ),

@@ -11,7 +11,7 @@ from typing import TypeVar
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.pipeline.controller.actions import Action, EndRun
-from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, OrderKind, SinkPolicy, Unit
+from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, SinkPolicy, Unit
 from headrace.pipeline.controller.loop import Controller
 from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.controller.stream import wanted_plan
@@ -30,6 +30,7 @@ from headrace.pipeline.controller.world import (
 )
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state import GenerationState, PipelineState
+from headrace.state.orders import OrderKind
 from headrace.state.pipeline_state import generation_id
 from simulation.servers import TABLES, Cluster, Content, Server, Slot
 

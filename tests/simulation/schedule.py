@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.pipeline.controller.actions import Action, BeginAgain, CreateSlot, DropSlot, StopFollowing
-from headrace.pipeline.controller.desired import OpenOrder, OrderKind, Unit
+from headrace.pipeline.controller.desired import OpenOrder, Unit
 from headrace.pipeline.controller.reconcile import reconcile
+from headrace.state.orders import OrderKind
 from headrace.state.pipeline_state import generation_id
 from simulation.process import Crash, Files, Process, Setting, Stored
 from simulation.servers import ROWS, TABLES, Cluster, Index, Server, Slot

@@ -82,4 +82,3 @@ class SecondarySinkNotes:
 
     def _delete_noted(self) -> None:
         self._client.call("DELETE", path(*self._index), allow=(404,))
-

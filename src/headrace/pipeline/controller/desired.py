@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+
+from headrace.state.orders import OrderKind
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -49,20 +50,6 @@ class SinkPolicy:
     defers: bool = False
     most_deferred: int = 1_000_000
     keep: int = 0
-
-
-class OrderKind(enum.Enum):
-    """What somebody can ask of a running deployment."""
-
-    REINDEX = "reindex"
-    ROLLBACK = "rollback"
-    RELOAD = "reload"
-    PAUSE = "pause"
-    RESUME = "resume"
-    LOG_LEVEL = "log level"
-    VERIFY = "verify"
-    QUARANTINE_RETRY = "quarantine retry"
-    QUARANTINE_DROP = "quarantine drop"
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,11 +24,12 @@ from headrace.pipeline.controller.actions import (
     UnitAction,
     Unpin,
 )
-from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, OrderKind, SinkPolicy, Unit
+from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, SinkPolicy, Unit
 from headrace.pipeline.controller.stream import is_charged
 from headrace.pipeline.controller.world import CatalogSeen, SinkSeen, TableVerdict, Unknown, World
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state import GenerationState, PipelineState
+from headrace.state.orders import OrderKind
 from headrace.state.pipeline_state import generation_id
 
 _NO_POLICY = SinkPolicy()

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, ReadFiles, build_key
-from headrace.pipeline.controller.desired import Desired, OpenOrder, OrderKind
+from headrace.pipeline.controller.desired import Desired, OpenOrder
 from headrace.pipeline.controller.generations import UnitView, newest_generation_order, rollback_target
 from headrace.pipeline.controller.world import World
 from headrace.state import PipelineState
+from headrace.state.orders import OrderKind
 
 
 def decide_orders(world: World, state: PipelineState, desired: Desired) -> Iterator[Action]:
