@@ -520,7 +520,7 @@ class Process:
         if server.slot is None:
             return None
         budget = "the slot retains too much" if server.over_budget else ""
-        return SlotSeen(server.slot.confirmed, server.slot.lost, server.slot.reader, budget)
+        return SlotSeen("slot", server.slot.confirmed, server.slot.lost, server.slot.reader, budget)
 
     def _server(self) -> ServerSeen:
         server = self.setting.server

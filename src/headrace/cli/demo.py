@@ -30,7 +30,8 @@ from headrace.logs import LogLevel
 from headrace.model.units import quantity
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.project import Project, open_project
-from headrace.pipeline.run import PipelineRun, RunOptions
+from headrace.pipeline.run import PipelineRun
+from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect, execute

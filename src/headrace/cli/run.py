@@ -14,7 +14,7 @@ from headrace.cli.signals import reload_by_signal, stopping_by_signals
 from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError, Kind
 from headrace.logs import LogFormat, add_to_each_line
-from headrace.pipeline.run import RunOptions
+from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.running import RunningPipeline
 from headrace.reporter import LoggingReporter, Reporter
 from headrace.spark.settings import chosen_master, given_settings

@@ -133,7 +133,6 @@ class Backfill:
         self._lock = threading.Lock()
         self._added: list[GenerationState] = []
         self._seen: dict[str, BackfillSeen] = {}
-        self._written: dict[str, int] = {}
         self._wake, self._ending = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run_thread, name="headrace filling", daemon=True)
 
@@ -174,10 +173,6 @@ class Backfill:
         """Return how each generation is, by its id."""
         with self._lock:
             return dict(self._seen)
-
-    def documents(self, id_: str) -> int:
-        """Return how many documents were written to a generation that is filled."""
-        return self._written.get(id_, 0)
 
     def _run_thread(self) -> None:
         endpoints = self._work.endpoints
@@ -364,7 +359,6 @@ class Backfill:
         if not self._work.plan.is_plain:  # a plain sink cannot list its ids
             self._compare(client, backfill)
         with self._lock:
-            self._written[backfill.state.id] = backfill.documents
             if self._seen[backfill.state.id].ending:
                 del self._seen[backfill.state.id]
             else:

@@ -1,7 +1,7 @@
 """Hold what the deployment's files mean in the database as it is, and notice what becomes of its tables.
 
-Files are read at the start and by a reload. The database is inspected for them, and again whenever its catalog
-is another one. A look at the catalog every few seconds compares fingerprints; what it finds adds up until the
+Files are read at the start and by a reload. The database is inspected for them, and again whenever its
+catalog is another one. A look at the catalog every few seconds compares fingerprints; what it finds adds up until the
 state has taken the new catalog.
 """
 
@@ -37,6 +37,7 @@ from headrace.state import GenerationState, PipelineState
 
 LOOK_SECONDS = 10.0
 _MISFIT_SECONDS = 5.0
+_FAILED_SECONDS = 2.0
 
 ReadSchema = Callable[[GenerationState], str | None]
 """Returns the schema that was saved with a generation; None where its index is gone."""
@@ -69,6 +70,7 @@ class Definitions:
 
     Attributes:
         project: the files that hold, with indexes that do not fit the database.
+        version: counts the inspections: with another one, plans may be others.
         is_due: look at the catalog now, whenever the last look was.
     """
 
@@ -81,6 +83,7 @@ class Definitions:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.project = project
+        self.version = 0
         self.is_due = True
         self._endpoints = endpoints
         self._read_schema = read_schema
@@ -95,6 +98,7 @@ class Definitions:
         self._stored: str | None = None
         self._altered_by_us: Fingerprint | None = None
         self._next = 0.0
+        self._error: HeadraceError | None = None
 
     # What the files mean now.
 
@@ -113,6 +117,11 @@ class Definitions:
     def hashes(self) -> Mapping[Unit, str]:
         """The hash of what determines the documents of each unit."""
         return {} if self._known is None else self._known.hashes
+
+    @property
+    def indexes(self) -> frozenset[str]:
+        """The indexes that the files describe."""
+        return frozenset(self.project.specs)
 
     @property
     def waiting(self) -> Mapping[str, str]:
@@ -167,20 +176,25 @@ class Definitions:
 
     # Looks.
 
-    def look(self, connection: Connection, state: PipelineState | None) -> CatalogSeen | None:
-        """Compare the catalog with the one that the state stores; None while there is no state.
+    def look(self, connection: Connection, state: PipelineState | None) -> CatalogSeen:
+        """Compare the catalog with the one that the state stores.
 
         Raises:
             HeadraceError: an error of the database; ErrorGroup: the server has a problem.
         """
         generations = () if state is None else state.generations
         if self.is_due or self._clock() >= self._next or self._misses(generations):
-            self._look(connection, generations)
+            self.is_due, self._error = False, None
             self._next = self._clock() + (_MISFIT_SECONDS if self.waiting else LOOK_SECONDS)
-            self.is_due = False
-        if state is None:
-            return None
-        self._compare_with(state)
+            try:
+                self._look(connection, generations)
+            except HeadraceError as error:
+                self._next = self._clock() + _FAILED_SECONDS
+                self._error = error
+        if self._error is not None:
+            raise self._error
+        if state is not None:
+            self._compare_with(state)
         return self._seen(state)
 
     def set_up(self, connection: Connection, tell: Callable[[Step], None]) -> None:
@@ -216,6 +230,8 @@ class Definitions:
 
     def _misses(self, generations: Iterable[GenerationState]) -> bool:
         """Whether a followed generation was not asked for yet."""
+        if self._error is not None:
+            return False  # the next look asks for it
         return self._known is None or any(
             self.name_of(generation) is None and generation.id not in self._unreadable
             for generation in self._bound(generations)
@@ -269,6 +285,7 @@ class Definitions:
         memberships = read_memberships(connection, self.project.publication)
         published = {str(table): member for table, member in memberships.items() if str(table) in tables}
         self._unreadable |= unfit
+        self.version += 1
         self._known = _Known(inspection, hashes, published, self._unreadable)
 
     def _retain(self, generation: GenerationState) -> Retained | None:
@@ -338,13 +355,15 @@ class Definitions:
             known.emptied | drift.emptied,
         )
 
-    def _seen(self, state: PipelineState) -> CatalogSeen:
+    def _seen(self, state: PipelineState | None) -> CatalogSeen:
         assert self._known is not None
-        changes = {
-            generation.id: found
-            for generation in state.generations
-            if generation.followed and (found := tuple(self._changes(generation, state)))
-        }
+        changes = {}
+        if state is not None:
+            changes = {
+                generation.id: found
+                for generation in state.generations
+                if generation.followed and (found := tuple(self._changes(generation, state)))
+            }
         setup = self.inspection.setup
         return CatalogSeen(
             self._text,

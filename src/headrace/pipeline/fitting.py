@@ -15,8 +15,8 @@ from headrace.postgres.connection import Connection
 def inspect_fitting(project: Project, endpoints: Endpoints, connection: Connection) -> Inspection:
     """Inspect the database for the indexes of a project that fit it; the others wait in its project.
 
-    Where the server itself has a problem, or no index alone explains what is wrong, the inspection is of all of
-    them and has errors.
+    Where the server itself has a problem, or no index alone explains what is wrong, the inspection is of all
+    of them and has errors.
 
     Args:
         project: all indexes; none of them waits.

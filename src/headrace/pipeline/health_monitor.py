@@ -9,19 +9,16 @@ from types import TracebackType
 from typing import Self
 
 from headrace.capture.signals import SignalFiles
-from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn
-from headrace.pipeline.continuity import check_continuity
 from headrace.pipeline.held_log import HeldLog
 from headrace.pipeline.project import Project
-from headrace.pipeline.schema_drift import ALTERED, SchemaDriftMonitor
 from headrace.pipeline.stall_monitor import Sighting, StallMonitor
-from headrace.pipeline.wal_budget import SlotReleased, WalBudget
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import LockSession, SlotLock
-from headrace.postgres.server import inspect_server
+from headrace.postgres.server import ServerFacts, inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import index_sizes
@@ -36,7 +33,6 @@ _COUNT_SECONDS = 5.0
 _MEASURE_SECONDS = 20.0
 _TIMEOUT_SECONDS = 3.0
 _HELD_BACK_SECONDS = 10.0
-_ENDING = ALTERED | {Kind.SLOT_IN_USE}
 
 
 def short_timeout_client(endpoints: Endpoints) -> Client:
@@ -45,42 +41,40 @@ def short_timeout_client(endpoints: Endpoints) -> Client:
 
 
 class HealthMonitor:
-    """Watches the server and the cluster while the query runs; a run is degraded when one does not answer.
+    """Watches the server and the cluster of a run, once a second, and keeps the board up to date.
 
-    A run is also degraded while its source waits, which the source reports by `signals`.
-    Beside that file the monitor leaves position requests for the source. The lock that keeps a second
-    Headrace away is taken again after the server was away.
+    A run is degraded when one of them does not answer, and while its source waits, which the source reports
+    by signals. Beside those the monitor leaves position requests for the source. The lock that keeps a second
+    Headrace away is taken again after the server was away. Used from the run's thread.
+
+    Args:
+        endpoints: of the deployment.
+        project: the deployment.
+        board: shows what is seen.
+        lock: of the slot.
+        store: the state of the pipeline.
+
+    Attributes:
+        slot: the slot at the last look; None where the server has none of its name.
+        error: why the server could not be looked at; None where it was.
+        lost: why the lock is another process's; None while it is this one's.
     """
 
     def __init__(
-        self,
-        endpoints: Endpoints,
-        project: Project,
-        board: StatusBoard,
-        lock: SlotLock,
-        *,
-        catalog: SchemaDriftMonitor,
-        budget: WalBudget,
-        signals: SignalFiles,
+        self, endpoints: Endpoints, project: Project, board: StatusBoard, lock: SlotLock, store: StateStore
     ) -> None:
+        self.slot: SlotFacts | None = None
+        self.error: HeadraceError | None = None
+        self.lost: HeadraceError | None = None
         self._endpoints = endpoints
         self._project = project
         self._board = board
         self._lock = lock
-        self._catalog = catalog
-        self._budget = budget
+        self._store = store
         self._held_log = HeldLog(board)
-        self._signals = signals
-        self._stall = StallMonitor(
-            board,
-            signals,
-            endpoints.database,
-            key=project.key,
-            sink=project.primary.name,
-            open_client=lambda: short_timeout_client(endpoints),
-        )
+        self._signals: SignalFiles | None = None
+        self._stall: StallMonitor | None = None
         self._client = short_timeout_client(endpoints)
-        self._meta = StateStore(self._client, project.key)
         self._verifications = Verifications(self._client, project.key)
         self._position_request = PositionRequest(self._client, project.key)
         self._quarantine = Quarantine(self._client, project.key)
@@ -88,70 +82,129 @@ class HealthMonitor:
         self._passed_on: Lsn = 0
         self._next_request = 0.0
         self._connection: Connection | None = None
+        self._facts: ServerFacts | None = None
         self._next = 0.0
         self._shown: tuple[Kind, str] | None = None
-        self._slot: SlotFacts | None = None
-        self._confirmed: Lsn | None = None
-        self._current: Lsn | None = None
-        self._applied: Lsn | None = None
-        self._state: PipelineState | None = None
         self._held_since: float | None = None
         self._named_session: LockSession | None = None
 
     def __enter__(self) -> Self:
-        self._name_lock()
-        self._stall.open()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stall.close()
+        self.watch(None)
         self._drop_connection()
         self._client.close()
-        self._catalog.close()
 
     def change_project(self, project: Project) -> None:
         """Go on with changed files."""
         self._project = project
 
-    def look(self) -> None:
-        """Update the board, at most once a second.
+    def watch(self, signals: SignalFiles | None) -> None:
+        """Watch the query that has these signals; None: none runs."""
+        if signals == self._signals:
+            return
+        if self._stall is not None:
+            self._stall.close()
+            self._stall = None
+        self._signals, self._named_session, self._passed_on = signals, None, 0
+        if signals is not None:
+            self._name_lock()
+            self._stall = StallMonitor(
+                self._board,
+                signals,
+                self._endpoints.database,
+                key=self._project.key,
+                sink=self._project.primary.name,
+                open_client=lambda: short_timeout_client(self._endpoints),
+            )
+            self._stall.open()
 
-        Raises:
-            HeadraceError: SLOT_IN_USE: another Headrace has taken the slot. SCHEMA_CHANGED or
-                REPLICA_IDENTITY: a table was altered. SlotReleased: the slot retains too much of the log.
+    def look(self, waits_for: HeadraceError | None = None) -> None:
+        """Look at the server and the cluster, at most once a second, and show what is seen.
+
+        Args:
+            waits_for: what the run waits for, beside what is seen here; None for nothing.
         """
         self._pass_request_on()
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _SECONDS
-        server = self._try(self._look_at_server)
+        self.error = self._try(self._look_at_server)
         cluster = self._try(self._look_at_cluster)
-        if server is None or self._slot is None:  # else the last ones stay, so that the lag in seconds grows
-            self._board.set_positions(Positions(self._confirmed, self._applied, self._current))
-        sighting = Sighting(slot=self._slot, state=self._state, server=server, cluster=cluster)
-        self._stall.pass_on(sighting, self._connection)
-        if self._stall.is_stalled:
+        self._show_positions()
+        if self._stall is not None:
+            state = self._store.current
+            sighting = Sighting(slot=self.slot, state=state, server=self.error, cluster=cluster)
+            self._stall.pass_on(sighting, self._connection)
+        if self._stall is not None and self._stall.is_stalled:
             self._shown = None
-        elif (error := server or cluster) is not None:
+        elif (error := self.error or cluster or waits_for) is not None:
             self._show_failure(error)
-        else:
-            self._show_reader_status()
+        elif self._signals is not None:
+            self._show_reader_status(self._signals)
+
+    def forget(self) -> None:
+        """Look anew at once: the slot was created or dropped."""
+        self._next = 0.0
+
+    def facts(self, *, fresh: bool) -> ServerFacts:
+        """Return the facts of the server, of a moment behind the last look at the slot where `fresh`.
+
+        A session that lives shows that the server is the same one as when the facts were read.
+
+        Raises:
+            HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
+        """
+        if self.error is not None:
+            raise self.error
+        if self._connection is None or self._facts is None or fresh:
+            try:
+                self._facts = inspect_server(self._connected(), self._endpoints.database)
+            except HeadraceError:
+                self._drop_connection()
+                raise
+        return self._facts
+
+    @property
+    def seconds_behind(self) -> float | None:
+        """Since when the slot's position has not been the server's newest (seconds)."""
+        return self._board.view().lag_seconds
+
+    @property
+    def read_by_another(self) -> str:
+        """Who reads the slot, where that is not a run of this deployment; else empty."""
+        slot = self.slot
+        return slot.reader or "" if slot is not None and _is_read_by_another(slot) else ""
+
+    @property
+    def connection(self) -> Connection:
+        """The connection over which the server is watched.
+
+        Raises:
+            HeadraceError: CONNECTION, AUTHENTICATION.
+        """
+        return self._connected()
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            self._facts = None
+            self._connection = connect(self._endpoints.database, application_name="headrace watch")
+        return self._connection
 
     def _try(self, look: Callable[[], None]) -> HeadraceError | None:
-        """Return the error of a look; raise one that ends the run."""
+        """Return the error of a look."""
         try:
             look()
         except HeadraceError as error:
-            if error.kind in _ENDING or isinstance(error, SlotReleased):
-                raise
             return error
         return None
 
     def _pass_request_on(self) -> None:
         """Pass a position request on to the source; `look` reports a cluster that does not answer."""
-        if time.monotonic() < self._next_request:
+        if self._signals is None or time.monotonic() < self._next_request:
             return
         self._next_request = time.monotonic() + _REQUEST_SECONDS
         with contextlib.suppress(HeadraceError):
@@ -166,11 +219,11 @@ class HealthMonitor:
             self._shown = (error.kind, error.cause)
             self._board.record_error(error)
 
-    def _show_reader_status(self) -> None:
+    def _show_reader_status(self, signals: SignalFiles) -> None:
         """Show what the source waits for; without that the run has recovered."""
-        waiting = self._signals.reader_error()
-        if waiting is None and self._slot is not None and _is_read_by_another(self._slot):
-            waiting = slot_in_use(self._slot)
+        waiting = signals.reader_error()
+        if waiting is None and self.slot is not None and _is_read_by_another(self.slot):
+            waiting = slot_in_use(self.slot)
         if waiting is None:
             waiting = self._held_back(time.monotonic())
         if waiting is not None:
@@ -181,7 +234,7 @@ class HealthMonitor:
 
     def _held_back(self, now: float) -> HeadraceError | None:
         """Return an error where the server sends nothing because a standby must have the changes first."""
-        if self._slot is None or not self._slot.awaits_standbys:
+        if self.slot is None or not self.slot.awaits_standbys:
             self._held_since = None
             return None
         self._held_since = now if self._held_since is None else self._held_since
@@ -195,47 +248,41 @@ class HealthMonitor:
         )
 
     def _look_at_server(self) -> None:
-        """Read the positions of slot and log, also while the cluster is away; keep the last on failure."""
+        """Read the slot, also while the cluster is away; keep the last on failure."""
         try:
-            self._lock.hold()
+            self.lost = self._lock.lost_to()
             self._name_lock()
-            if self._connection is None:
-                self._connection = connect(self._endpoints.database, application_name="headrace watch")
-            self._slot = read_slot(self._connection, self._project.slot)
-            self._board.slot_seen(self._slot)
-            if self._slot is None or self._slot.synced:
-                self._confirmed = self._current = None
-                raise self._without_slot(self._connection)
-            self._confirmed, self._current = self._slot.confirmed_flush, self._slot.current
-            self._catalog.look()
-            self._held_log.look(self._connection, self._slot)
-            self._budget.check(self._slot, self._board.view().lag_seconds)
+            connection = self._connected()
+            slot = read_slot(connection, self._project.slot)
+            self.slot = None if slot is None or slot.synced else slot  # a standby's copy is nobody's to read
+            self._board.slot_seen(slot)
+            if self.slot is not None:
+                self._held_log.look(connection, self.slot)
         except HeadraceError:
             self._drop_connection()
             raise
 
+    def _show_positions(self) -> None:
+        """Show the positions; on failure the last ones stay, so that the lag in seconds grows."""
+        state, slot = self._store.current, self.slot
+        applied = None if state is None else state.applied
+        if slot is None:
+            self._board.set_positions(Positions(None, applied, None))
+        else:
+            self._board.set_positions(Positions(slot.confirmed_flush, applied, slot.current))
+
     def _name_lock(self) -> None:
         """Tell the source which session has the lock: without it, it must not claim the slot again."""
-        if self._lock.session is not None and self._lock.session != self._named_session:
-            self._signals.set_lock_session(self._lock.session)
-            self._named_session = self._lock.session
-
-    def _without_slot(self, connection: Connection) -> HeadraceError:
-        """Return why the slot is missing: the address may lead to another server now."""
-        if self._state is not None and self._state.phase == "following":
-            server = inspect_server(connection, self._endpoints.database)
-            try:
-                check_continuity(self._state, server, None)
-            except HeadraceError as error:
-                return error
-        return _deleted("slot")
+        session = self._lock.session
+        if self._signals is not None and session is not None and session != self._named_session:
+            self._signals.set_lock_session(session)
+            self._named_session = session
 
     def _look_at_cluster(self) -> None:
-        """Read the state and its counters; keep the last on failure."""
-        state = self._meta.load()
+        """Show counters, quarantine and sizes."""
+        state = self._store.current
         if state is None:
-            raise _deleted("state")
-        self._applied, self._state = state.applied, state
+            return
         counters = state.counters
         self._board.set_counts(
             Counts(counters.changes, counters.upserts, counters.deletes, counters.batches, counters.rejected)
@@ -248,7 +295,7 @@ class HealthMonitor:
         if time.monotonic() < self._next_measure:
             return
         self._next_measure = time.monotonic() + _MEASURE_SECONDS
-        served = [generation for generation in state.generations if generation.published]
+        served = [generation for generation in state.in_sink("").generations if generation.published]
         sizes = index_sizes(self._client, [generation.generation for generation in served])
         results = self._verifications.results(generation.index for generation in served)
         for generation in served:
@@ -272,15 +319,10 @@ class HealthMonitor:
             self._board.index(index, quarantined=counts.get(index, 0))
 
     def _drop_connection(self) -> None:
+        self._facts = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-
-def _deleted(what: str) -> HeadraceError:
-    return HeadraceError(
-        Kind.CONTINUITY, f"the {what} of this deployment was deleted while it runs", BACKFILL_AGAIN
-    )
 
 
 def _is_read_by_another(slot: SlotFacts) -> bool:

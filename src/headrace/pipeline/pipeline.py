@@ -11,7 +11,7 @@ from headrace.config.load import deployment_of
 from headrace.errors import ErrorGroup
 from headrace.pipeline.project import Project, open_loadable, project_of
 from headrace.pipeline.reloading import Load
-from headrace.pipeline.run import RunOptions
+from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.running import RunningPipeline
 from headrace.pipeline.setup import PlannedSetup, plan_setup, plan_teardown
 from headrace.reporter import Reporter, SilentReporter

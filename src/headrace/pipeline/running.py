@@ -30,16 +30,19 @@ from headrace.pipeline.quarantined_documents import (
     list_quarantined,
     retry_quarantined,
 )
-from headrace.pipeline.reloading import Load, ReloadRequests, ReloadResult
-from headrace.pipeline.run import PipelineRun, RunOptions
+from headrace.pipeline.reloading import Load, ReloadResult
+from headrace.pipeline.run import PipelineRun
+from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.run_orders import LogLevelName, pause, resume, set_log_level
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
+from headrace.sinks.opensearch import Client
 from headrace.state import Quarantined
 from headrace.state.control_requests import RequestKind
+from headrace.state.orders import Mailbox, OrderKind, new_order
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.status.sinks import ReportsPort
@@ -97,7 +100,6 @@ class RunningPipeline:
         self._reporter = reporter
         self._options = options
         self._load = load
-        self._reload_requests = ReloadRequests(self._load_with_reports)
         self._explainer = Explainer(project, self._endpoints)
         self._wanted_address = address
         self._hosts = (*project.deployment.server.public_hosts, *hosts)
@@ -158,7 +160,7 @@ class RunningPipeline:
             self.board,
             self._stopping,
             options=self._options,
-            reload_requests=self._reload_requests,
+            load=self._load_with_reports,
             on_live=self._live.set,
             on_reload=self._adopt,
             traces=self._traces,
@@ -174,7 +176,7 @@ class RunningPipeline:
             self.board.ended(error)
             raise
         finally:
-            self._reload_requests.close()
+            pass
 
     def _load_with_reports(self) -> tuple[Project | None, tuple[HeadraceError, ...]]:
         project, errors = self._load()
@@ -300,7 +302,23 @@ class RunningPipeline:
 
     def request_reload(self) -> Future[ReloadResult]:
         """Ask for a reload and return at once, also from a signal handler; else as `reload`."""
-        return self._reload_requests.submit()
+        mailbox = Mailbox(Client(self._endpoints.sink), self._project.key)
+        order = mailbox.submit(new_order(OrderKind.RELOAD))
+        future: Future[ReloadResult] = Future()
+
+        def wait() -> None:
+            while True:
+                found = mailbox.get(order.id)
+                if found is not None and found.has_ended:
+                    break
+                time.sleep(0.1)
+            if found.error is not None:
+                future.set_exception(found.error.to_error())
+            else:
+                future.set_result(ReloadResult(**{k: tuple(v) for k, v in found.result.items()}))
+
+        threading.Thread(target=wait, daemon=True).start()
+        return future
 
     def verify(self, index: str, *, repair: bool = False, percent: float | None = None) -> Report:
         """Compare an index with the database, beside the stream.

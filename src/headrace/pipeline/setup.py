@@ -24,7 +24,6 @@ from headrace.sinks.opensearch import Client, Generations
 from headrace.sinks.opensearch.client import path
 from headrace.state import PipelineState, StateStore
 from headrace.state.lease import Lease
-from headrace.state.sink_notes import forget_sink, sinks_document
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +202,5 @@ def _forget(project: Project, endpoints: Endpoints, reporter: Reporter) -> None:
 
 
 def _forget_state(project: Project, client: Client) -> None:
-    """Delete the state in the cluster, and that of the secondary sinks."""
-    document = sinks_document(client, project.key)
-    for name in (document.load() or {}).get("sinks", {}):
-        forget_sink(client, project.key.of_sink(name))
-    document.delete()
+    """Delete the state in the cluster, with what is noted of the secondary sinks."""
     StateStore(client, project.key).delete()

@@ -8,18 +8,12 @@ afterwards, as behind any other gap (decision 0062).
 from __future__ import annotations
 
 from headrace.config.deployment import SourceConfig
-from headrace.errors import Kind
 from headrace.model.units import duration, size
-from headrace.pipeline.continuity import GapError
 from headrace.postgres.slot import SlotFacts
 from headrace.status.board import StatusBoard
 
 _WARN_AT = 0.5
 _HOUR = 3600.0
-
-
-class SlotReleased(GapError):  # noqa: N818 - it is done on purpose
-    """The slot is given up, because it retains more log than its budget allows."""
 
 
 class WalBudget:
@@ -38,32 +32,30 @@ class WalBudget:
         self._board = board
         self._warned_at = 0.0
 
-    def check(self, slot: SlotFacts, seconds_behind: float | None) -> None:
+    def check(self, slot: SlotFacts, seconds_behind: float | None) -> str:
         """Warn from half of the budget on, on the board and once in the log; warn again above it.
+
+        Returns why the slot is to be released: more than the budget is retained, and it may be given up.
+        Empty otherwise.
 
         Args:
             slot: as the server describes it now.
             seconds_behind: since when the slot's position has not been the server's newest.
-
-        Raises:
-            SlotReleased: more than the budget is retained, and the slot may be given up.
         """
         used, text = self._used(slot, seconds_behind)
         if used < _WARN_AT:
             self._board.set_budget_warning(None)
             self._warned_at = 0.0
-            return
+            return ""
         if used >= 1 and self._releases:
-            raise SlotReleased(
-                Kind.SLOT_LOST,
-                f"the slot {slot.name!r} is released, before the primary's disk is full: {text}",
-            )
+            return f"the slot {slot.name!r} is released, before the primary's disk is full: {text}"
         warning = f"the slot {slot.name!r}: {text}; find out what holds the stream up, or give it more room"
         self._board.set_budget_warning(warning)
         level = 1.0 if used >= 1 else _WARN_AT
         if level > self._warned_at:
             self._board.report.warning(warning)
         self._warned_at = max(self._warned_at, level)
+        return ""
 
     def _used(self, slot: SlotFacts, seconds_behind: float | None) -> tuple[float, str]:
         """Return which part of the budget is used, and a text that says so."""

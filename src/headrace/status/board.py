@@ -58,6 +58,7 @@ class IndexStatus:
         served_since: when readers began to see the generation (Unix time); None where unknown.
         verified: the result of the last `headrace verify`, with its time; None where there is none.
         drift: documents that it found wrong and did not repair; None where there is none.
+        serves: whether readers see a complete generation, perhaps one that is not kept up to date.
     """
 
     name: str
@@ -77,6 +78,34 @@ class IndexStatus:
     served_since: float | None = None
     verified: str | None = None
     drift: int | None = None
+    serves: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnitOnBoard:
+    """One index in one sink, and what is done about it.
+
+    Attributes:
+        sink: the name of a secondary sink; empty for the primary.
+        phase: live, backfilling, waiting, away or failed.
+        why: the reason, where it is not live; else empty.
+        next_try: seconds until it is tried again; None where nothing is to be tried.
+        remedy: what an operator can do; empty where nothing is known.
+        serves: whether readers see a complete generation, perhaps an old one.
+    """
+
+    sink: str
+    index: str
+    phase: str
+    why: str = ""
+    next_try: float | None = None
+    remedy: str = ""
+    serves: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is to be said of it."""
+        return self.phase == "live"
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +178,7 @@ class View:
     """Why the run is not ready; None where it is."""
     started: float
     indexes: tuple[IndexStatus, ...]
+    units: tuple[UnitOnBoard, ...]
     counts: Counts
     counts_known: bool
     """Whether the totals were read: they go on where the run before has ended."""
@@ -177,6 +207,7 @@ class View:
 class _Content:
     state: State = field(default_factory=State)
     indexes: dict[str, IndexStatus] = field(default_factory=dict)
+    units: tuple[UnitOnBoard, ...] = ()
     counts: Counts = Counts()
     counts_known: bool = False
     errors: dict[Kind, int] = field(default_factory=dict)
@@ -279,6 +310,11 @@ class StatusBoard:
         with self._lock:
             known = self._content.indexes.get(name, IndexStatus(name))
             self._content.indexes[name] = replace(known, **changes)
+
+    def set_units(self, units: Iterable[UnitOnBoard]) -> None:
+        """Set how each index in each sink is."""
+        with self._lock:
+            self._content.units = tuple(units)
 
     def set_indexes(self, names: Iterable[str]) -> None:
         """Show these indexes and no others; what is known of one stays."""
@@ -394,6 +430,7 @@ class StatusBoard:
                 unready=_why_unready(content, state.phase, waiting, stalled),
                 started=self._started,
                 indexes=tuple(content.indexes.values()),
+                units=content.units,
                 counts=content.counts,
                 counts_known=content.counts_known,
                 errors={f"HEADRACE_{kind.value}": count for kind, count in content.errors.items()},
@@ -436,6 +473,7 @@ class StatusBoard:
             "paused": view.paused and {"since": _iso(view.paused.since), "by": view.paused.by},
             "started": _iso(view.started),
             "indexes": [_index(index) for index in view.indexes],
+            "units": [asdict(unit) for unit in view.units],
             "counters": {**asdict(view.counts), "errors": sum(view.errors.values()), "gaps": view.gaps},
             "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
             "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
@@ -448,7 +486,15 @@ class StatusBoard:
 def _warnings(content: _Content, paused: Pause | None) -> tuple[str, ...]:
     refused = content.refused_reload and f"the changed files are not taken up: {content.refused_reload}"
     now = (_describe_pause(paused), content.gap, content.budget_warning, content.held_log, refused)
-    return tuple(filter(None, (*now, *content.warnings)))
+    units = [_describe_unit(unit) for unit in content.units if unit.phase in ("waiting", "failed")]
+    return tuple(filter(None, (*now, *units, *content.warnings)))
+
+
+def _describe_unit(unit: UnitOnBoard) -> str:
+    name = f"{unit.sink}: {unit.index}" if unit.sink else unit.index
+    again = "" if unit.next_try is None else f"; it is tried again in {unit.next_try:.0f} s"
+    remedy = f". {unit.remedy}" if unit.remedy else ""
+    return f"{name} is {unit.phase}: {unit.why}{again}{remedy}"
 
 
 def _last_error(error: HeadraceError, time: float) -> LastError:
@@ -505,7 +551,11 @@ def _why_unready(
         return "standby" if content.holder is None else f"standby: the run on {content.holder} works"
     if phase is not Phase.LIVE and not (phase is Phase.BACKFILLING and content.follows):
         return phase.value
-    incomplete = [index.name for index in content.indexes.values() if index.phase is not IndexPhase.LIVE]
+    incomplete = [
+        index.name
+        for index in content.indexes.values()
+        if index.phase is not IndexPhase.LIVE and not index.serves
+    ]
     return f"not backfilled: {', '.join(incomplete)}" if incomplete else None
 
 

@@ -169,8 +169,7 @@ def decide_unit(view: UnitView) -> UnitAction | None:
 def _stop_following(view: UnitView) -> UnitAction | None:
     """Stop following a generation that may hold wrong documents, or that cannot be written."""
     for generation in view.followed:
-        if failure := _why_failed(view, generation):
-            return StopFollowing(failure.cause, view.unit, generation, failure)
+        # First what explains a failure: then the next generation need not wait.
         why = (
             _why_misfit(view)
             or _why_lost(view, generation)
@@ -179,6 +178,8 @@ def _stop_following(view: UnitView) -> UnitAction | None:
         )
         if why:
             return StopFollowing(why, view.unit, generation)
+        if failure := _why_failed(view, generation):
+            return StopFollowing(failure.cause, view.unit, generation, failure)
     return None
 
 

@@ -15,9 +15,10 @@ from headrace.pipeline.controller.actions import (
     CreateState,
     DropSlot,
     EndRun,
+    SetUp,
 )
 from headrace.pipeline.controller.desired import Desired
-from headrace.pipeline.controller.world import ServerSeen, SlotSeen, Unknown, World
+from headrace.pipeline.controller.world import CatalogSeen, ServerSeen, SlotSeen, Unknown, World
 from headrace.state import PipelineState
 
 _READS_ANOTHER_LOG = frozenset({Kind.OTHER_LOG, Kind.SLOT_LOST})
@@ -25,6 +26,17 @@ _READS_ANOTHER_LOG = frozenset({Kind.OTHER_LOG, Kind.SLOT_LOST})
 
 _FIRST_STEPS = (CreateState.__name__, CreateSlot.__name__)
 """Without them nothing can be followed: one that is refused for good ends the run."""
+
+
+class GapError(HeadraceError):
+    """Changes between the documents and the slot are lost, on the server that the documents come from.
+
+    With `on_gap = "reseed"` a run builds everything again. Another server or database is never a gap.
+    """
+
+    def __init__(self, kind: Kind, cause: str, remedy: str = "", detail: str = "") -> None:
+        by_itself = f'{BACKFILL_AGAIN} With on_gap = "reseed" a run does it by itself.'
+        super().__init__(kind, cause, remedy or by_itself, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +70,11 @@ def decide_log(world: World, desired: Desired) -> LogDecision:
         return LogDecision((EndRun(failed.error.cause, failed.error),))
     if state is None:
         return LogDecision((_begin(slot),))
-    if (error := _why_another_server(state, server)) is not None:
+    if (error := why_another_server(state, server)) is not None:
         return LogDecision((EndRun(error.cause, error),))
     if server.standby and state.standby is False:  # a failover that is not over: what it lacks is no gap
         return LogDecision(has_begun=has_begun)
-    return _follow(world, desired, state, server, slot) if has_begun else _make_slot(slot)
+    return _follow(world, desired, state, server, slot) if has_begun else _make_slot(world.catalog, slot)
 
 
 def _follow(
@@ -80,17 +92,19 @@ def _follow(
 def _begin(slot: SlotSeen | None) -> Action:
     if slot is None:
         return CreateState("nothing is stored yet")
-    error = HeadraceError(
-        Kind.SLOT_UNKNOWN,
-        "the slot exists, but this cluster knows nothing of it",
-        "If it belongs to another program, name another slot with --slot. If the cluster has lost the state "
-        f"of this deployment: {BACKFILL_AGAIN}",
-    )
+    error = unknown_slot(slot.name)
     return EndRun(error.cause, error)
 
 
-def _make_slot(slot: SlotSeen | None) -> LogDecision:
-    """Create the slot; one that is there was made by a start that was killed, or belongs to somebody else."""
+def _make_slot(catalog: CatalogSeen | Unknown | None, slot: SlotSeen | None) -> LogDecision:
+    """Create the slot, once the publication is there: the log of before would not be decoded for it.
+
+    A slot that is there was made by a start that was killed, or belongs to somebody else.
+    """
+    if isinstance(catalog, Unknown):
+        return LogDecision()
+    if catalog is not None and catalog.set_up:
+        return LogDecision((SetUp(catalog.set_up),))
     if slot is not None and slot.reader:
         return LogDecision()
     return LogDecision((CreateSlot("the log is read from here on"),))
@@ -112,7 +126,7 @@ def _release_slot(world: World, slot: SlotSeen) -> LogDecision:
     return LogDecision((CloseQuery(error.cause, error),), has_begun=True)
 
 
-def _why_another_server(state: PipelineState, server: ServerSeen) -> HeadraceError | None:
+def why_another_server(state: PipelineState, server: ServerSeen) -> HeadraceError | None:
     """Return why this is not the server whose changes the documents have; a gap never proves that."""
     if state.system_identifier != server.system:
         return _foreign(state, "the database is on another system than the one that the documents come from")
@@ -145,40 +159,56 @@ def _former_primary(state: PipelineState, server: ServerSeen) -> HeadraceError:
 def _gaps(
     world: World, state: PipelineState, server: ServerSeen, slot: SlotSeen | None
 ) -> Iterator[HeadraceError]:
+    yield from find_gaps(state, server, slot)
+    failure = None if world.query is None else world.query.failure
+    if failure is not None and failure.kind in _READS_ANOTHER_LOG:
+        yield GapError(failure.kind, failure.cause)
+
+
+def find_gaps(state: PipelineState, server: ServerSeen, slot: SlotSeen | None) -> Iterator[GapError]:
     """Yield why changes between the documents and the log are lost; the first explains the others."""
     since = format_lsn(state.applied)
     if server.timeline != state.timeline:
-        yield _gap(
+        yield GapError(
             Kind.CONTINUITY,
             f"the server is on timeline {server.timeline} now ({state.timeline} before): a standby was "
-            "promoted, or the database was restored to an earlier time; documents may hold commits that it "
-            "never got",
+            f"promoted, or the database was restored to an earlier time; {_what_is_lost(state, slot)}",
         )
     if slot is None:
-        yield _gap(Kind.SLOT_LOST, f"the slot {state.slot!r} is gone, and with it the changes since {since}")
+        yield GapError(
+            Kind.SLOT_LOST, f"the slot {state.slot!r} is gone, and with it the changes since {since}"
+        )
         return
     if slot.lost:
-        yield _gap(
+        yield GapError(
             Kind.SLOT_LOST,
             f"the slot {state.slot!r} is lost, and with it the changes since {since}: {slot.lost}",
         )
     if server.current < state.applied:
-        yield _gap(
+        yield GapError(
             Kind.CONTINUITY,
             f"the log ends at {format_lsn(server.current)}, before the position {since} that the documents "
             "have: the database was restored",
         )
     if slot.confirmed > state.applied:
-        yield _gap(
+        yield GapError(
             Kind.CONTINUITY,
             f"the slot {state.slot!r} stands at {format_lsn(slot.confirmed)}, beyond the position {since} "
             "that the documents have: it was recreated, or read by someone else, or the search cluster was "
             "restored",
         )
-    failure = None if world.query is None else world.query.failure
-    if failure is not None and failure.kind in _READS_ANOTHER_LOG:
-        yield failure
 
 
-def _gap(kind: Kind, cause: str) -> HeadraceError:
-    return HeadraceError(kind, cause, f'{BACKFILL_AGAIN} With on_gap = "reseed" a run does it by itself.')
+def _what_is_lost(state: PipelineState, slot: SlotSeen | None) -> str:
+    lost = "documents may hold commits that it never got"
+    return lost if slot is not None else f"it has no replication slot {state.slot!r}, and {lost}"
+
+
+def unknown_slot(name: str) -> HeadraceError:
+    """Return the error of a slot that is there while nothing is stored of its deployment."""
+    return HeadraceError(
+        Kind.SLOT_UNKNOWN,
+        f"the slot {name!r} exists, but this cluster knows nothing of it",
+        "If it belongs to another program, name another slot with --slot. If the cluster has lost the state "
+        f"of this deployment: {BACKFILL_AGAIN}",
+    )

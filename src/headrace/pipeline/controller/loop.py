@@ -30,6 +30,10 @@ class Controller:
         ports: what actions are carried out on.
         tell: told each action before it is carried out.
         clock: seconds.
+
+    Attributes:
+        failures: by an action's key, how often it has failed in a row.
+        has_acted: whether the last round has done anything.
     """
 
     def __init__(
@@ -41,6 +45,7 @@ class Controller:
         clock: Callable[[], float],
     ) -> None:
         self.failures: dict[str, Failures] = {}
+        self.has_acted = False
         self._look = look
         self._ports = ports
         self._tell = tell
@@ -48,9 +53,11 @@ class Controller:
 
     def go_round(self) -> EndRun | None:
         """Look once and act on it; return why the run ends, where it does."""
+        self.has_acted = False
         world, desired = self._look(self.failures)
         for action in reconcile(world, desired):
             self._tell(action)
+            self.has_acted = True
             if isinstance(action, EndRun):
                 return action
             if not self._carry_out(action):

@@ -52,8 +52,9 @@ def _decide_followed(
 ) -> Iterator[Action]:
     yield from decide_orders(world, state, desired)
     yield from decide_units(world, state, desired)
-    # Behind the units: the plan has what they are given in this round.
-    yield from decide_query(world, state, goes_on=goes_on)
+    # Behind the units: the plan has what they are given in this round. Before there is a catalog, they are
+    # given nothing.
+    yield from decide_query(world, state, goes_on=goes_on and bool(state.catalog))
     yield from decide_backfills(world, state)
     yield from decide_forgetting(world, state)
     yield from decide_drops(world, state)

@@ -6,11 +6,14 @@ import enum
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.controller.actions import build_key
+from headrace.pipeline.controller.actions import Serve, StartBackfill, StopFollowing, build_key
 from headrace.pipeline.controller.desired import Desired, Unit
 from headrace.pipeline.controller.generations import UnitView
 from headrace.pipeline.controller.world import Unknown, World
 from headrace.state import PipelineState
+
+_OF_UNITS = (Serve.__name__, StartBackfill.__name__, StopFollowing.__name__)
+"""Steps whose failure keeps a unit from what it should be."""
 
 
 class UnitPhase(enum.Enum):
@@ -51,7 +54,8 @@ def status_of(unit: Unit, world: World, state: PipelineState, desired: Desired) 
     if view.definition is not None and view.definition.misfit:
         return UnitStatus(UnitPhase.WAITING, view.definition.misfit, serves=serves)
     definition = "" if view.definition is None else view.definition.hash
-    failed = world.failures.get(build_key(unit, definition))
+    keys = (build_key(unit, definition), *(f"{name} {unit}" for name in _OF_UNITS))
+    failed = next((world.failures[key] for key in keys if key in world.failures), None)
     if failed is not None:
         return UnitStatus(UnitPhase.FAILED, failed.error.cause, failed.next_try, failed.error, serves)
     return _status_of_followed(view)
@@ -66,4 +70,4 @@ def _status_of_followed(view: UnitView) -> UnitStatus:
         return UnitStatus(UnitPhase.WAITING, "no query runs", serves=True)
     if any(generation.building for generation in view.followed):
         return UnitStatus(UnitPhase.BACKFILLING, serves=serves)
-    return UnitStatus(UnitPhase.WAITING, "its next generation is not created yet", serves=serves)
+    return UnitStatus(UnitPhase.BACKFILLING, "its next generation is not created yet", serves=serves)

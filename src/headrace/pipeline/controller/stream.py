@@ -43,6 +43,8 @@ def decide_query(world: World, state: PipelineState, *, goes_on: bool) -> Iterat
     elif query.failure is not None:
         charged = any(is_charged(world, query.failure, generation) for generation in state.generations)
         yield CloseQuery(query.failure.cause, query.failure, charged)
+    elif query.starting:
+        return
     elif query.plan == plan and query.outdated:
         yield ChangePlan("what its documents are made of has changed")
     elif query.plan != plan:

@@ -56,12 +56,14 @@ class SlotSeen:
     """The replication slot.
 
     Attributes:
+        name: its name.
         confirmed: its confirmed_flush_lsn (bytes), read before the state: a running query moves both.
         lost: why the server has removed log that the slot needs; empty where it has not.
         reader: who reads it, where that is not this run; else empty.
         over_budget: what the slot retains, where that is more than the policy allows; else empty.
     """
 
+    name: str
     confirmed: Lsn
     lost: str = ""
     reader: str = ""
@@ -140,6 +142,7 @@ class QuerySeen:
         joined: those of them that every change behind the stored position is written to, so that a backfill
             may read rows for them.
         leaving: those of a former plan that a batch may still write.
+        starting: it does not read yet, and takes no other plan.
         outdated: what the plan is made of is another one, though its generations are the same.
         failure: why it has ended; None while it runs.
     """
@@ -147,6 +150,7 @@ class QuerySeen:
     plan: frozenset[str]
     joined: frozenset[str] = frozenset()
     leaving: frozenset[str] = frozenset()
+    starting: bool = False
     outdated: bool = False
     failure: HeadraceError | None = None
 
@@ -184,7 +188,7 @@ class World:
         now: the run's clock (seconds).
         state: what is durable; None where nothing is stored.
         slot: None where the server has none of its name.
-        catalog: None while nothing is stored to compare it with.
+        catalog: None where nothing is known of it.
         sinks: by name; `""` is the one that keeps the state.
         reads: the tables that each generation reads, by its id; one whose schema nobody knows is absent.
         unfit: why a generation cannot be followed any more, by its id.

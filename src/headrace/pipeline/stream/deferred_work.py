@@ -143,18 +143,16 @@ def _parts(batches: Sequence[KeyBatch], tasks: int, at_once: int) -> list[Deferr
 
 
 class CatchUp:
-    """Writes the deferred documents of one sink while it is entered.
+    """Writes the deferred documents of one secondary sink while it is entered.
 
     Args:
-        work: the work of the sink.
+        work: the work of the sink; `change` gives a later one.
         on_progress: called about twice a second with the progress.
-        on_lost: called where the index of deferred keys was deleted.
     """
 
-    def __init__(self, work: Work, on_progress: OnProgress, on_lost: Callable[[], None]) -> None:
+    def __init__(self, work: Work, on_progress: OnProgress) -> None:
         self._work = work
         self._on_progress = on_progress
-        self._on_lost = on_lost
         self._ending = threading.Event()
         self._pause = _SHORTEST_PAUSE
         self._failed_at = 0.0
@@ -168,27 +166,39 @@ class CatchUp:
         self._ending.set()
         self._thread.join(_END_SECONDS)
 
-    def _run(self) -> None:
-        plan = self._work.plan
-        with (
-            closing(Client(self._work.endpoints.keeps_state, accepted=True)) as client,
-            closing(open_worker(self._work, self._ending)) as worker,
-        ):
-            notes = SecondarySinkNotes(client, plan.key)
-            while not self._ending.wait(self._pause):
-                try:
-                    self._write_all(notes, worker)
-                except HeadraceError as error:
-                    self._pause_longer(notes.deferred, error)
+    def change(self, work: Work) -> None:
+        """Use this plan from the next documents on."""
+        self._work = work
 
-    def _write_all(self, notes: SecondarySinkNotes, worker: Worker) -> None:
-        """Write all that is deferred now."""
-        generations, deferred = self._work.plan.specs.keys(), notes.deferred
-        if notes.has_lost_keys():
-            self._on_lost()
+    def _run(self) -> None:
+        while not self._ending.is_set():
+            self._run_with(self._work)
+
+    def _run_with(self, work: Work) -> None:
+        """Write with one plan, until there is another."""
+        with (
+            closing(Client(work.endpoints.keeps_state, accepted=True)) as client,
+            closing(open_worker(work, self._ending)) as worker,
+        ):
+            notes = SecondarySinkNotes(client, work.plan.key)
+            while work is self._work and not self._ending.wait(self._pause):
+                try:
+                    self._write_all(work, notes, worker)
+                except HeadraceError as error:
+                    self._pause_longer(work, notes.deferred, error)
+
+    def _write_all(self, work: Work, notes: SecondarySinkNotes, worker: Worker) -> None:
+        """Write all that is deferred now.
+
+        Keys of a generation that the plan does not have are removed: it is not followed any more. What was
+        read while another plan came may be for a generation of that one, and is left alone.
+        """
+        generations, deferred = work.plan.specs.keys(), notes.deferred
         why = notes.why_away()
         self._on_progress(deferred.count(generations), why)
         while not self._ending.is_set() and (batches := deferred.oldest(_BATCHES_AT_ONCE)):
+            if work is not self._work:
+                return
             worker.write_deferred(batches)
             deferred.done(batches)
             if why is not None and any(batch.generation in generations for batch in batches):
@@ -202,9 +212,9 @@ class CatchUp:
         if time.monotonic() - self._failed_at > _CALM_SECONDS:
             self._pause = _SHORTEST_PAUSE
 
-    def _pause_longer(self, deferred: DeferredKeys, error: HeadraceError) -> None:
+    def _pause_longer(self, work: Work, deferred: DeferredKeys, error: HeadraceError) -> None:
         """Report the error, and wait longer before the next attempt."""
         self._failed_at = time.monotonic()
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
         with suppress(HeadraceError):
-            self._on_progress(deferred.count(self._work.plan.specs.keys()), str(error))
+            self._on_progress(deferred.count(work.plan.specs.keys()), str(error))

@@ -1,0 +1,203 @@
+"""Look at everything that a decision needs, as one frozen `World`, and at what files and orders want.
+
+The order matters: a running query moves slot and state, so the slot is read first, then the state, then the
+end of the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError
+from headrace.pipeline.continuity import see_server, see_slot, waits_for_promotion
+from headrace.pipeline.controller.desired import Desired, OpenOrder, SinkPolicy
+from headrace.pipeline.controller.world import (
+    CatalogSeen,
+    Failures,
+    ServerSeen,
+    SinkSeen,
+    SlotSeen,
+    Unknown,
+    World,
+)
+from headrace.pipeline.definitions import Definitions
+from headrace.pipeline.health_monitor import HealthMonitor
+from headrace.pipeline.reloads import Reloads
+from headrace.pipeline.sink_watch import SinkWatch
+from headrace.pipeline.stream.run_stream import RunStream
+from headrace.pipeline.wal_budget import WalBudget
+from headrace.state import PipelineState, StateStore
+
+Interrupting = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is looked at.
+
+    Attributes:
+        sinks: by name; `""` is the one that keeps the state.
+        open_orders: returns the orders that are not answered yet, oldest first.
+        carried_out: returns the ids of the orders that this process works on.
+        lost_lease: returns why the lease was lost; None while it is held.
+        is_stopping: whether the run is asked to end.
+        interrupting: lets a stop interrupt a look that may take long.
+    """
+
+    health: HealthMonitor
+    store: StateStore
+    definitions: Definitions
+    sinks: Mapping[str, SinkWatch]
+    stream: RunStream
+    budget: WalBudget
+    reloads: Reloads
+    open_orders: Callable[[], tuple[OpenOrder, ...]]
+    carried_out: Callable[[], frozenset[str]]
+    lost_lease: Callable[[], HeadraceError | None]
+    is_stopping: Callable[[], bool]
+    interrupting: Interrupting
+
+
+class Observer:
+    """Looks once a round; used from the run's thread.
+
+    Args:
+        observed: what is looked at.
+        reseeds: whether everything is backfilled again behind a gap.
+    """
+
+    def __init__(self, observed: Observed, *, reseeds: bool) -> None:
+        self._observed = observed
+        self._reseeds = reseeds
+        self._explained: HeadraceError | None = None
+        self._waits_for: HeadraceError | None = None
+
+    def look(self, failures: Mapping[str, Failures]) -> tuple[World, Desired]:
+        """Ask everything, within time limits; what does not answer is unknown."""
+        observed = self._observed
+        observed.health.watch(observed.stream.signals)
+        with observed.interrupting():
+            observed.health.look(self._waits_for)
+        slot = self._slot()
+        state = self._state()
+        known = None if isinstance(state, Unknown) else state
+        query = observed.stream.seen(known) if observed.definitions.is_known else None
+        failure = None if query is None else query.failure
+        server = self._server(known, fresh=query is None or failure is not None)
+        if failure is not None and failure is not self._explained:
+            # The catalog and the sinks may tell what the failure does not.
+            self._explained, observed.definitions.is_due = failure, True
+            for watch in observed.sinks.values():
+                watch.forget()
+        catalog = self._catalog(state, known)
+        generations = () if known is None else known.generations
+        sinks = {name: self._sink(name, watch, known) for name, watch in observed.sinks.items()}
+        definitions = observed.definitions
+        world = World(
+            now=time.monotonic(),
+            state=state,
+            server=server,
+            slot=slot,
+            catalog=catalog,
+            sinks=sinks,
+            reads=definitions.reads(generations) if definitions.is_known else {},
+            unfit=definitions.unfit,
+            deferred={
+                id_: count for watch in observed.sinks.values() for id_, count in watch.deferred.items()
+            },
+            query=query,
+            backfills=observed.stream.backfills(),
+            failures=failures,
+            carried_out=observed.carried_out(),
+            lost_lock=observed.health.lost or observed.lost_lease(),
+        )
+        self._waits_for = _why_waiting(world)
+        return world, self._desired()
+
+    def _slot(self) -> SlotSeen | Unknown | None:
+        health = self._observed.health
+        if health.error is not None:
+            return Unknown(health.error)
+        slot = health.slot
+        if slot is None:
+            return None
+        over_budget = self._observed.budget.check(slot, health.seconds_behind)
+        return dataclasses.replace(see_slot(slot), reader=health.read_by_another, over_budget=over_budget)
+
+    def _state(self) -> PipelineState | Unknown | None:
+        """Return the state; while a query runs, as this process has saved it last: nobody else writes it."""
+        store = self._observed.store
+        if store.current is not None and self._observed.stream.is_running:
+            return store.current
+        try:
+            return store.load()
+        except HeadraceError as error:
+            return Unknown(error)
+
+    def _server(self, state: PipelineState | None, *, fresh: bool) -> ServerSeen | Unknown:
+        try:
+            facts = self._observed.health.facts(fresh=fresh)
+        except HeadraceError as error:
+            return Unknown(error)
+        reached = 0 if state is None or fresh else state.reached
+        return see_server(facts, max(facts.current_lsn, reached))
+
+    def _catalog(
+        self, state: PipelineState | Unknown | None, known: PipelineState | None
+    ) -> CatalogSeen | Unknown | None:
+        if isinstance(state, Unknown):
+            return state
+        observed = self._observed
+        try:
+            with observed.interrupting():
+                connection = observed.health.connection
+                observed.reloads.try_again(connection)
+                return observed.definitions.look(connection, known)
+        except HeadraceError as error:
+            return Unknown(error)
+
+    def _sink(self, name: str, watch: SinkWatch, state: PipelineState | None) -> SinkSeen | Unknown:
+        stored = () if state is None else state.in_sink(name).generations
+        indexes = {generation.index for generation in stored} | self._observed.definitions.indexes
+        with self._observed.interrupting():
+            return watch.look(indexes, stored)
+
+    def _desired(self) -> Desired:
+        observed = self._observed
+        definitions, deployment = observed.definitions, observed.definitions.project.deployment
+        sinks = {
+            target.key.sink: SinkPolicy(
+                bool(target.key.sink),
+                deployment.max_deferred,
+                0 if target.key.sink else deployment.generations.keep,
+            )
+            for target in definitions.project.targets.values()
+        }
+        return Desired(
+            definitions.units() if definitions.is_known else {},
+            sinks,
+            observed.open_orders(),
+            reseeds=self._reseeds,
+            reloaded=observed.reloads.results,
+            misread=observed.reloads.refusals,
+            stopping=observed.is_stopping(),
+        )
+
+
+def _why_waiting(world: World) -> HeadraceError | None:
+    """Return what the whole run waits for, as an error that users are shown; None for nothing."""
+    for seen in (world.server, world.slot, world.state, world.catalog):
+        if isinstance(seen, Unknown):
+            return seen.error
+    server, state = world.server, world.state
+    assert isinstance(server, ServerSeen), "what is unknown has been returned"
+    if isinstance(state, PipelineState) and server.standby and state.standby is False:
+        return waits_for_promotion(state.slot)
+    primary = world.sinks.get("")
+    if isinstance(primary, Unknown):
+        return primary.error
+    return None

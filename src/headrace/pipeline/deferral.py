@@ -1,0 +1,51 @@
+"""Defer documents that a run has to write again, and forget what is deferred; see `DeferralPort`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from headrace.model.lsn import Lsn
+from headrace.sinks.opensearch import Client
+from headrace.state import Counters, DeferredKeys, GenerationState, StateKey, StateStore
+from headrace.state.deferred_keys import ALL_KEYS
+from headrace.state.sink_notes import SecondarySinkNotes
+
+
+class Deferral:
+    """The deferred documents of all sinks of a run.
+
+    Args:
+        client: of the cluster that keeps the state.
+        key: names the pipeline.
+        store: its state, which says that documents of the primary sink are deferred.
+        sinks: the names of the secondary sinks.
+    """
+
+    def __init__(self, client: Client, key: StateKey, store: StateStore, sinks: Collection[str]) -> None:
+        self._client = client
+        self._key = key
+        self._store = store
+        self._sinks = sinks
+
+    def renew(self, generation: GenerationState, version: Lsn) -> None:
+        """Defer every document of a generation.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY; it may be called again.
+        """
+        if generation.sink:
+            notes = SecondarySinkNotes(self._client, self._key.of_sink(generation.sink))
+            notes.deferred.add(generation.generation, [[ALL_KEYS]], version)
+            return
+        DeferredKeys(self._client, self._key).add(generation.generation, [[ALL_KEYS]], version)
+        self._store.advance(version, Counters(), deferred=True)
+
+    def forget(self) -> None:
+        """Forget everything that is deferred: positions in a log that does not go on."""
+        self._store.forget_log()
+        for name in self._sinks:
+            SecondarySinkNotes(self._client, self._key.of_sink(name)).deferred.forget()
+
+    def forget_sink(self, name: str) -> None:
+        """Forget what is noted about the documents that wait for a sink."""
+        SecondarySinkNotes(self._client, self._key.of_sink(name)).forget()

@@ -1,0 +1,124 @@
+"""Plan what the workers write: every generation that is followed, in every sink."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Mapping, Sequence
+
+from headrace.assembly.transform import transform_digest
+from headrace.catalog.needs import Needs
+from headrace.pipeline.definitions import Definitions
+from headrace.pipeline.sink_target import SinkTarget
+from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
+from headrace.resolution import plan_resolution
+from headrace.sinks.opensearch import Generation
+from headrace.state import GenerationState, PipelineState
+
+
+class Plans:
+    """Makes plans from the state and from what the files mean; used from one thread.
+
+    Args:
+        definitions: what the files mean in the database.
+        endpoints: of the deployment; a sink of this process alone is reached as they say.
+    """
+
+    def __init__(self, definitions: Definitions, endpoints: Endpoints) -> None:
+        self._definitions = definitions
+        self._endpoints = endpoints
+        self._made_of: object = None
+        self._work: Work | None = None
+        self._content = b""
+
+    def work(self, state: PipelineState) -> Work:
+        """Return the work of the primary sink, with that of every secondary sink beside it."""
+        return self._plan(state)[0]
+
+    def content(self, state: PipelineState) -> bytes:
+        """Return what the work is made of: another one means that tasks have to write otherwise."""
+        return self._plan(state)[1]
+
+    def needs(self, state: PipelineState) -> Needs:
+        """Return what the log must carry."""
+        return self._definitions.needs(_followed(state))
+
+    def _plan(self, state: PipelineState) -> tuple[Work, bytes]:
+        made_of = (self._definitions.version, tuple(_followed(state)))
+        if self._work is None or made_of != self._made_of:
+            self._work = self._make(state)
+            works = (self._work, *self._work.secondary.values())
+            # Which generation is served only orders the writes of a batch.
+            plans = [dataclasses.replace(work.plan, served=frozenset()) for work in works]
+            self._content, self._made_of = pickle.dumps(plans), made_of
+        return self._work, self._content
+
+    def _make(self, state: PipelineState) -> Work:
+        project = self._definitions.inspection.project
+        mirrors = _mirrors(state)
+        secondary = {}
+        for name, target in project.secondary.items():
+            plan = self._plan_of(target, _followed(state, name), mirrors if target.is_plain else {})
+            secondary[name] = Work(plan, self._endpoints.of(target.key))
+        primary = self._plan_of(project.primary, _followed(state, ""), {})
+        return Work(primary, dataclasses.replace(self._endpoints, secondary={}), secondary)
+
+    def _plan_of(
+        self, target: SinkTarget, written: Sequence[GenerationState], mirrors: Mapping[str, str]
+    ) -> DocumentsPlan:
+        definitions = self._definitions
+        project, catalog = definitions.inspection.project, definitions.inspection.catalog
+        specs = {}
+        for generation in written:
+            spec = definitions.spec_of(generation)
+            if spec is not None:
+                specs[generation.generation] = dataclasses.replace(spec, name=generation.generation)
+        known = [generation for generation in written if generation.generation in specs]
+        return DocumentsPlan(
+            specs=specs,
+            catalog=catalog,
+            resolution=plan_resolution(
+                specs.values(), catalog, {generation.generation: generation.as_of for generation in known}
+            ),
+            targets={generation.generation: _write_alias(generation) for generation in known},
+            writer=target.writer_options(),
+            key=target.key,
+            skip_rejected=project.skip_rejected(),
+            quarantine=project.quarantine(),
+            large_change=project.deployment.large_change,
+            indexes={generation.generation: generation.index for generation in known},
+            served=frozenset(generation.generation for generation in known if generation.published),
+            kind=target.kind,
+            refreshed={
+                generation.generation: target.prefix + generation.index
+                for generation in known
+                if target.is_eager
+            },
+            mirrors={
+                generation.generation: mirrors[generation.index]
+                for generation in known
+                if generation.index in mirrors
+            },
+            code={
+                spec.transform: transform_digest(spec.transform) for spec in specs.values() if spec.transform
+            },
+        )
+
+
+def _followed(state: PipelineState, sink: str | None = None) -> list[GenerationState]:
+    return [
+        generation
+        for generation in state.generations
+        if generation.followed and sink in (None, generation.sink)
+    ]
+
+
+def _mirrors(state: PipelineState) -> dict[str, str]:
+    """Return, by index, the concrete index whose documents a sink has that cannot list its own."""
+    primary = [generation for generation in state.generations if not generation.sink]
+    by_served = sorted(primary, key=lambda generation: generation.published)
+    return {generation.index: _write_alias(generation) for generation in by_served}
+
+
+def _write_alias(generation: GenerationState) -> str:
+    return Generation(generation.index, generation.generation, generation.hash, 0, generation.uuid).target

@@ -1,0 +1,240 @@
+"""Tell users what a run decides and how its units are: by the log, the status board and `/readyz`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from headrace.model.units import quantity
+from headrace.pipeline.controller.actions import (
+    Action,
+    BeginAgain,
+    ChangePlan,
+    CloseQuery,
+    Complete,
+    CreateGeneration,
+    DropSlot,
+    Serve,
+    StopFollowing,
+    TakeUpCatalog,
+)
+from headrace.pipeline.controller.desired import Desired, Unit
+from headrace.pipeline.controller.generations import all_units
+from headrace.pipeline.controller.statuses import UnitPhase, UnitStatus, status_of
+from headrace.pipeline.controller.world import Unknown, World
+from headrace.pipeline.project import Project
+from headrace.state import GenerationState, PipelineState
+from headrace.status.board import IndexPhase, StatusBoard, UnitOnBoard
+from headrace.status.phases import Event
+
+_LOG = logging.getLogger(__name__)
+
+CountDocuments = Callable[[GenerationState], int | None]
+"""Returns how many documents a generation that was just completed holds; None where that is not known."""
+
+
+class RunBoard:
+    """Shows one run; used from its thread.
+
+    Args:
+        board: the status board.
+        project: has the labels of the sinks.
+        count: counts the documents of a generation.
+        on_live: called when every index is complete and the stream follows; perhaps more than once.
+    """
+
+    def __init__(
+        self, board: StatusBoard, project: Project, count: CountDocuments, on_live: Callable[[], None]
+    ) -> None:
+        self._board = board
+        self._project = project
+        self._count = count
+        self._on_live = on_live
+        self._why_built: dict[Unit, str] = {}
+        self._shown: dict[str, GenerationState] | None = None
+        self._told: dict[Unit, tuple[UnitPhase, str]] = {}
+        self._has_gap = False
+
+    def change_project(self, project: Project) -> None:
+        """Go on with changed files."""
+        self._project = project
+
+    def tell(self, action: Action) -> None:
+        """Tell users of a step, before it is done, where it is more than housekeeping."""
+        report = self._board.report
+        _LOG.debug("%s: %s", type(action).__name__, action.why)
+        if isinstance(action, CreateGeneration):
+            self._why_built[action.unit] = action.why
+        elif isinstance(action, StopFollowing):
+            remedy = (
+                "" if action.failure is None or not action.failure.remedy else f". {action.failure.remedy}"
+            )
+            name = str(action.unit)
+            report.warning(
+                f"{name}: {action.generation.generation} is not followed any more: {action.why}{remedy}"
+            )
+            if action.failure is not None:
+                self._board.record_error(action.failure)
+        elif isinstance(action, BeginAgain):
+            self._has_gap = True
+            report.warning(
+                f"{action.why}; on_gap = reseed: readers keep what is served until it is backfilled again"
+            )
+            self._board.record_gap(f"what is served is not followed, and is backfilled again: {action.why}")
+        elif isinstance(action, DropSlot):
+            self._board.set_budget_warning(f"{action.why}; everything is backfilled again afterwards")
+        elif isinstance(action, CloseQuery):
+            self._board.record_error(action.failure)
+            if not action.charged:
+                report.warning(f"starting the stream again after {action.failure}")
+        elif isinstance(action, TakeUpCatalog) and action.renewed:
+            for generation in action.renewed:
+                report.info(f"{generation.index}: a table has lost rows; every document is assembled again")
+        elif isinstance(action, Serve | Complete | ChangePlan):
+            _LOG.info("%s: %s", type(action).__name__, action.why)
+
+    def show(self, world: World, desired: Desired, *, has_begun: bool) -> None:
+        """Show how everything is."""
+        state = world.state
+        if isinstance(state, Unknown) or state is None:
+            return
+        statuses = {unit: status_of(unit, world, state, desired) for unit in all_units(state, desired)}
+        self._report_changes(state)
+        for unit, status in statuses.items():
+            self._show_unit(unit, status, state)
+        self._board.set_units(
+            [
+                UnitOnBoard(
+                    unit.sink,
+                    unit.index,
+                    status.phase.value,
+                    status.why,
+                    None if status.next_try is None else max(0.0, status.next_try - world.now),
+                    "" if status.error is None else status.error.remedy,
+                    serves=status.serves,
+                )
+                for unit, status in statuses.items()
+            ]
+        )
+        self._show_sinks(world)
+        self._show_phase(world, state, statuses, has_begun=has_begun)
+
+    def _show_unit(self, unit: Unit, status: UnitStatus, state: PipelineState) -> None:
+        generations = [
+            generation
+            for generation in state.generations
+            if (generation.sink, generation.index) == (unit.sink, unit.index)
+        ]
+        served = next((generation for generation in generations if generation.published), None)
+        building = next(
+            (
+                generation.generation
+                for generation in generations
+                if generation.building and generation.followed
+            ),
+            None,
+        )
+        shown = served or (generations[-1] if generations else None)
+        is_live = served is not None and served.followed
+        self._index(
+            unit,
+            phase=IndexPhase.LIVE if is_live else IndexPhase.BACKFILLING,
+            generation=None if shown is None else shown.generation,
+            building=building,
+            error=None if status.phase in (UnitPhase.LIVE, UnitPhase.BACKFILLING) else status.why,
+            serves=status.serves,
+        )
+        self._tell_status(unit, status)
+
+    def _tell_status(self, unit: Unit, status: UnitStatus) -> None:
+        """Log once that a unit waits or has failed, with its reason, next try and remedy."""
+        now = (status.phase, status.why)
+        if self._told.get(unit) == now:
+            return
+        self._told[unit] = now
+        if (
+            status.phase in (UnitPhase.FAILED, UnitPhase.WAITING)
+            and status.why
+            and status.why != "no query runs"
+        ):
+            remedy = "" if status.error is None or not status.error.remedy else f". {status.error.remedy}"
+            self._board.report.warning(f"{unit!s} {status.phase.value}: {status.why}{remedy}")
+
+    def _show_sinks(self, world: World) -> None:
+        for name, seen in world.sinks.items():
+            if not name:
+                continue
+            deferred = sum(count for id_, count in world.deferred.items() if id_.startswith(f"{name}/"))
+            if isinstance(seen, Unknown):
+                self._board.secondary(name, away=str(seen.error), deferred=deferred)
+
+    def _show_phase(
+        self, world: World, state: PipelineState, statuses: Mapping[Unit, UnitStatus], *, has_begun: bool
+    ) -> None:
+        primary = [status for unit, status in statuses.items() if not unit.sink]
+        runs = world.query is not None and world.query.failure is None
+        is_filling = any(
+            generation.building and generation.followed and not generation.sink
+            for generation in state.generations
+        )
+        if runs and is_filling:
+            self._board.apply_event(Event.BACKFILLING)
+        if not (runs and has_begun):
+            return
+        self._board.mark_following()
+        if is_filling:
+            return
+        self._board.apply_event(Event.FOLLOWING)
+        if all(status.serves for status in primary):
+            self._on_live()
+        if self._has_gap and all(status.phase is UnitPhase.LIVE for status in primary):
+            self._has_gap = False
+            self._board.close_gap()
+
+    def _report_changes(self, state: PipelineState) -> None:
+        """Report generations that are new, complete, or served now."""
+        before = self._shown
+        self._shown = {generation.id: generation for generation in state.generations}
+        if before is None:
+            return
+        for generation in state.generations:
+            known = before.get(generation.id)
+            unit = Unit(generation.sink, generation.index)
+            if known is None:
+                why = self._why_built.get(unit, "")
+                self._board.report.info(f"{unit!s}: builds {generation.generation}: {why}")
+            elif generation.published and not known.published:
+                self._report_served(unit, generation, known, before)
+
+    def _report_served(
+        self,
+        unit: Unit,
+        generation: GenerationState,
+        known: GenerationState,
+        before: Mapping[str, GenerationState],
+    ) -> None:
+        former = next(
+            (
+                other
+                for other in before.values()
+                if (other.sink, other.index) == (unit.sink, unit.index) and other.published
+            ),
+            None,
+        )
+        if known.building:
+            held = self._count(generation)
+            if held is not None:
+                target = self._project.targets[unit.sink] if unit.sink else self._project.primary
+                self._board.report.done(
+                    f"{target.label}{target.prefix}{unit.index}: {quantity(held, 'document')}"
+                )
+                self._index(unit, documents=held, documents_per_second=None, seconds_left=None)
+        if former is not None:
+            text = f"readers see {generation.generation}, no longer {former.generation}"
+            self._board.report.done(f"{unit!s}: {text}")
+
+    def _index(self, unit: Unit, **changes: object) -> None:
+        if unit.sink:
+            self._board.secondary_index(unit.sink, unit.index, **changes)
+        else:
+            self._board.index(unit.index, **changes)

@@ -1,0 +1,133 @@
+"""Open all sinks of a run, and find the one that a generation is in."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import sys
+
+from headrace.errors import HeadraceError, Retry
+from headrace.pipeline.definitions import Definitions
+from headrace.pipeline.project import Project
+from headrace.pipeline.run_sink import ClusterSink, PlainSink
+from headrace.pipeline.sink_target import SinkTarget
+from headrace.pipeline.sink_watch import SinkWatch
+from headrace.pipeline.worker.plan import Endpoints
+from headrace.reporter import Reporter
+from headrace.sinks.opensearch import Client
+from headrace.sinks.registry import open_sink
+from headrace.sinks.stdout import Relay, StdoutWriter
+from headrace.state import DeferredKeys, GenerationState
+from headrace.state.lease import Lease
+
+_PRIMARY_SECONDS, _SECONDARY_SECONDS = 30.0, 5.0
+"""Between two looks."""
+_REQUEST_SECONDS, _READY_SECONDS = 10.0, 5.0
+
+
+class RunSinks:
+    """All sinks of a run.
+
+    Attributes:
+        watches: each sink as it was seen last, by its name; `""` is the one that keeps the state.
+    """
+
+    def __init__(self) -> None:
+        self.watches: dict[str, SinkWatch] = {}
+
+    def open(
+        self,
+        project: Project,
+        endpoints: Endpoints,
+        state: Client,
+        definitions: Definitions,
+        *,
+        report: Reporter,
+        held: contextlib.ExitStack,
+    ) -> None:
+        """Open the sinks of a deployment; nothing is asked yet, and `held` closes them."""
+        for target in project.targets.values():
+            key, sink = target.key, self._open(target, endpoints, state, definitions, report)
+            count = DeferredKeys(state, key).count_by_generation if key.sink else None
+            seconds = _SECONDARY_SECONDS if key.sink else _PRIMARY_SECONDS
+            watch = SinkWatch(key.sink, sink, seconds, count)
+            held.callback(watch.close)
+            self.watches[key.sink] = watch
+
+    def change_project(self, project: Project) -> None:
+        """Go on with the settings of changed files, which have the same sinks."""
+        for target in project.targets.values():
+            sink = self.watches[target.key.sink].sink
+            if isinstance(sink, ClusterSink | PlainSink):
+                sink.change_target(target)
+
+    def read_schema(self, generation: GenerationState) -> str | None:
+        """Return the schema that was saved with a generation; None where that is not known.
+
+        Raises:
+            HeadraceError: the sink does not answer.
+        """
+        watch = self.watches.get(generation.sink)
+        if watch is None or not isinstance(watch.sink, ClusterSink):
+            return None
+        return watch.sink.read_schema(generation)
+
+    def count(self, generation: GenerationState) -> int | None:
+        """Return how many documents a search finds in a generation; None where that is not known."""
+        watch = self.watches.get(generation.sink)
+        if watch is None or not isinstance(watch.sink, ClusterSink):
+            return None
+        return watch.sink.count(generation.generation)
+
+    def _open(
+        self,
+        target: SinkTarget,
+        endpoints: Endpoints,
+        state: Client,
+        definitions: Definitions,
+        report: Reporter,
+    ) -> ClusterSink | PlainSink:
+        if target.is_plain:
+            return PlainSink(target, state)
+        endpoint = endpoints.of(target.key).sink
+        client = Client(
+            endpoint.with_timeout(min(endpoint.timeout, _REQUEST_SECONDS)), read_attempts=2, accepted=True
+        )
+        lease = None
+        if target.key.sink:
+            lease = Lease(
+                Client(endpoint.with_timeout(_READY_SECONDS), read_attempts=1), target.lease_key, []
+            )
+        return ClusterSink(target, client, state, definitions, report, lease=lease)
+
+
+def open_relays(
+    project: Project, endpoints: Endpoints, report: Reporter, held: contextlib.ExitStack
+) -> Endpoints:
+    """Return the endpoints with which tasks reach every sink; one of this process is reached by a relay.
+
+    Raises:
+        HeadraceError: a plain sink cannot be opened, and will not be later.
+    """
+    secondary = dict(endpoints.secondary)
+    for name, target in project.secondary.items():
+        if target.is_plain:
+            secondary[name] = _open_relay(target, endpoints.of(target.key), report, held)
+    return dataclasses.replace(endpoints, secondary=secondary)
+
+
+def _open_relay(
+    target: SinkTarget, endpoints: Endpoints, report: Reporter, held: contextlib.ExitStack
+) -> Endpoints:
+    if not target.is_stdout:
+        try:
+            open_sink(target.kind, endpoints.options).close()  # fails now instead of in every task
+        except HeadraceError as error:
+            if error.retry is Retry.NEVER:
+                raise
+            report.warning(f"the sink {target.name!r}: {error.cause}")
+        return endpoints
+    writer = StdoutWriter(sys.stdout, sink=target.name, pretty=bool(endpoints.options.get("pretty")))
+    host = "127.0.0.1" if target.reports is None else target.reports.host
+    relay = held.enter_context(Relay(writer, host))
+    return dataclasses.replace(endpoints, options=relay.options())

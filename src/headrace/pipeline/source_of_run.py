@@ -1,0 +1,186 @@
+"""Create and drop the slot of a run, and set up what documents need in the database."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.model.failpoints import reach
+from headrace.model.lsn import Lsn, format_lsn
+from headrace.pipeline.definitions import Definitions
+from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
+from headrace.pipeline.project import Project
+from headrace.pipeline.worker.plan import Endpoints
+from headrace.postgres.connection import Connection, connect
+from headrace.postgres.server import ServerFacts, inspect_server
+from headrace.postgres.slot import (
+    ExportedSlot,
+    SlotFacts,
+    advance_slot,
+    drop_slot,
+    read_slot,
+    slot_in_use,
+)
+from headrace.state import PipelineState
+from headrace.status.board import StatusBoard
+
+_BESIDE = "_reseed"
+_LONGEST_NAME = 63
+
+Interrupting = Callable[[], contextlib.AbstractContextManager[None]]
+"""Opens a block that a stop of the run interrupts: a slot may wait for hours for an old transaction."""
+
+
+class RunSource:
+    """The database of a run; see `SourcePort`.
+
+    Args:
+        project: the deployment.
+        endpoints: of the deployment.
+        definitions: hold the set-up plan.
+        board: shows what is waited for.
+        snapshot: holds the snapshot of a new slot.
+        interrupting: lets a stop interrupt what may take long.
+        on_changed: called where the slot may be another one.
+    """
+
+    def __init__(
+        self,
+        project: Project,
+        endpoints: Endpoints,
+        definitions: Definitions,
+        *,
+        board: StatusBoard,
+        snapshot: HeldSnapshot,
+        interrupting: Interrupting,
+        on_changed: Callable[[], None],
+    ) -> None:
+        self._project = project
+        self._endpoints = endpoints
+        self._definitions = definitions
+        self._board = board
+        self._snapshot = snapshot
+        self._interrupting = interrupting
+        self._on_changed = on_changed
+
+    def new_state(self) -> PipelineState:
+        """Return the state of a deployment that begins on this server.
+
+        Raises:
+            HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
+        """
+        with self._connect() as connection:
+            server = inspect_server(connection, self._endpoints.database)
+        return new_state(server, self._project.slot, self._project.publication)
+
+    def create_slot(self, state: PipelineState) -> Lsn:
+        """Create the slot, and hold a snapshot of the place where it begins.
+
+        Raises:
+            HeadraceError: as for `create_slot`; SLOT_UNKNOWN: nobody can tell whose slot is there.
+        """
+        self._snapshot.close()
+        failover = self._project.deployment.source.failover
+        self._on_changed()
+        with self._interrupting(), self._connect() as connection:
+            slot = create_slot(connection, self._endpoints.database, state, self._board, failover=failover)
+        reach("created")
+        self._snapshot.hold(slot)
+        self._board.report.done(f"slot {state.slot} at {format_lsn(slot.consistent_point)}")
+        return slot.consistent_point
+
+    def drop_slot(self) -> None:
+        """Drop the slot, where it exists.
+
+        Raises:
+            HeadraceError: SLOT_IN_USE; CONNECTION, DATABASE.
+        """
+        self._on_changed()
+        with self._interrupting(), self._connect() as connection:
+            if read_slot(connection, self._project.slot) is not None:
+                drop_slot(connection, self._project.slot)
+        reach("released")
+
+    def set_up(self) -> None:
+        """Execute the set-up plan.
+
+        Raises:
+            HeadraceError: as for `execute_plan`.
+        """
+        self._snapshot.close()  # an index that is built beside writers waits for every older snapshot
+        with self._interrupting(), self._connect() as connection:
+            self._definitions.set_up(connection, lambda step: self._board.report.info(f"set-up: {step.why}"))
+
+    def _connect(self) -> contextlib.AbstractContextManager[Connection]:
+        return connect(self._endpoints.database, application_name="headrace run")
+
+
+def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState:
+    """Return the first state of a pipeline on this server, before anything else exists."""
+    return PipelineState(
+        system_identifier=str(server.system_identifier),
+        timeline=server.timeline,
+        database_oid=server.database_oid,
+        slot=slot,
+        publication=publication,
+        phase="creating",
+        consistent_point=0,
+        applied=0,
+        standby=server.in_recovery,
+    )
+
+
+def create_slot(
+    connection: Connection, url: str, state: PipelineState, board: StatusBoard, *, failover: bool
+) -> ExportedSlot:
+    """Create the slot at a new position, with a snapshot of that position.
+
+    A slot that stands where this deployment has confirmed is its own, and is dropped. One that another user
+    created or moved is kept and advanced; a temporary slot then gives the snapshot. At a first start nobody
+    can tell whose a slot is.
+
+    Raises:
+        HeadraceError: SLOT_UNKNOWN; SLOT_IN_USE while a process reads the slot; SLOT_LOST for another user's
+            lost slot; SLOT_WAIT, NO_FREE_SLOT, PRIVILEGE, CONNECTION, DATABASE.
+    """
+    slot = read_slot(connection, state.slot)
+    if slot is None:
+        return wait_for_slot(url, state.slot, board, failover=failover)
+    if slot.active_pid is not None:
+        raise slot_in_use(slot)
+    if not state.consistent_point:
+        raise _unknown(slot)
+    if is_own(slot, state):
+        drop_slot(connection, state.slot)
+        return wait_for_slot(url, state.slot, board, failover=failover)
+    if slot.lost:
+        raise HeadraceError(
+            Kind.SLOT_LOST,
+            f"the slot {slot.name!r} was made or moved by another program, up to "
+            f"{format_lsn(slot.confirmed_flush or 0)}, and is lost: {slot.why_lost}",
+            BACKFILL_AGAIN,
+        )
+    name = state.slot[: _LONGEST_NAME - len(_BESIDE)] + _BESIDE
+    beside = wait_for_slot(url, name, board, temporary=True)
+    try:
+        advance_slot(connection, state.slot, beside.consistent_point)
+    except BaseException:
+        beside.close()
+        raise
+    return beside
+
+
+def is_own(slot: SlotFacts, state: PipelineState) -> bool:
+    """Whether the slot stands where this deployment can have confirmed it."""
+    return state.consistent_point <= (slot.confirmed_flush or 0) <= state.applied
+
+
+def _unknown(slot: SlotFacts) -> HeadraceError:
+    return HeadraceError(
+        Kind.SLOT_UNKNOWN,
+        f"the last start ended while it made its slot, and nobody can tell whether {slot.name!r} is that "
+        f"one: it stands at {format_lsn(slot.confirmed_flush or 0)}",
+        f"If nothing else uses it, run SELECT pg_drop_replication_slot('{slot.name}') in the database, "
+        "then start again; else name another slot with --slot.",
+    )

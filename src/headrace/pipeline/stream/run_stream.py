@@ -1,0 +1,359 @@
+"""Run the query of a deployment with the work beside it: deferred documents and backfills."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headrace.capture.signals import SignalFiles
+from headrace.errors import HeadraceError, Kind, unexpected
+from headrace.pipeline.backfill import Backfill, BackfillRate
+from headrace.pipeline.controller.stream import wanted_plan
+from headrace.pipeline.controller.world import BackfillSeen, QuerySeen
+from headrace.pipeline.exported_snapshot import HeldSnapshot
+from headrace.pipeline.planning import Plans
+from headrace.pipeline.stream.deferred_work import CatchUp, DeferredWork
+from headrace.pipeline.stream.documents_query import DocumentsQuery
+from headrace.pipeline.stream.documents_reader import Following
+from headrace.pipeline.worker.plan import Work
+from headrace.sinks.opensearch import Client
+from headrace.spark.background_session import BackgroundSpark
+from headrace.spark.jobs import JobGate
+from headrace.spark.session import LocalSpark
+from headrace.state import DeferredKeys, GenerationState, PipelineState, StateKey, StateStore
+from headrace.status.board import StatusBoard
+from headrace.status.index_board import SecondaryIndexBoard
+from headrace.status.traces import Traces
+
+_QUIET_SECONDS = 15.0
+"""Without a change, the first batch does not end before; the stream counts as begun then."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSettings:
+    """What does not change while a run lasts.
+
+    Attributes:
+        key: names the pipeline.
+        publication: its name.
+        idle_seconds: see the capture's settings.
+        rate: the limits of backfills.
+        traces: records batches; None: they are not traced.
+    """
+
+    key: StateKey
+    publication: str
+    idle_seconds: float
+    rate: BackfillRate
+    traces: Traces | None = None
+
+
+class RunStream:
+    """The query of one run, one after the other; used from the run's thread.
+
+    A query starts in a thread: Spark takes seconds for it, in which backfills begin already.
+
+    Args:
+        spark: the session; renewed where its processes are lost.
+        plans: plans what is written.
+        store: the state, which the query advances.
+        state: client of the cluster that keeps the state.
+        board: shows the progress.
+        snapshot: the slot's snapshot, which backfills read.
+        settings: what does not change.
+        check: checks a session, once it is open.
+    """
+
+    def __init__(
+        self,
+        spark: BackgroundSpark,
+        plans: Plans,
+        store: StateStore,
+        *,
+        state: Client,
+        board: StatusBoard,
+        snapshot: HeldSnapshot,
+        settings: StreamSettings,
+        check: Callable[[LocalSpark], None],
+    ) -> None:
+        self._spark = spark
+        self._plans = plans
+        self._store = store
+        self._state = state
+        self._board = board
+        self._snapshot = snapshot
+        self._settings = settings
+        self._check = check
+        self._running: _Running | None = None
+
+    # The query, see `StreamPort`.
+
+    def start(self, state: PipelineState, *, new_session: bool) -> None:
+        """Start a query behind the stored position, which writes what the state follows."""
+        assert self._running is None, "one query at a time"
+        self._running = _Running(
+            self._plans.work(state),
+            self._plans.content(state),
+            wanted_plan(state),
+            JobGate(self._is_read),
+        )
+        following = Following(
+            self._settings.key.slot,
+            self._settings.publication,
+            self._plans.needs(state),
+            state.place(),
+            state.applied,
+            deferred=state.ahead is not None,
+            idle_seconds=self._settings.idle_seconds,
+        )
+        self._running.begin(lambda running: self._open(running, following, new_session=new_session))
+
+    def change(self, state: PipelineState) -> None:
+        """Offer the query a plan with what the state follows; it takes the plan at the end of its batch."""
+        if self._running is not None:
+            work, content = self._plans.work(state), self._plans.content(state)
+            self._running.change(work, content, wanted_plan(state))
+            query = self._running.query
+            if query is not None:  # last: what it defers by the new plan is known to the others by then
+                query.offer(work, self._plans.needs(state))
+
+    def close(self) -> None:
+        """End the query, and everything beside it."""
+        running, self._running = self._running, None
+        if running is not None:
+            running.close()
+
+    def seen(self, state: PipelineState | None) -> QuerySeen | None:
+        """Return how the query is; None where none runs."""
+        running = self._running
+        if running is None:
+            return None
+        running.note_taken(0 if state is None else state.reached)
+        return QuerySeen(
+            running.plan,
+            running.joined,
+            running.leaving,
+            outdated=state is not None and self._plans.content(state) != running.content,
+            starting=running.query is None,
+            failure=running.failure(),
+        )
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a query runs, or has ended and is not taken away yet."""
+        return self._running is not None
+
+    @property
+    def signals(self) -> SignalFiles | None:
+        """The signals between this process and the source; None where no query runs."""
+        query = None if self._running is None else self._running.query
+        return None if query is None else query.signals
+
+    def tend(self) -> bool:
+        """Pass on a pause, show what the stages do; return whether the stream has begun."""
+        running = self._running
+        query = None if running is None else running.query
+        if running is None or query is None:
+            return False
+        query.signals.set_paused(paused=self._board.control.paused is not None)
+        self._board.staged(query.stages)
+        if query.begun():
+            self._board.stall.note_first_batch()
+            running.has_begun = True
+        elif time.monotonic() - running.began > _QUIET_SECONDS:
+            running.has_begun = True
+        if running.has_begun:
+            running.job_gate.begin()
+        return running.has_begun
+
+    # Backfills, see `BackfillPort`.
+
+    @property
+    def filling(self) -> Filling:
+        """What fills generations beside the query; see `BackfillPort`."""
+        return Filling(self)
+
+    def backfill_of(self, sink: str) -> Backfill | None:
+        """Return what fills the generations of a sink; None where no query runs."""
+        return None if self._running is None else self._running.backfills.get(sink)
+
+    def backfills(self) -> dict[str, BackfillSeen]:
+        """Return how each generation is that is or was filled beside this query."""
+        found: dict[str, BackfillSeen] = {}
+        if self._running is not None:
+            for backfill in self._running.backfills.values():
+                found |= backfill.seen()
+        return found
+
+    # Inside.
+
+    def _is_read(self) -> bool:
+        """Whether readers see any generation that the stream writes."""
+        state = self._store.current
+        return state is not None and any(
+            generation.published and generation.followed and not generation.sink
+            for generation in state.generations
+        )
+
+    def _open(self, running: _Running, following: Following, *, new_session: bool) -> None:
+        """Open the session, then what runs beside the query, then the query; in a thread."""
+        if new_session:
+            with self._board.report.working("starting Spark again …"):
+                self._spark.renew()
+        with self._board.report.working("starting Spark …"):
+            spark = self._spark.current
+        self._check(spark)
+        running.open_beside(spark, self._make_backfill, self._show_deferred)
+        query = DocumentsQuery(
+            spark.session,
+            running.work,
+            following,
+            spark.scratch,
+            store=self._store,
+            deferred=DeferredKeys(self._state, self._settings.key),
+            paused=self._board.control.paused is not None,
+            traces=self._settings.traces,
+        )
+        running.job_gate.batch_seconds = query.batch_seconds
+        running.query = query
+
+    def _make_backfill(self, spark: LocalSpark, work: Work, job_gate: JobGate) -> Backfill:
+        sink = work.plan.key.sink
+        return Backfill(
+            spark,
+            work,
+            self._store,
+            SecondaryIndexBoard(self._board, sink) if sink else self._board,
+            snapshot=None if sink else self._snapshot,
+            rate=self._settings.rate,
+            job_gate=job_gate,
+        )
+
+    def _show_deferred(self, sink: str, deferred: int, away: str | None) -> None:
+        self._board.secondary(sink, deferred=deferred, away=away)
+
+
+@dataclass(frozen=True, slots=True)
+class Filling:
+    """Fills generations beside the query of a stream; see `BackfillPort`."""
+
+    stream: RunStream
+
+    def start(self, generation: GenerationState) -> None:
+        """Fill a generation with the rows that are there."""
+        backfill = self.stream.backfill_of(generation.sink)
+        if backfill is not None:
+            backfill.add(generation)
+
+    def stop(self, name: str) -> None:
+        """End the filling of a generation, by its id."""
+        backfill = self.stream.backfill_of(name.rpartition("/")[0])
+        if backfill is not None:
+            backfill.remove(name)
+
+
+class _Running:
+    """One query and the work beside it, which have the same plan.
+
+    Attributes:
+        plan: the ids of the generations of the plan that was offered last.
+        joined: those that every change behind the stored position is written to.
+        leaving: those of former plans that a batch or a job may still write.
+    """
+
+    def __init__(self, work: Work, content: bytes, plan: frozenset[str], job_gate: JobGate) -> None:
+        self.work = work
+        self.content = content
+        self.plan = plan
+        self.joined: frozenset[str] = frozenset()
+        self.leaving: frozenset[str] = frozenset()
+        self.job_gate = job_gate
+        self.began = time.monotonic()
+        self.has_begun = False
+        self.query: DocumentsQuery | None = None
+        self.backfills: dict[str, Backfill] = {}
+        self._first = plan
+        self._deferred: DeferredWork | None = None
+        self._catching_up: dict[str, CatchUp] = {}
+        self._held = contextlib.ExitStack()
+        self._failure: HeadraceError | None = None
+        self._thread: threading.Thread | None = None
+
+    def begin(self, open_: Callable[[_Running], None]) -> None:
+        """Open everything in a thread."""
+
+        def run() -> None:
+            try:
+                open_(self)
+            except HeadraceError as error:
+                self._failure = error
+            except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
+                self._failure = unexpected("the query does not start", error)
+
+        self._thread = threading.Thread(target=run, name="headrace starting", daemon=True)
+        self._thread.start()
+
+    def open_beside(
+        self,
+        spark: LocalSpark,
+        make_backfill: Callable[[LocalSpark, Work, JobGate], Backfill],
+        show: Callable[[str, int, str | None], None],
+    ) -> None:
+        """Begin what runs beside the query."""
+        self._deferred = self._held.enter_context(DeferredWork(spark.session, self.work, self.job_gate))
+        backfills = {}
+        for name, work in {"": self.work, **self.work.secondary}.items():
+            backfills[name] = self._held.enter_context(make_backfill(spark, work, self.job_gate))
+            if name:
+                catch_up = CatchUp(work, lambda count, away, name=name: show(name, count, away))  # type: ignore[misc]
+                self._catching_up[name] = self._held.enter_context(catch_up)
+        self.backfills = backfills
+        self.joined = self._first
+
+    def change(self, work: Work, content: bytes, plan: frozenset[str]) -> None:
+        """Give everything beside the query another plan."""
+        self.leaving |= self.plan - plan
+        self.joined &= plan
+        self.work, self.content, self.plan = work, content, plan
+        if self._deferred is not None:
+            self._deferred.change(work)
+        for name, sink_work in {"": work, **work.secondary}.items():
+            if name in self.backfills:
+                self.backfills[name].change(sink_work)
+            if name in self._catching_up:
+                self._catching_up[name].change(sink_work)
+
+    def note_taken(self, reached: int) -> None:
+        """Note what the query has taken of the plan that was offered last.
+
+        A generation has joined once the stored position is behind the end of the batch that was the last
+        with the former plan: rows that are read then are as new as what the stream wrote before.
+        """
+        taken = None if self.query is None else self.query.taken_from()
+        if taken is None:
+            return
+        if not self.job_gate.is_busy:  # a job that runs may have the former plan
+            self.leaving = frozenset()
+        if reached >= taken:
+            self.joined = self.plan
+
+    def failure(self) -> HeadraceError | None:
+        """Return why the query or the writing of deferred documents has ended; None while both go on."""
+        if self._failure is not None:
+            return self._failure
+        if self.query is not None and not self.query.active:
+            return self.query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
+        return None if self._deferred is None else self._deferred.failure()
+
+    def close(self) -> None:
+        """End everything; the query's progress is saved on return, where the cluster answers."""
+        if self._thread is not None:
+            self._thread.join()
+        try:
+            self._held.close()
+        finally:
+            if self.query is not None:
+                self.query.stop()
