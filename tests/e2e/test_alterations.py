@@ -15,7 +15,7 @@ import urllib3
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.pipeline.schema_drift import SECONDS
+from headrace.pipeline.definitions import LOOK_SECONDS
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.tools.demo.oracle import Documents, actual_documents, differences
@@ -196,7 +196,7 @@ def test_partitioned_tables_are_followed_and_altered(story: Story) -> None:
     before = story.generations()
     story.sql("ALTER TYPE mood ADD VALUE 'new' BEFORE 'high'; INSERT INTO shop VALUES (21, 'new', 6)")
     story.converges()
-    time.sleep(2 * SECONDS)  # longer than the catalog is not looked at
+    time.sleep(2 * LOOK_SECONDS)  # longer than the catalog is not looked at
     assert story.generations() <= before, "no document is another one for it"
 
     story.sql("ALTER TYPE mood RENAME VALUE 'low' TO 'down'")

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.capture.signals import SignalFiles
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
 from headrace.model.lsn import Lsn
 from headrace.pipeline.held_log import HeldLog
 from headrace.pipeline.project import Project
@@ -21,6 +21,7 @@ from headrace.postgres.locks import LockSession, SlotLock
 from headrace.postgres.server import ServerFacts, inspect_server
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.sinks.opensearch import Client
+from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import index_sizes
 from headrace.state import PipelineState, PositionRequest, Quarantine, StateStore
 from headrace.state.verifications import Verifications
@@ -279,10 +280,15 @@ class HealthMonitor:
             self._named_session = session
 
     def _look_at_cluster(self) -> None:
-        """Show counters, quarantine and sizes."""
+        """Make sure that the state is there; show counters, quarantine and sizes."""
         state = self._store.current
         if state is None:
             return
+        place = path(self._store.index, "_doc", self._project.key.id)
+        if not self._client.read(place, allow=(404,)).ok:
+            raise HeadraceError(
+                Kind.CONTINUITY, "the state of this deployment was deleted while it runs", BACKFILL_AGAIN
+            )
         counters = state.counters
         self._board.set_counts(
             Counts(counters.changes, counters.upserts, counters.deletes, counters.batches, counters.rejected)

@@ -167,7 +167,7 @@ class ClusterSink:
             {name: index.name for name, index in found.items()},
             {index: name for index, name in served.items() if index not in faults},
             frozenset(name for name, index in found.items() if alias(index.name) in index.aliases),
-            _faults(found),
+            self._faults(stored, found),
             keys_lost=self._why_keys_lost(),
         )
 
@@ -230,6 +230,25 @@ class ClusterSink:
                 adjust(self._client, name, options)
                 self._adjusted[name] = options
 
+    def _faults(
+        self, stored: Sequence[GenerationState], found: Mapping[str, FoundGeneration]
+    ) -> dict[str, str]:
+        """Return why indexes that are there are not written any more as they should be."""
+        targets = {
+            generation.generation: _index_of(generation).target
+            for generation in stored
+            if generation.followed and generation.generation in found
+        }
+        behind = self._generations.behind(targets.values())
+        faults = {}
+        for name, target in targets.items():
+            indexes = behind.get(target, set())
+            if name not in indexes:
+                faults[name] = "its index, or the alias that it is written by, was deleted"
+            elif len(indexes) > 1:
+                faults[name] = "the alias that it is written by leads to another index, too"
+        return faults
+
     def _why_keys_lost(self) -> str:
         sink = self._target.key.sink
         if not sink or not self._notes.has_lost_keys():
@@ -288,18 +307,6 @@ class PlainSink:
     def change_target(self, target: SinkTarget) -> None:
         """Go on with the settings of changed files."""
         self._target = target
-
-
-def _faults(found: Mapping[str, FoundGeneration]) -> dict[str, str]:
-    """Return why indexes are not written any more as they should be."""
-    faults = {}
-    for name, index in found.items():
-        target = Generation(index.name, name, "", 0, index.uuid).target
-        if target not in index.aliases:
-            faults[name] = "its index, or the alias that it is written by, was deleted"
-        elif any(target in other.aliases for also, other in found.items() if also != name):
-            faults[name] = "the alias that it is written by leads to another index, too"
-    return faults
 
 
 def _forget_notes(state: Client, key: StateKey, name: str) -> None:

@@ -14,21 +14,23 @@ from urllib.parse import quote
 
 import urllib3
 
-from headrace.model.lsn import Lsn
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.continuity import new_state
-from headrace.pipeline.generations import GenerationManager
-from headrace.pipeline.inspection import Inspection, inspect
+from headrace.pipeline.controller.desired import Unit
+from headrace.pipeline.definitions import Definitions
+from headrace.pipeline.planning import Plans
 from headrace.pipeline.project import Project, open_project
+from headrace.pipeline.run_sink import ClusterSink
+from headrace.pipeline.source_of_run import new_state
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.pipeline.worker.worker import Worker
 from headrace.postgres.connection import connect, execute
+from headrace.postgres.server import inspect_server
 from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
+from headrace.reporter import SilentReporter
 from headrace.sinks.opensearch import Client
 from headrace.snapshot import plan_ranges
-from headrace.state import Counters, GenerationState, PositionRequest, StateStore
-from headrace.status.board import StatusBoard
+from headrace.state import Counters, GenerationState, PipelineState, PositionRequest, StateStore
 
 TABLES = (
     """CREATE TABLE stock (shop text, code numeric(6,2), label text, hidden boolean NOT NULL DEFAULT false,
@@ -73,25 +75,20 @@ class Stock:
     def seed(self) -> None:
         """Make the slot and the index, and publish it."""
         project, endpoints = self._project, self._endpoints
-        with connect(endpoints.database) as connection:
-            inspection = inspect(project, endpoints, connection, reading=False)
         with create_slot(endpoints.database, project.slot) as slot:
             point = slot.consistent_point
+        with connect(endpoints.database) as connection:
+            server = inspect_server(connection, endpoints.database)
+        state = dataclasses.replace(
+            new_state(server, project.slot, project.publication),
+            phase="following",
+            consistent_point=point,
+            applied=point,
+        )
         with contextlib.closing(Client(endpoints.sink)) as client:
-            made = self._filled(
-                GenerationManager(inspection, project.primary, endpoints, client, StatusBoard()),
-                inspection,
-                point,
-            )
+            made = self._filled(project, "", client, client, state)
             self.generation = made.generation
-            state = dataclasses.replace(
-                new_state(inspection.server, project.slot, project.publication),
-                phase="following",
-                consistent_point=point,
-                applied=point,
-                generations=(made,),
-            )
-            StateStore(client, project.key).save(state)
+            StateStore(client, project.key).save(state.changed(made))
         with connect(
             endpoints.database
         ) as connection:  # an edit by hand counts a version up: the log is beyond it
@@ -99,26 +96,35 @@ class Stock:
 
     def seed_beside(self, name: str) -> GenerationState:
         """As a run does with a secondary sink that was added to the file since."""
-        project = open_project(self.config, {})
-        target, endpoints = project.secondary[name], project.resolve().secondary[name]
-        with connect(endpoints.database) as connection:
-            inspection = inspect(project, endpoints, connection, reading=False)
-        with contextlib.closing(Client(endpoints.sink)) as client:
-            meta = StateStore(client, target.key)
-            state = meta.load()
+        project, endpoints = open_project(self.config, {}), self._endpoints
+        beside = project.resolve().secondary[name].sink
+        with (
+            contextlib.closing(Client(endpoints.sink)) as client,
+            contextlib.closing(Client(beside)) as sink,
+        ):
+            store = StateStore(client, project.key)
+            state = store.load()
             assert state is not None
-            manager = GenerationManager(inspection, target, endpoints, client, StatusBoard(), state=client)
-            made = self._filled(manager, inspection, state.applied)
-            meta.save_generations([made])
+            made = self._filled(project, name, sink, client, state)
+            store.save_generations([*state.generations, made])
         return made
 
-    def _filled(self, manager: GenerationManager, inspection: Inspection, point: Lsn) -> GenerationState:
-        made = dataclasses.replace(manager.make("stock", 0), backfilled_at=point, published=True)
-        with contextlib.closing(Worker(manager.work([made]))) as worker:
-            for part in self._ranges(inspection.catalog):
-                worker.backfill(made.generation, part, point, None)
-        manager.finish(made)
-        manager.serve(made)
+    def _filled(
+        self, project: Project, sink: str, client: Client, state_client: Client, state: PipelineState
+    ) -> GenerationState:
+        endpoints = project.resolve()
+        definitions = Definitions(project, endpoints, lambda _: None)
+        with connect(endpoints.database) as connection:
+            definitions.look(connection, None)
+        target = project.targets[sink] if sink else project.primary
+        cluster = ClusterSink(target, client, state_client, definitions, SilentReporter())
+        created = cluster.create("stock", definitions.hashes[Unit(sink, "stock")])
+        made = dataclasses.replace(created, sink=sink, backfilled_at=state.applied, published=True)
+        work = Plans(definitions, endpoints).work(state.changed(made))
+        with contextlib.closing(Worker(work.secondary[sink] if sink else work)) as worker:
+            for part in self._ranges(definitions.inspection.catalog):
+                worker.backfill(made.generation, part, state.applied, None)
+        cluster.complete(made)
         return made
 
     def _ranges(self, catalog: Any) -> list[Any]:

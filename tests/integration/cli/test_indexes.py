@@ -8,7 +8,7 @@ import socket
 from contextlib import closing
 from dataclasses import replace
 
-from headrace.pipeline.continuity import new_state
+from headrace.pipeline.source_of_run import new_state
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.config.load import load_deployment
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.pipeline.continuity import new_state
+from headrace.pipeline.source_of_run import new_state
 from headrace.postgres.connection import connect
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot

@@ -113,10 +113,6 @@ def keys_of(deferred: DeferredKeys) -> set[Key]:
     return {key for batch in deferred.oldest(10) for key in batch.keys}
 
 
-def never() -> None:
-    raise AssertionError("nothing was lost")
-
-
 def test_what_a_sink_lacks_is_kept_once_and_written_when_it_is_back(world: World) -> None:
     world.run("UPDATE person SET name = 'both' WHERE id = 1", Op.UPDATE, 1)
     assert world.held(world.one) == world.held(world.other) == world.rows()
@@ -132,7 +128,7 @@ def test_what_a_sink_lacks_is_kept_once_and_written_when_it_is_back(world: World
     assert "503" in (world.notes.why_away() or "")
 
     told: list[tuple[int, str | None]] = []
-    with CatchUp(world.work, lambda *one: told.append(one), never):
+    with CatchUp(world.work, lambda *one: told.append(one)):
         assert until(lambda: any(why for _, why in told), 20), "it says why it waits"
         world.front.heal()
         assert until(lambda: told[-1] == (0, None), 30)
@@ -151,7 +147,7 @@ def test_a_table_that_is_emptied_while_a_sink_is_away_is_emptied_there_too(world
     assert len(world.held(world.other)) == 30
     assert ALL_KEYS in keys_of(world.backlog)
     world.front.heal()
-    with CatchUp(world.work, lambda *_: None, never):
+    with CatchUp(world.work, lambda *_: None):
         assert until(lambda: world.backlog.count() == 0, 30)
     assert world.held(world.other) == {"7": "new"}
 

@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.control import bodies
 from headrace.pipeline.pipeline import Pipeline
 from headrace.pipeline.project import open_project
-from headrace.pipeline.run import RunOptions
+from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.running import RunningPipeline
 from headrace.pipeline.stopping import Stopping
 from headrace.reporter import SilentReporter

@@ -32,7 +32,7 @@ NO_ROLE = (
 )
 """What it answers then to a user of a file whose role is in that index."""
 
-AT_ONCE = {"quarantine", "deferred", "oldest", "is there"}
+AT_ONCE = {"quarantine", "deferred", "oldest"}
 """What rests on requests that a cluster answers with 404 while it recovers."""
 
 RELEASES = [
@@ -75,10 +75,9 @@ def test_what_is_stored_is_never_said_to_be_absent_while_the_cluster_recovers(
             "identity": lambda: DeferredKeys(client, key).identity is not None,
             "state": lambda: StateDocument(client, key.meta_index, "state", "").load() is not None,
             "requests": lambda: len(RunRequests(client, key).read()) == 1,
-            "is there": lambda: not Generations(client, "p_").is_gone(generation.index),
             "existing": lambda: Generations(client, "p_").existing("users") == [generation],
             "published": lambda: Generations(client, "p_").published("users") == generation,
-            "write aliases": lambda: bool(Generations(client).find_by_write_aliases([generation.index])),
+            "find": lambda: bool(Generations(client, "p_").find(["users"])),
             "all": lambda: len(Generations(client, "p_").all_with_aliases()) == 1,
             "aliases": lambda: Generations(client, "p_").faults_of_aliases({"users": generation.index}) == {},
             "orphans": lambda: len(orphans(client, "p_")) == 1,

@@ -11,7 +11,7 @@ import pytest
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import path
-from headrace.state import MetaIndex, PipelineState
+from headrace.state import PipelineState, StateStore
 from headrace.state.key import StateKey
 from headrace.state.orders import (
     MOST_OPEN,
@@ -156,7 +156,7 @@ def test_one_of_many_runs_begins_with_an_order(orders: OrderBook) -> None:
 def test_sinks_of_a_pipeline_share_its_mailbox_which_goes_with_its_state(client: Client) -> None:
     key = StateKey("left", _PREFIX)
     orders = Mailbox(client, key.of_sink("spare"))
-    meta = MetaIndex(client, key)
+    meta = StateStore(client, key)
     meta.load()
     meta.save(PipelineState("1", 1, 1, "left", "p", "following", 5, 5))
     orders.submit(new_order(OrderKind.PAUSE, by="ada"))

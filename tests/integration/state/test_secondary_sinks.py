@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 
@@ -14,9 +13,9 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import Key
 from headrace.model.lsn import Lsn
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import GenerationState, PipelineState, StateKey, StateStore
+from headrace.state import PipelineState, StateKey
 from headrace.state.deferred_keys import ALL_KEYS
-from headrace.state.sink_notes import SecondarySinkNotes, forget_sink
+from headrace.state.sink_notes import SecondarySinkNotes
 from headrace.state.system_index import SystemIndex
 from support.http_proxy import Answer, HttpProxy, Request
 from support.snapshots import Snapshot
@@ -138,41 +137,6 @@ def test_what_waited_since_a_snapshot_that_is_restored_is_lost(
     assert again.has_lost_keys(), "a note of an older version is completed"
     for name in ("meta", "deferred_secondary"):
         client.call("DELETE", f"/{prefix}headrace_{name}")
-
-
-def test_a_sink_that_is_half_forgotten_is_not_taken_for_intact(opensearch: EmbeddedOpenSearch) -> None:
-    """A start is killed while it forgets a sink, and the sink comes back: what waited for it may be gone."""
-    prefix = f"b{uuid.uuid4().hex[:8]}_"
-    cut: list[Request] = []
-
-    def cut_off(request: Request) -> Answer | None:
-        if cut or request.target.partition("?")[0].endswith("/_delete_by_query"):
-            cut.append(request)
-            return Answer(400, b"{}")
-        return None
-
-    with HttpProxy(opensearch.url) as front, closing(Client(Endpoint((front.url,)))) as client:
-        meta = StateStore(client, StateKey("s", prefix))
-        meta.load()
-        meta.save(STATE)
-        own = StateStore(client, StateKey("s", prefix, "b"))
-        known = own.load()
-        assert known is not None
-        own.save(replace(known, generations=(GenerationState("users", "users_ab_1", "u", "ab", 1),)))
-        SecondarySinkNotes(client, StateKey("s", prefix, "b")).deferred.add("users_ab_1", [[("1",)]], 10)
-
-        front.spoil = cut_off
-        with pytest.raises(HeadraceError):
-            forget_sink(client, StateKey("s", prefix, "b"))
-        assert cut
-        front.heal()
-        again = StateStore(client, StateKey("s", prefix, "b")).load()
-        assert again is not None
-        assert again.generations == (), "what it lacks is not known any more"
-        forget_sink(client, StateKey("s", prefix, "b"))
-        assert SecondarySinkNotes(client, StateKey("s", prefix, "b")).deferred.count() == 0
-        for name in ("meta", "deferred_secondary"):
-            client.call("DELETE", f"/{prefix}headrace_{name}")
 
 
 def test_the_mark_says_why_nobody_waits(notes: SecondarySinkNotes) -> None:

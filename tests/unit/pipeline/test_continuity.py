@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind, Retry
-from headrace.pipeline.continuity import GapError, check_begun, check_continuity, check_origin
+from headrace.pipeline.continuity import GapError, check_continuity, check_origin
 from headrace.postgres.server import ServerFacts
 from headrace.postgres.slot import SlotFacts
 from headrace.state import PipelineState
@@ -108,16 +108,5 @@ def test_a_slot_that_the_cluster_does_not_know_is_not_read() -> None:
 
 def test_a_first_start_and_one_that_died_in_its_first_backfill_may_begin() -> None:
     check_origin(None, SERVER, None)
-    for phase in ("creating", "backfilling"):
-        check_origin(replace(STATE, phase=phase), SERVER, None)
-        check_origin(replace(STATE, phase=phase), SERVER, SLOT)
-
-
-def test_only_a_slot_that_the_start_has_noted_is_its_own() -> None:
-    begun = replace(STATE, phase="creating", consistent_point=0, applied=0)
-    check_begun(begun, None)
-    check_begun(replace(begun, consistent_point=150), SLOT)
-    for state in (begun, replace(begun, consistent_point=149)):
-        with pytest.raises(HeadraceError, match="'s' is that one") as refused:
-            check_begun(state, SLOT)
-        assert "pg_drop_replication_slot('s')" in refused.value.remedy
+    check_origin(replace(STATE, phase="creating"), SERVER, None)
+    check_origin(replace(STATE, phase="creating"), SERVER, SLOT)

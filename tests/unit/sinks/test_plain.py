@@ -7,8 +7,7 @@ import pytest
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
-from headrace.sinks.opensearch import Generation, IndexOptions
-from headrace.sinks.plain import PlainGenerations, PlainWriter
+from headrace.sinks.plain import PlainWriter
 from headrace.testing.memory_sink import MemorySink
 
 
@@ -33,23 +32,6 @@ class Failing(DocumentWriter):
 
     def close(self) -> None:
         """Nothing is held."""
-
-
-def test_each_generation_has_a_name_and_an_identity_of_its_own() -> None:
-    known = Generation("users", "users_ab_1", "ab", 0, "u1")
-    generations = PlainGenerations([known, Generation("orders", "orders_ab_1", "ab", 0, "u2")])
-    assert [one.uuid for one in generations.existing("users")] == ["u1"]
-    made = [generations.create("users", "ab", {}) for _ in range(2)]
-    assert len({one.index for one in made} | {"users_ab_1"}) == 3
-    assert [one.index for one in generations.existing("users")] == [
-        "users_ab_1",
-        *(one.index for one in made),
-    ]
-    generations.finish(made[0], IndexOptions())
-    generations.publish(made[0])
-    assert generations.published("users") is None
-    generations.drop(made[0])
-    assert made[0] not in generations.existing("users")
 
 
 def test_a_sink_without_generations_gets_the_name_that_people_know() -> None:

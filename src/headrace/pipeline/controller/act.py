@@ -125,10 +125,11 @@ def _(action: Unpin, ports: Ports) -> None:
 
 @act.register
 def _(action: Forget, ports: Ports) -> None:
-    others = [stored for stored in _load(ports).generations if stored.id != action.generation.id]
-    if action.unit.sink and all(stored.sink != action.unit.sink for stored in others):
-        ports.deferral.forget_sink(action.unit.sink)  # the sink may be in no file any more
     _change(ports, lambda state: state.without(action.generation.id))
+    left = _load(ports).generations
+    if action.unit.sink and all(stored.sink != action.unit.sink for stored in left):
+        # Behind the generation: one that lost its deferred keys must not be taken for complete.
+        ports.deferral.forget_sink(action.unit.sink)
 
 
 @act.register

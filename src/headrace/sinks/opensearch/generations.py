@@ -110,8 +110,7 @@ class Generations:
     def find(self, indexes: Iterable[str]) -> dict[str, FoundGeneration]:
         """Find the generations of these logical indexes, closed ones too, by the concrete index's name.
 
-        An index that holds an alias for writing beside the one that it belongs to is found too. One request
-        covers twenty logical indexes.
+        One request covers twenty logical indexes.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
@@ -126,6 +125,22 @@ class Generations:
                 if name in wanted and self._match(name, index) is not None:
                     uuid = about["settings"]["index"]["uuid"]
                     found[index] = FoundGeneration(name, uuid, frozenset(about.get("aliases", ())))
+        return found
+
+    def behind(self, aliases: Iterable[str]) -> dict[str, set[str]]:
+        """Find the indexes that each of these aliases leads to, whoever made them.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
+        """
+        wanted = set(aliases)
+        found: dict[str, set[str]] = {}
+        for names in join_names(sorted(wanted)):
+            answer = self._client.read(path("_alias", names), allow=(404,))  # 404: an alias is missing
+            for index, about in answer.json().items():
+                for alias in about["aliases"] if isinstance(about, dict) else ():
+                    if alias in wanted:
+                        found.setdefault(alias, set()).add(index)
         return found
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:

@@ -16,10 +16,10 @@ from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.usage import used_columns
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
-from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.schema.load import load_schema
+from support.catalog_watch import CatalogWatch
 
 SHOP, LINE, EVENT = (TableName("public", name) for name in ("shop", "line", "event"))
 DDL = """
@@ -180,7 +180,7 @@ class World:
         with ReadSession(url) as session:
             usage = used_columns([spec], read_catalog(session, spec.tables()))
             baseline = read_fingerprint(session, usage, "p")
-        self.watch = SchemaDriftMonitor(url, Dependence(usage, "p", CARRIED), baseline, seconds=0)
+        self.watch = CatalogWatch(url, usage, "p", CARRIED)
         self.watch.look()
         self.kept = Fingerprint.from_text(baseline.to_text())
         assert (self.kept.tables, self.kept.publication) == (baseline.tables, baseline.publication)
@@ -248,19 +248,6 @@ def test_partitions_come_and_go(world: World, statements: str, emptied: Abstract
     world.watch.look()
     world.watch.look()
     assert (world.watch.moved, world.watch.emptied) == (True, emptied)
-
-
-def test_a_failure_is_explained_by_what_was_altered(world: World) -> None:
-    """A column that is gone makes the reading statements fail, perhaps before anyone looks."""
-    gone = HeadraceError(Kind.DATABASE, 'column "price" does not exist')
-    assert world.watch.explain(gone) is gone
-    told = HeadraceError(Kind.SCHEMA_CHANGED, "the table shop has no column price in the log")
-    assert world.watch.explain(told) is told, "only the log knows: what was altered is as it was again"
-    world.sql("ALTER TABLE shop DROP COLUMN price")
-    assert world.watch.explain(told) is not told
-    assert world.watch.explain(gone).kind is Kind.SCHEMA_CHANGED
-    away = HeadraceError(Kind.CONNECTION, "the server is away")
-    assert world.watch.explain(away) is away
 
 
 def test_rows_of_a_later_transaction_that_ended_before_the_attachment_count(world: World) -> None:

@@ -10,12 +10,10 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.errors import HeadraceError
 from headrace.model.names import TableName
-from headrace.pipeline.schema_drift import Dependence, SchemaDriftMonitor
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.postgres.session import ReadSession
+from support.catalog_watch import CatalogWatch
 
 WIDE, NARROW = TableName("public", "wide"), TableName("public", "narrow")
 USAGE = {WIDE: frozenset({"id", "note"}), NARROW: frozenset({"id", "number"})}
@@ -32,9 +30,7 @@ class World:
     def __init__(self, url: str) -> None:
         self.connection: Connection = connect(url)
         self.sql(DDL)
-        with ReadSession(url) as session:
-            baseline = read_fingerprint(session, USAGE, "p")
-        self.watch = SchemaDriftMonitor(url, Dependence(USAGE, "p", {}), baseline, seconds=0)
+        self.watch = CatalogWatch(url, USAGE, "p", {})
         self.watch.look()
 
     def sql(self, text: str) -> None:
