@@ -135,7 +135,8 @@ class HealthMonitor:
         self._next = time.monotonic() + _SECONDS
         self.error = self._try(self._look_at_server)
         cluster = self._try(self._look_at_cluster)
-        self._show_positions()
+        if self.error is None:
+            self._show_positions()
         if self._stall is not None:
             state = self._store.current
             sighting = Sighting(slot=self.slot, state=state, server=self.error, cluster=cluster)
@@ -264,7 +265,7 @@ class HealthMonitor:
             raise
 
     def _show_positions(self) -> None:
-        """Show the positions; on failure the last ones stay, so that the lag in seconds grows."""
+        """Show the positions; after a failure the last ones stay, so that the lag in seconds grows."""
         state, slot = self._store.current, self.slot
         applied = None if state is None else state.applied
         if slot is None:
