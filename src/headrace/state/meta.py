@@ -19,6 +19,7 @@ from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state.control_requests import ControlRequests, position_request_document
 from headrace.state.deferred_keys import DeferredKeys
 from headrace.state.key import StateKey
+from headrace.state.orders import Mailbox
 from headrace.state.pipeline_state import Counters, GenerationState, PipelineState
 from headrace.state.quarantine import Quarantine
 from headrace.state.reload_request import ReloadRequest
@@ -169,6 +170,7 @@ class MetaIndex:
             ControlRequests(self._client, self._key).forget([generation["index"]])
             Verifications(self._client, self._key).forget(generation["index"])
         if not self._key.sink:
+            Mailbox(self._client, self._key).forget()
             ReloadRequest(self._client, self._key).forget()
             self._progress.delete()
             RunRequests(self._client, self._key).forget()

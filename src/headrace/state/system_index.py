@@ -69,6 +69,11 @@ def create_system_index(client: Client, name: str, properties: Mapping[str, Any]
     return client.call("PUT", path(name), body, allow=(400,))
 
 
+def create_meta_index(client: Client, name: str) -> None:
+    """Create the meta index, if it does not exist."""
+    create_system_index(client, name, _META_PROPERTIES)
+
+
 def entries_by_id(client: Client, index: str, ids: Sequence[str]) -> list[dict[str, Any]]:
     """Read the entries with these ids, with their metadata; those that do not exist are left out.
 
@@ -285,7 +290,7 @@ class StateDocument:
         """Replace the document if it is the one seen last; tells whether it was."""
         now = dt.datetime.now(dt.UTC).isoformat()
         if self._seen is None:
-            create_system_index(self._client, self._index, _META_PROPERTIES)
+            create_meta_index(self._client, self._index)
         condition = {"op_type": "create"} if self._seen is None else self._seen.query()
         self._writes += 1
         document = {**body, "updated_at": now, "writer": self._writer, "write": self._writes}

@@ -1,0 +1,472 @@
+"""Keep what somebody asks of a deployment, and what came of it: one mailbox for every kind of order.
+
+The command line, the private address, signals and Python programs submit orders; the run reads them, carries
+them out and answers them. The last hundred orders of a pipeline stand in one document of the meta index.
+Many processes change it: each change reads the document, and writes it only if nobody has changed it since.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import getpass
+import json
+import socket
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Protocol, Self
+
+from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.sinks.opensearch.client import Client, path
+from headrace.state.key import StateKey
+from headrace.state.system_index import create_meta_index
+
+MOST_ORDERS = 100
+MOST_OPEN = 32
+_FORMAT = 1
+_MOST_BYTES = 512 * 1024
+_MOST_RESULT_BYTES = 32 * 1024
+_MOST_OPTION_BYTES = 8 * 1024
+
+OrderState = Literal["open", "running", "done", "failed", "replaced"]
+
+
+class OrderKind(enum.Enum):
+    """What somebody can ask of a running deployment."""
+
+    REINDEX = "reindex"
+    ROLLBACK = "rollback"
+    RELOAD = "reload"
+    PAUSE = "pause"
+    RESUME = "resume"
+    LOG_LEVEL = "log level"
+    VERIFY = "verify"
+    QUARANTINE_RETRY = "quarantine retry"
+    QUARANTINE_DROP = "quarantine drop"
+
+    @property
+    def key(self) -> str:
+        """The kind as one word, for JSON and metrics."""
+        return self.value.replace(" ", "_")
+
+
+OF_GENERATIONS = frozenset({OrderKind.REINDEX, OrderKind.ROLLBACK})
+"""Of one index, the newest of them replaces an open one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrderError:
+    """Why an order failed.
+
+    Attributes:
+        code: the stable code of the error, for example `HEADRACE_USAGE`.
+        more: the further mistakes, where several were found.
+    """
+
+    code: str
+    cause: str
+    remedy: str = ""
+    more: tuple[OrderError, ...] = ()
+
+    @classmethod
+    def of(cls, error: HeadraceError) -> Self:
+        """Note an error, or each error of a group."""
+        if isinstance(error, ErrorGroup):
+            first, *others = map(cls.of, error.errors)
+            return replace(first, more=tuple(others))
+        return cls(error.code, error.cause, error.remedy)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `dataclasses.asdict` has written."""
+        more = tuple(map(cls.from_json, data.get("more", ())))
+        return cls(data["code"], data["cause"], data["remedy"], more)
+
+    def to_error(self) -> HeadraceError:
+        """Return the error that it notes."""
+        name = self.code.removeprefix("HEADRACE_")
+        kind = Kind[name] if name in Kind.__members__ else Kind.INTERNAL
+        error = HeadraceError(kind, self.cause, self.remedy)
+        return ErrorGroup([error, *(other.to_error() for other in self.more)]) if self.more else error
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What somebody asks of a deployment, and what came of it.
+
+    Attributes:
+        id: names the order; a generation that answers it stores the id.
+        index: the logical index that it concerns; None: all, or the whole run.
+        sink: the secondary sink that it concerns; empty for the primary.
+        options: JSON values, for example `{"level": "debug"}`.
+        by: who asks: a user and a host, or the name of a token.
+        client: the address that the request came from; empty where it came through no address.
+        asked_at, ended_at: ISO 8601 in UTC; `ended_at` is None before its end.
+        state: open until the run begins with it, then running, then one of the others.
+        run: names the run that has begun with it; empty before.
+        text: what came of it, in a few words; empty before.
+        result: what came of it, as JSON values. Lists of a large one are cut.
+        error: why it failed.
+    """
+
+    id: str
+    kind: OrderKind
+    index: str | None = None
+    sink: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    by: str = ""
+    client: str = ""
+    asked_at: str = ""
+    state: OrderState = "open"
+    ended_at: str | None = None
+    run: str = ""
+    text: str = ""
+    result: Any = None
+    error: OrderError | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is answered, or replaced."""
+        return self.state not in ("open", "running")
+
+    def is_like(self, other: Order) -> bool:
+        """Whether another order asks the same kind of thing of the same index."""
+        return self.kind is other.kind and self.concerns(other)
+
+    def concerns(self, other: Order) -> bool:
+        """Whether it concerns the same index in the same sink as another order."""
+        return (self.index, self.sink) == (other.index, other.sink)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the order as JSON values."""
+        return {**asdict(self), "kind": self.kind.value}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read what `to_json` has written."""
+        error = data["error"] and OrderError.from_json(data["error"])
+        return cls(**{**data, "kind": OrderKind(data["kind"]), "error": error})
+
+    def __str__(self) -> str:
+        of = f" of {self.index}" if self.index else ""
+        return f"{self.kind.value}{of}, order {self.id}"
+
+
+def new_order(
+    kind: OrderKind,
+    index: str | None = None,
+    sink: str = "",
+    options: Mapping[str, Any] | None = None,
+    *,
+    by: str = "",
+    client: str = "",
+) -> Order:
+    """Return an order with an id of its own and the time now; `by` is the user and host, if not given."""
+    by = by or user_and_host()
+    return Order(uuid.uuid4().hex[:16], kind, index, sink, dict(options or {}), by, client, _now())
+
+
+def user_and_host() -> str:
+    """Return the user and the host, for who is shown to have given an order."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError, ImportError):  # a user id without a name, as in many containers
+        user = "?"
+    return f"{user}@{socket.gethostname()}"
+
+
+Orders = tuple[Order, ...]
+"""The orders of one pipeline, oldest first."""
+
+
+class OrderDocument(Protocol):
+    """One document that many processes change.
+
+    Guarantees: `replace` is atomic and durable when it returns, and changes nothing where the document is not
+    the one that `read` has returned with this version.
+    """
+
+    def read(self) -> tuple[Mapping[str, Any] | None, object]:
+        """Return the document, or None where there is none, and its version."""
+        ...
+
+    def replace(self, body: Mapping[str, Any], version: object) -> bool:
+        """Write the document; return False where it is not the one with this version any more."""
+        ...
+
+    def delete(self) -> None:
+        """Delete the document, where it exists."""
+        ...
+
+
+class OrderBook:
+    """The orders of one pipeline; safe from any thread.
+
+    Every method raises a HeadraceError where the document cannot be read or written: SINK_UNREACHABLE,
+    SINK_BUSY, AUTHENTICATION. Each may then be called again with the same arguments.
+
+    Args:
+        document: keeps the orders.
+    """
+
+    def __init__(self, document: OrderDocument) -> None:
+        self._document = document
+
+    def submit(self, order: Order) -> Order:
+        """Ask for something; return the order whose answer to wait for.
+
+        That is another one where the same reload waits already. A reindex or rollback replaces an open one of
+        the same index.
+
+        Raises:
+            HeadraceError: USAGE: the same order is open already, or its options are too large. BEHIND: too
+                many orders are open.
+        """
+        if _bytes(order.options) > _MOST_OPTION_BYTES:
+            raise HeadraceError(
+                Kind.USAGE, f"the options of the order {order.kind.value} are too large", "Shorten them."
+            )
+        orders = self._change(lambda known: _submitted(known, order))
+        return next((known for known in orders if known.id == order.id), None) or _joined(orders, order)
+
+    def read(self) -> Orders:
+        """Return the last orders, oldest first."""
+        return _orders(self._document.read()[0])
+
+    def get(self, id_: str) -> Order | None:
+        """Return an order; None where it is not known (any more)."""
+        return next((order for order in self.read() if order.id == id_), None)
+
+    def open_orders(self) -> Orders:
+        """Return the orders that have not ended, oldest first."""
+        return tuple(order for order in self.read() if not order.has_ended)
+
+    def start(self, id_: str, run: str) -> bool:
+        """Note that a run begins with an order; return whether the order is this run's to carry out.
+
+        A reload must be started before the files are read: until then others who ask for one join it.
+        """
+
+        def begin(order: Order) -> Order:
+            return replace(order, state="running", run=run) if order.state == "open" else order
+
+        orders = self._change(lambda known: _with(known, id_, begin))
+        return any((order.id, order.state, order.run) == (id_, "running", run) for order in orders)
+
+    def answer(
+        self, id_: str, text: str = "", *, result: Any = None, error: OrderError | None = None
+    ) -> Order | None:
+        """Note what came of an order; return the order, or None where it is not known any more.
+
+        An order that has ended already is not changed.
+
+        Args:
+            text: in a few words; of a failed order, its cause if nothing is given.
+            result: as JSON values.
+            error: why it failed; None: it is done.
+        """
+
+        def end(order: Order) -> Order:
+            if order.has_ended:
+                return order
+            if error is not None:
+                return replace(
+                    order, state="failed", ended_at=_now(), text=text or error.cause, error=_shortened(error)
+                )
+            return replace(order, state="done", ended_at=_now(), text=text, result=cut(result))
+
+        orders = self._change(lambda known: _with(known, id_, end))
+        return next((order for order in orders if order.id == id_), None)
+
+    def forget(self) -> None:
+        """Delete all orders."""
+        self._document.delete()
+
+    def _change(self, change: Callable[[Orders], Orders]) -> Orders:
+        """Change the orders by compare-and-set; each conflict means that another process has got on."""
+        while True:
+            body, version = self._document.read()
+            known = _orders(body)
+            changed = _bounded(change(known))
+            if changed == known:
+                return known
+            if self._document.replace(_body(changed), version):
+                return changed
+
+
+class Mailbox(OrderBook):
+    """The orders of one pipeline, in the meta index.
+
+    Args:
+        client: of the cluster that keeps the state.
+        key: names the pipeline, or one of its secondary sinks: all have the same mailbox.
+    """
+
+    def __init__(self, client: Client, key: StateKey) -> None:
+        super().__init__(_MetaDocument(client, key.of_pipeline()))
+
+
+class MemoryMailbox(OrderBook):
+    """Orders in the memory of this process, for tests."""
+
+    def __init__(self) -> None:
+        super().__init__(_MemoryDocument())
+
+
+class _MetaDocument:
+    """The document in the meta index. It is read by its id, which needs no refresh."""
+
+    def __init__(self, client: Client, key: StateKey) -> None:
+        self._client = client
+        self._document = (key.meta_index, "_doc", f"{key.id}.orders")
+
+    def read(self) -> tuple[Mapping[str, Any] | None, object]:
+        answer = self._client.read(path(*self._document), allow=(404,))
+        if not answer.ok:
+            return None, None
+        found = answer.json()
+        return found["_source"], (found["_seq_no"], found["_primary_term"])
+
+    def replace(self, body: Mapping[str, Any], version: object) -> bool:
+        condition: dict[str, str | int] = {"op_type": "create"}
+        if isinstance(version, tuple):
+            condition = dict(zip(("if_seq_no", "if_primary_term"), version, strict=True))
+        else:
+            create_meta_index(self._client, self._document[0])
+        target = path(*self._document, query=condition)
+        # A write whose answer was lost is sent again and conflicts with itself: each change can be repeated.
+        return self._client.call("PUT", target, {**body, "updated_at": _now()}, allow=(409,)).ok
+
+    def delete(self) -> None:
+        self._client.call("DELETE", path(*self._document), allow=(404,))
+
+
+class _MemoryDocument:
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._text: str | None = None
+
+    def read(self) -> tuple[Mapping[str, Any] | None, object]:
+        text = self._text
+        return (None if text is None else json.loads(text)), text
+
+    def replace(self, body: Mapping[str, Any], version: object) -> bool:
+        with self._lock:
+            if self._text != version:
+                return False
+            self._text = json.dumps(body)
+            return True
+
+    def delete(self) -> None:
+        self._text = None
+
+
+# The rules, as pure functions.
+
+
+def _submitted(known: Orders, order: Order) -> Orders:
+    """Return the orders with a new one, and those that it replaces.
+
+    Raises:
+        HeadraceError: as `OrderBook.submit`.
+    """
+    if any(other.id == order.id for other in known):  # an earlier try whose answer was lost
+        return known
+    if order.kind in OF_GENERATIONS:
+        known = tuple(
+            replace(other, state="replaced", ended_at=_now(), text=f"order {order.id} replaced it")
+            if other.kind in OF_GENERATIONS and other.concerns(order) and not other.has_ended
+            else other
+            for other in known
+        )
+    same = [other for other in known if other.is_like(order) and not other.has_ended]
+    if order.kind is OrderKind.RELOAD:
+        if any(other.state == "open" for other in same):
+            return known
+        same = []  # one that runs has read the files already; this one comes after it
+    if same:
+        raise HeadraceError(
+            Kind.USAGE,
+            f"the same order is open already, as {same[0].id}",
+            "`headrace orders` shows what becomes of it.",
+        )
+    still_open = sum(not other.has_ended for other in known)
+    if still_open >= MOST_OPEN:
+        raise HeadraceError(
+            Kind.BEHIND,
+            f"{still_open} orders are open already",
+            "Wait until one of them has ended; `headrace orders` lists them.",
+        )
+    return (*known, order)
+
+
+def _joined(orders: Orders, order: Order) -> Order:
+    return next(other for other in orders if other.is_like(order) and other.state == "open")
+
+
+def _with(known: Orders, id_: str, change: Callable[[Order], Order]) -> Orders:
+    return tuple(change(order) if order.id == id_ else order for order in known)
+
+
+def _bounded(orders: Orders) -> Orders:
+    """Leave out the orders that ended first, as far as there are too many, or they are too large."""
+    while len(orders) > MOST_ORDERS or _bytes(_body(orders)) > _MOST_BYTES:
+        oldest = min((order for order in orders if order.has_ended), key=_end, default=None)
+        if oldest is None:
+            return orders
+        orders = tuple(order for order in orders if order is not oldest)
+    return orders
+
+
+def _end(order: Order) -> str:
+    return order.ended_at or ""
+
+
+def cut(value: Any) -> Any:
+    """Return JSON values that are not too large to be stored: long lists and texts keep their beginning."""
+    for most in (100, 10, 1):
+        if _bytes(value) <= _MOST_RESULT_BYTES:
+            return value
+        value = _cut(value, most)
+    return value if _bytes(value) <= _MOST_RESULT_BYTES else None
+
+
+def _cut(value: Any, most: int) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _cut(entry, most) for name, entry in value.items()}
+    if isinstance(value, str):
+        longest = 100 + 10 * most
+        return value if len(value) <= longest else f"{value[:longest]}…"
+    if isinstance(value, Sequence):
+        return [_cut(entry, most) for entry in value[:most]]
+    return value
+
+
+def _shortened(error: OrderError) -> OrderError:
+    return OrderError.from_json(cut(asdict(error)))
+
+
+def _body(orders: Orders) -> dict[str, Any]:
+    return {"format": _FORMAT, "orders": [order.to_json() for order in orders]}
+
+
+def _orders(body: Mapping[str, Any] | None) -> Orders:
+    if body is None:
+        return ()
+    if body.get("format") != _FORMAT:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the orders are stored in format {body.get('format')}, and this Headrace reads {_FORMAT}",
+            "Use the Headrace that has written them.",
+        )
+    return tuple(map(Order.from_json, body["orders"]))
+
+
+def _bytes(value: Any) -> int:
+    return len(json.dumps(value))
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
