@@ -1,20 +1,16 @@
-"""Decide which generations of an index are built, served, retained and dropped, and request another decision.
+"""Decide which generations of an index are built, served, retained and dropped.
 
 The decisions are pure functions, one index at a time: from the saved generations and the schema files to the
-next step. A request to a running pipeline is written to the meta index.
+next step.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.project import Project, find_index
-from headrace.state import ControlRequest, ControlRequests, GenerationState, PipelineState
-from headrace.state.control_requests import RequestKind
+from headrace.state import ControlRequest, GenerationState
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,78 +149,3 @@ def _served(generations: Sequence[GenerationState]) -> GenerationState | None:
 
 def _building(generations: Sequence[GenerationState]) -> tuple[GenerationState, ...]:
     return tuple(generation for generation in generations if generation.building)
-
-
-_LOOK_SECONDS = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationRequest:
-    """A request that was given to the pipeline.
-
-    Attributes:
-        index: the name of the index.
-        what: what was requested.
-        number: the generation that answers the request bears this number.
-        is_heard: whether a run exists that carries it out; else the next run begins with it.
-    """
-
-    index: str
-    what: RequestKind
-    number: str
-    is_heard: bool
-
-
-def request_generation(
-    applied: AppliedPosition, project: Project, index: str, what: RequestKind
-) -> GenerationRequest:
-    """Request a reindex or a rollback; a running pipeline reads requests once a second.
-
-    Raises:
-        HeadraceError: USAGE: the index does not exist, or there is no generation to roll back to.
-            SLOT_UNKNOWN, CONTINUITY, CONNECTION, SINK_UNREACHABLE.
-    """
-    find_index(project, index)
-    state = applied.check()
-    if what == "rollback":
-        _check_way_back(state, index)
-    number = ControlRequests(applied.client, applied.key).submit(index, what)
-    return GenerationRequest(index, what, number, applied.find_running() is not None)
-
-
-def wait_until_served(applied: AppliedPosition, request: GenerationRequest, seconds: float) -> str:
-    """Wait until a request is carried out; return the generation that readers see then.
-
-    Raises:
-        HeadraceError: BEHIND after `seconds`; SINK_REJECTED where the generation failed.
-    """
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        requested = [
-            generation
-            for generation in applied.state().of(request.index)
-            if generation.request == request.number
-        ]
-        if requested and requested[-1].published:
-            return requested[-1].generation
-        if requested and requested[-1].frozen:
-            raise HeadraceError(Kind.SINK_REJECTED, f"{requested[-1].generation}: {requested[-1].frozen}")
-        time.sleep(_LOOK_SECONDS)
-    raise HeadraceError(
-        Kind.BEHIND,
-        f"{request.what} {request.index} is not done after {seconds:g} s",
-        "`headrace indexes` shows how far it is.",
-    )
-
-
-def _check_way_back(state: PipelineState, index: str) -> None:
-    generations = state.of(index)
-    if not any(
-        generation.followed and not generation.building and not generation.published
-        for generation in generations
-    ):
-        raise HeadraceError(
-            Kind.USAGE,
-            why_no_way_back(index, generations),
-            "`headrace indexes` lists what is there; [generations] keep says how many are kept.",
-        )

@@ -1,16 +1,13 @@
-"""Ask a run to take up changed files, and answer who asked (decision 0088).
+"""Take up changed files where an order asks for it, and answer the order (decision 0088).
 
-A request comes from another thread of the process, from a signal handler, or through the cluster. All that
-wait get the same answer: what changed, or every mistake in the files.
+All that wait for an order get the same answer: what changed, or every mistake in the files.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 from headrace.assembly.transform import is_file_changed
 from headrace.config.comparison import differing_keys
@@ -18,8 +15,8 @@ from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry, in_one_line
 from headrace.pipeline.generations import GenerationManager
 from headrace.pipeline.project import Project, error_list
 from headrace.pipeline.schema_drift import CatalogBaseline
-from headrace.state import GenerationState
-from headrace.state.reload_request import ReloadRequest
+from headrace.state import GenerationState, Order
+from headrace.state.former_requests import ReloadRequest
 from headrace.status.board import StatusBoard
 
 Load = Callable[[], tuple[Project | None, tuple[HeadraceError, ...]]]
@@ -86,93 +83,66 @@ class Replan:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
 class ReloadRequests:
-    """The reloads that threads and signal handlers of this process have asked for.
+    """How a run reads its files again.
 
     Attributes:
         load: reads the deployment's files anew.
     """
 
-    def __init__(self, load: Load) -> None:
-        self.load = load
-        self._pending: SimpleQueue[Future[ReloadResult]] = SimpleQueue()  # may be used in a signal handler
-
-    def submit(self) -> Future[ReloadResult]:
-        """Ask for a reload; the future gets its result, or the error that refused it."""
-        future: Future[ReloadResult] = Future()
-        self._pending.put(future)
-        return future
-
-    def take(self) -> Iterator[Future[ReloadResult]]:
-        """Yield each request that nobody has taken yet."""
-        while True:
-            try:
-                yield self._pending.get_nowait()
-            except Empty:
-                return
-
-    def close(self) -> None:
-        """Tell those who still wait that the run has ended."""
-        for future in self.take():
-            future.set_exception(HeadraceError(Kind.BEHIND, "the run ended before it read the files again"))
+    load: Load
 
 
 class Reloads:
     """The reload that a run is busy with; used from the run's thread.
 
     Args:
-        requests: the requests of this process.
-        document: the request that comes through the cluster.
+        _: how the files are read.
+        orders: the orders to take up changed files.
         board: shows why the last reload was refused.
     """
 
-    def __init__(self, requests: ReloadRequests, document: ReloadRequest, board: StatusBoard) -> None:
-        self._requests = requests
-        self._document = document
+    def __init__(self, _: ReloadRequests, orders: ReloadRequest, board: StatusBoard) -> None:
+        self._orders = orders
         self._board = board
-        self._waiting: list[Future[ReloadResult]] = []
-        self._number: str | None = None
+        self._order: Order | None = None
         self._next_read = 0.0
 
     def is_requested(self) -> bool:
-        """Whether somebody waits for a reload; a request through the cluster is noticed within a second."""
-        self._waiting += self._requests.take()
+        """Whether a reload is ordered; that is noticed within a second."""
         if time.monotonic() >= self._next_read:
             self._next_read = time.monotonic() + _READ_SECONDS
             try:
-                self._number = self._document.pending()
+                self._order = self._orders.pending()
             except HeadraceError as error:  # the health monitor reports a cluster that does not answer
                 if error.retry is Retry.NEVER:
                     raise
-        return bool(self._waiting) or self._number is not None
+        return self._order is not None
 
     def refuse(self, error: HeadraceError) -> None:
-        """Tell everybody that nothing was changed, and why."""
+        """Answer that nothing was changed, and why."""
         text = in_one_line(error_list(error))
         self._board.record_refused_reload(text)
         self._board.report.warning(f"the files are not taken up, nothing has changed: {text}")
-        for future in self._waiting:
-            future.set_exception(error)
-        self._finish([str(each) for each in error_list(error)], "")
+        self._answer(error_list(error))
 
     def complete(self, result: ReloadResult) -> None:
-        """Tell everybody that the files are taken up, and what that has changed."""
+        """Answer that the files are taken up, and what that has changed."""
         self._board.record_refused_reload(None)
         self._board.report.done(f"the files are taken up: {result}")
-        for future in self._waiting:
-            future.set_result(result)
-        self._finish([], str(result))
+        self._answer((), str(result), asdict(result))
 
-    def _finish(self, errors: list[str], result: str) -> None:
-        self._waiting = []
-        if self._number is not None:
-            number, self._number = self._number, None
-            try:
-                self._document.answer(number, errors, result)
-            except HeadraceError as error:
-                if error.retry is Retry.NEVER:
-                    raise
-                self._board.report.warning(f"who asked for the reload gets no answer: {error}")
+    def _answer(self, errors: Sequence[HeadraceError], text: str = "", result: object = None) -> None:
+        order, self._order = self._order, None
+        if order is None:
+            return
+        try:
+            self._orders.answer(order, errors, text, result)
+        except HeadraceError as error:  # the order is still open, so it is carried out and answered again
+            if error.retry is Retry.NEVER:
+                raise
+            self._board.report.warning(f"who asked for the reload gets no answer yet: {error}")
 
 
 def check_fixed(running: Project, now: Project) -> list[HeadraceError]:

@@ -16,14 +16,12 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import KnownCommit, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.state.control_requests import ControlRequests, position_request_document
 from headrace.state.deferred_keys import DeferredKeys
 from headrace.state.key import StateKey
 from headrace.state.orders import Mailbox
 from headrace.state.pipeline_state import Counters, GenerationState, PipelineState
+from headrace.state.position_request import position_request_document
 from headrace.state.quarantine import Quarantine
-from headrace.state.reload_request import ReloadRequest
-from headrace.state.run_requests import RunRequests
 from headrace.state.system_index import StateDocument, backfill_progress
 from headrace.state.verifications import Verifications
 
@@ -161,19 +159,16 @@ class MetaIndex:
         self._client.call("DELETE", path(*position_request_document(self._key)), allow=(404,))
 
     def delete(self) -> None:
-        """Delete the state, the deferred keys of a pipeline, the quarantine and requests."""
+        """Delete the state, the deferred keys of a pipeline, the quarantine and orders."""
         if not self._key.sink:  # those of a secondary sink stay until its generations are deleted
             self.forget_log()
         Quarantine(self._client, self._key).forget()
         for generation in (self._generations.load() or {}).get(_GENERATIONS, ()):
             backfill_progress(self._client, self._key, generation["generation"]).delete()
-            ControlRequests(self._client, self._key).forget([generation["index"]])
             Verifications(self._client, self._key).forget(generation["index"])
         if not self._key.sink:
             Mailbox(self._client, self._key).forget()
-            ReloadRequest(self._client, self._key).forget()
             self._progress.delete()
-            RunRequests(self._client, self._key).forget()
         self._generations.delete()
         self._state = self._saved_generations = None
 

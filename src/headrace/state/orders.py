@@ -55,6 +55,9 @@ class OrderKind(enum.Enum):
 OF_GENERATIONS = frozenset({OrderKind.REINDEX, OrderKind.ROLLBACK})
 """Of one index, the newest of them replaces an open one."""
 
+FOR_ONE_RUN = frozenset({OrderKind.PAUSE, OrderKind.RESUME, OrderKind.LOG_LEVEL})
+"""They concern the run that works, and no later one."""
+
 
 @dataclass(frozen=True, slots=True)
 class OrderError:
@@ -244,16 +247,17 @@ class OrderBook:
         return tuple(order for order in self.read() if not order.has_ended)
 
     def start(self, id_: str, run: str) -> bool:
-        """Note that a run begins with an order; return whether the order is this run's to carry out.
+        """Note that a run begins with an order, or goes on with it; return False where it has ended.
 
-        A reload must be started before the files are read: until then others who ask for one join it.
+        Only the run that holds the slot's lock calls it. A reload must be started before the files are read:
+        until then others who ask for one join it.
         """
 
         def begin(order: Order) -> Order:
-            return replace(order, state="running", run=run) if order.state == "open" else order
+            return order if order.has_ended else replace(order, state="running", run=run)
 
         orders = self._change(lambda known: _with(known, id_, begin))
-        return any((order.id, order.state, order.run) == (id_, "running", run) for order in orders)
+        return any(order.id == id_ and not order.has_ended for order in orders)
 
     def answer(
         self, id_: str, text: str = "", *, result: Any = None, error: OrderError | None = None

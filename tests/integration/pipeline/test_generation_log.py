@@ -29,7 +29,8 @@ from headrace.postgres.connection import connect, execute
 from headrace.reporter import LoggingReporter
 from headrace.sinks.opensearch import Client
 from headrace.spark.jobs import JobGate
-from headrace.state import ControlRequests, GenerationState, MetaIndex, PipelineState
+from headrace.state import ControlRequests, GenerationState, Mailbox, MetaIndex, OrderKind, PipelineState
+from headrace.state.orders import new_order
 from headrace.status.board import StatusBoard
 from integration.cli.stock import TABLES, Stock
 from support.http_proxy import Answer, Cut, HttpProxy, Request
@@ -45,6 +46,7 @@ class Ground:
         self.project: Project = open_project(stock.config, {})
         self.endpoints: Endpoints = self.project.resolve()
         self.client = Client(self.endpoints.sink)
+        self.mailbox = Mailbox(self.client, self.project.key)
         self.orders = ControlRequests(self.client, self.project.key)
         self.meta = MetaIndex(self.client, self.project.key)
         self.board = StatusBoard(reporter=LoggingReporter(logging.getLogger("headrace")))
@@ -73,7 +75,7 @@ class Ground:
 
     def reindexed(self) -> GenerationState:
         """An ordered generation, to be completed."""
-        self.orders.submit("stock", "reindex")
+        self.mailbox.submit(new_order(OrderKind.REINDEX, "stock"))
         self.generation_log.forget(self.generation_log.apply(self.ordered()))
         [one] = self.generation_log.building
         return one
@@ -196,7 +198,7 @@ def test_what_is_told_of_a_filled_generation_are_its_documents(
 
 
 def test_an_order_that_the_cluster_has_no_room_for_is_tried_again(ground: Ground) -> None:
-    number = ground.orders.submit("stock", "reindex")
+    number = ground.mailbox.submit(new_order(OrderKind.REINDEX, "stock")).id
     target = f"/{ground.project.primary.prefix}stock"
 
     def no_room(request: Request) -> Answer | None:
@@ -291,7 +293,7 @@ def test_an_index_template_that_alters_source_in_its_mapping_is_refused_by_name(
     template = {"index_patterns": [f"{prefix}*"], "template": {"mappings": mappings}}
     ground.client.call("PUT", f"/_index_template/{prefix}", template)
     before = ground.client.read(f"/{prefix}*?expand_wildcards=all").json().keys()
-    ground.orders.submit("stock", "reindex")
+    ground.mailbox.submit(new_order(OrderKind.REINDEX, "stock"))
     ground.generation_log.apply(ground.ordered())
     assert ground.generation_log.building == []
     assert "an index template of the cluster applies to" in caplog.text
@@ -432,7 +434,7 @@ def test_a_signal_to_stop_does_not_break_into_what_the_jvm_is_asked(ground: Grou
     stopping = Stopping()
     run = PipelineRun(ground.project, ground.endpoints, ground.board, stopping, options=RunOptions())
     known = CatalogBaseline(ground.inspection, ground.endpoints)
-    ground.orders.submit("stock", "reindex")
+    ground.mailbox.submit(new_order(OrderKind.REINDEX, "stock"))
     query: Any = Interrupted(stopping)
     beside: Any = Changed()
     running = RunningQuery(query, beside, beside, JobGate())

@@ -21,7 +21,7 @@ SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, pub
 KEPT = GenerationState("users", "users_bb_2", "2", "bb", backfilled_at=20)
 BUILDING = GenerationState("users", "users_cc_3", "3", "cc", joined=30)
 FROZEN = replace(SERVED, frozen="a column was dropped")
-REINDEX = ControlRequest("users", "reindex", "n1", "", 1, 1)
+REINDEX = ControlRequest("users", "reindex", "n1")
 ROLLBACK = replace(REINDEX, kind="rollback", number="n2")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.project import Project, open_project
-from headrace.pipeline.reloading import ReloadRequests, ReloadResult, check_code, check_fixed, load_checked
+from headrace.pipeline.reloading import ReloadResult, check_code, check_fixed, load_checked
 
 CONFIG = """
 [source]
@@ -88,14 +88,3 @@ def test_the_result_names_what_is_another() -> None:
     assert result == ReloadResult(added=("d",), removed=("a",), rebuilt=("b",))
     assert str(result) == "added: d; removed: a; being rebuilt: b"
     assert str(ReloadResult()) == "every index is as it was"
-
-
-def test_whoever_still_waits_when_the_run_ends_is_told() -> None:
-    requests = ReloadRequests(lambda: (None, ()))
-    taken = requests.submit()
-    assert list(requests.take()) == [taken]
-    left = requests.submit()
-    requests.close()
-    with pytest.raises(HeadraceError, match="the run ended"):
-        left.result(0)
-    assert not taken.done()
