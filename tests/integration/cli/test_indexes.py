@@ -13,7 +13,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
 from headrace.sinks.opensearch import Client, Endpoint, Generations
-from headrace.state import GenerationState, Mailbox, MetaIndex, StateKey
+from headrace.state import GenerationState, Mailbox, MetaIndex, OrderKind, StateKey
 from headrace.state.lease import Lease
 from integration.cli.command_line import Deployment
 
