@@ -29,7 +29,7 @@ from headrace.pipeline.verification.report import as_data
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import SilentReporter
-from headrace.state.orders import FOR_ONE_RUN, Order, OrderBook, OrderError, OrderKind, new_order
+from headrace.state.orders import FOR_ONE_RUN, Order, OrderBook, OrderError, OrderKind, cut, new_order
 from headrace.status.board import StatusBoard
 
 LogLevelName = Literal["debug", "info", "warning"]
@@ -310,6 +310,7 @@ class OrderDesk:
         try:
             with stopping.interrupting():
                 text, result = self._do_errand(order)
+                result = cut(result)  # here, so that what is no JSON is a bug that is answered
         except Stopped:
             error = HeadraceError(Kind.BEHIND, "the run ended before the order was carried out")
         except HeadraceError as failure:
