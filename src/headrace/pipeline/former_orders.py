@@ -17,7 +17,7 @@ from headrace.state import MetaIndex, PipelineState, StateKey
 from headrace.state.former_requests import when_begun
 from headrace.state.orders import OF_GENERATIONS, Order
 
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.2
 
 
 @contextmanager

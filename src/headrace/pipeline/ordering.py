@@ -12,7 +12,7 @@ from headrace.pipeline.project import Project, find_index
 from headrace.state.orders import Mailbox, Order, OrderBook, OrderError, OrderKind
 from headrace.state.pipeline_state import PipelineState
 
-_LOOK_SECONDS = 0.2
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 
 
 def submit_for_generation(applied: AppliedPosition, project: Project, order: Order) -> Order:
@@ -47,7 +47,7 @@ def follow(
     Raises:
         HeadraceError: BEHIND: the order is not known any more; an error of the cluster.
     """
-    end = time.monotonic() + seconds
+    end, pause = time.monotonic() + seconds, _FIRST_PAUSE
     while True:
         lives, is_late = is_alive(), time.monotonic() > end
         try:
@@ -60,7 +60,8 @@ def follow(
                 raise HeadraceError(Kind.BEHIND, f"nothing is known of the {order} any more")
             if known.has_ended or is_late or not lives:
                 return known
-        time.sleep(min(_LOOK_SECONDS, max(0.0, end - time.monotonic())))
+        time.sleep(max(0.0, min(pause, end - time.monotonic())))
+        pause = min(pause * 1.3, _LONGEST_PAUSE)
 
 
 def result_of(order: Order) -> Any:

@@ -28,7 +28,8 @@ MOST_OPEN = 32
 _FORMAT = 1
 _MOST_BYTES = 512 * 1024
 _MOST_RESULT_BYTES = 32 * 1024
-_MOST_OPTION_BYTES = 8 * 1024
+_MOST_ORDER_BYTES = 8 * 1024
+_MOST_TEXT = 1000
 
 OrderState = Literal["open", "running", "done", "failed", "replaced"]
 
@@ -224,12 +225,12 @@ class OrderBook:
         the same index.
 
         Raises:
-            HeadraceError: USAGE: the same order is open already, or its options are too large. BEHIND: too
+            HeadraceError: USAGE: the same order is open already, or it is too large. BEHIND: too
                 many orders are open.
         """
-        if _bytes(order.options) > _MOST_OPTION_BYTES:
+        if _bytes(order.to_json()) > _MOST_ORDER_BYTES:
             raise HeadraceError(
-                Kind.USAGE, f"the options of the order {order.kind.value} are too large", "Shorten them."
+                Kind.USAGE, f"the order {order.kind.value} is too large", "Shorten its options."
             )
         orders = self._change(lambda known: _submitted(known, order))
         return next((known for known in orders if known.id == order.id), None) or _joined(orders, order)
@@ -275,11 +276,14 @@ class OrderBook:
         def end(order: Order) -> Order:
             if order.has_ended:
                 return order
-            if error is not None:
-                return replace(
-                    order, state="failed", ended_at=_now(), text=text or error.cause, error=_shortened(error)
-                )
-            return replace(order, state="done", ended_at=_now(), text=text, result=cut(result))
+            return replace(
+                order,
+                state="done" if error is None else "failed",
+                ended_at=_now(),
+                text=(text or (error.cause if error is not None else ""))[:_MOST_TEXT],
+                result=cut(result) if error is None else None,
+                error=error and _shortened(error),
+            )
 
         orders = self._change(lambda known: _with(known, id_, end))
         return next((order for order in orders if order.id == id_), None)
@@ -465,7 +469,14 @@ def _orders(body: Mapping[str, Any] | None) -> Orders:
             f"the orders are stored in format {body.get('format')}, and this Headrace reads {_FORMAT}",
             "Use the Headrace that has written them.",
         )
-    return tuple(map(Order.from_json, body["orders"]))
+    try:
+        return tuple(map(Order.from_json, body["orders"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the stored orders of the deployment cannot be read: {error!r}",
+            "Use the Headrace that has written them, or delete the document SLOT.orders of the meta index.",
+        ) from error
 
 
 def _bytes(value: Any) -> int:

@@ -168,3 +168,7 @@ def test_another_format_is_refused(client: Client) -> None:
     client.call("PUT", path(key.meta_index, "_doc", "newer.orders"), body)
     with pytest.raises(HeadraceError, match="format 2, and this Headrace reads 1"):
         Mailbox(client, key).read()
+    body = {"format": 1, "orders": [{**new_order(OrderKind.PAUSE).to_json(), "kind": "a newer one"}]}
+    client.call("PUT", path(key.meta_index, "_doc", "newer.orders"), body)
+    with pytest.raises(HeadraceError, match="'a newer one' is not a valid OrderKind"):
+        Mailbox(client, key).read()
