@@ -9,7 +9,8 @@ from time import perf_counter
 
 from harness.deployment import NAME, PREFIX, Deployment
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import ControlRequests, StateStore, StateKey
+from headrace.state import Mailbox, OrderKind, StateKey, StateStore
+from headrace.state.orders import new_order
 from headrace.tools.demo.shop import INDEXES
 
 _LOOK_SECONDS = 0.05
@@ -22,7 +23,7 @@ def built_anew(deployment: Deployment, indexes: Sequence[str] = INDEXES) -> floa
         before = _served(client)
         begin = perf_counter()
         for index in indexes:
-            ControlRequests(client, StateKey(NAME, PREFIX)).submit(index, "reindex")
+            Mailbox(client, StateKey(NAME, PREFIX)).submit(new_order(OrderKind.REINDEX, index))
         while any(before[index] == generation for index, generation in _served(client, indexes).items()):
             deployment.run.assert_running()
             assert perf_counter() - begin < _WITHIN, deployment.run.last_output()

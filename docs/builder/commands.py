@@ -47,6 +47,7 @@ GUIDES = {
     "pause": "operations.md#pause-and-resume",
     "resume": "operations.md#pause-and-resume",
     "log-level": "operations.md",
+    "orders": "control.md",
     "quarantine": "delivery.md#documents-that-the-cluster-refuses",
     "adopt": "moving.md",
     "teardown": "gaps.md",

@@ -20,7 +20,8 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import ControlRequests, GenerationState, StateKey, StateStore
+from headrace.state import GenerationState, StateKey, StateStore
+from headrace.state.orders import Mailbox, OrderKind, new_order
 from headrace.tools.demo.oracle import actual_documents, differences
 from support.http_proxy import Cut, HttpProxy, Request
 from support.refusing_server import RefusingServer
@@ -146,7 +147,7 @@ class FaultyDeployment:
             AssertionError: it is not.
         """
         with closing(Client(Endpoint((self.opensearch.url,)))) as client:
-            ControlRequests(client, StateKey(NAME, self.run.prefix)).submit(index, "reindex")
+            Mailbox(client, StateKey(NAME, self.run.prefix)).submit(new_order(OrderKind.REINDEX, index))
         assert until(lambda: bool(self.building()), _STRIKES_WITHIN), (
             f"nothing is built\n{self.run.last_output()}"
         )

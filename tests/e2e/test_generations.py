@@ -18,8 +18,8 @@ from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
-from headrace.state import ControlRequests, GenerationState, StateKey, StateStore
-from headrace.state.control_requests import RequestKind
+from headrace.state import GenerationState, StateKey, StateStore
+from headrace.state.orders import Mailbox, OrderKind, new_order
 
 
 @pytest.fixture(scope="module")
@@ -58,10 +58,10 @@ def generations(pipeline: Headrace, index: str) -> dict[str, GenerationState]:
     return found
 
 
-def ask(pipeline: Headrace, index: str, what: RequestKind) -> None:
+def ask(pipeline: Headrace, index: str, what: str) -> None:
     """As the commands do."""
     with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
-        ControlRequests(client, StateKey(pipeline.name, pipeline.prefix)).submit(index, what)
+        Mailbox(client, StateKey(pipeline.name, pipeline.prefix)).submit(new_order(OrderKind(what), index))
 
 
 class Searching(threading.Thread):

@@ -420,8 +420,9 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
     Where no pipeline runs, the next start begins with it.
     """
     from headrace.cli.indexes import request_change
+    from headrace.state.orders import OrderKind
 
-    request_change(context, index, "reindex", wait=wait)
+    request_change(context, index, OrderKind.REINDEX, wait=wait)
 
 
 @command("Take up changed files while the pipeline runs.", "config", "slot", *CONTROL)
@@ -444,24 +445,27 @@ def reload(
 def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline to serve the retained generation, until the schema file changes."""
     from headrace.cli.indexes import request_change
+    from headrace.state.orders import OrderKind
 
-    request_change(context, index, "rollback", wait=wait)
+    request_change(context, index, OrderKind.ROLLBACK, wait=wait)
 
 
 @command("Pause the stream of a running pipeline.", "config", "slot", *CONTROL)
 def pause(context: CommandContext) -> None:
     """Plan no further batch until `headrace resume`, or the next start; the slot retains the log."""
     from headrace.cli.control import order_run
+    from headrace.state.orders import OrderKind
 
-    order_run(context, "pause", "paused: changes wait in the log until `headrace resume`")
+    order_run(context, OrderKind.PAUSE, "paused: changes wait in the log until `headrace resume`")
 
 
 @command("Let a paused pipeline go on.", "config", "slot", *CONTROL)
 def resume(context: CommandContext) -> None:
     """Plan batches again after `headrace pause`."""
     from headrace.cli.control import order_run
+    from headrace.state.orders import OrderKind
 
-    order_run(context, "resume", "resumed")
+    order_run(context, OrderKind.RESUME, "resumed")
 
 
 @command("Change what a running pipeline logs.", "config", "slot", *CONTROL)
@@ -473,8 +477,20 @@ def log_level(
 ) -> None:
     """Change from which level on a running pipeline logs, until it ends."""
     from headrace.cli.control import order_run
+    from headrace.state.orders import OrderKind
 
-    order_run(context, "log_level", f"it logs from {level.value} on", level.value)
+    order_run(context, OrderKind.LOG_LEVEL, f"it logs from {level.value} on", level.value)
+
+
+@command("List what was ordered last.", "config", "slot", json_output=True)
+def orders(context: CommandContext) -> None:
+    """List the last orders of the deployment: who asked for what, when, and what came of it.
+
+    The last hundred are kept, of every way to give them: commands, the private address, SIGHUP and Python.
+    """
+    from headrace.cli.orders import show_orders
+
+    show_orders(context)
 
 
 @command("Wait until a commit is in the documents.", "config", "slot")

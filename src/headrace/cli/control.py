@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import getpass
-import socket
-
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.run_orders import request_of_run
-from headrace.state.run_requests import RunRequestKind, RunRequests
+from headrace.pipeline.ordering import follow_at_once
+from headrace.state import Mailbox, OrderKind
+from headrace.state.orders import new_order
 
-_PATHS: dict[RunRequestKind, tuple[str, str]] = {
-    "pause": ("POST", "/v1/pause"),
-    "resume": ("POST", "/v1/resume"),
-    "log_level": ("PUT", "/v1/log-level"),
+_PATHS = {
+    OrderKind.PAUSE: ("POST", "/v1/pause"),
+    OrderKind.RESUME: ("POST", "/v1/resume"),
+    OrderKind.LOG_LEVEL: ("PUT", "/v1/log-level"),
 }
 _TAKEN_SECONDS = 30.0
 
 
-def order_run(context: CommandContext, kind: RunRequestKind, done: str, level: str = "") -> None:
+def order_run(context: CommandContext, kind: OrderKind, done: str, level: str = "") -> None:
     """Order something of the run, and return once it is done.
 
     Args:
@@ -32,22 +30,14 @@ def order_run(context: CommandContext, kind: RunRequestKind, done: str, level: s
         HeadraceError: BEHIND: no run has taken the order; as for `ControlClient.ask`; CONFIG, SLOT_UNKNOWN,
             SINK_UNREACHABLE.
     """
-    client = context.open_control()
+    client, options = context.open_control(), {"level": level} if level else {}
     if client is not None:
         method, path = _PATHS[kind]
-        client.ask(method, path, {"level": level} if level else {})
+        client.follow(client.order(path, options, method), _TAKEN_SECONDS)
     else:
         endpoints, key = context.open_endpoints()
         with AppliedPosition(endpoints, key) as applied, terminal.working("waiting for the run …"):
-            requests = RunRequests(applied.client, key)
-            request_of_run(applied, requests, kind, by=_who(), value=level, seconds=_TAKEN_SECONDS)
+            applied.check()
+            mailbox = Mailbox(applied.client, key)
+            follow_at_once(mailbox, mailbox.submit(new_order(kind, options=options)), _TAKEN_SECONDS)
     terminal.done(done)
-
-
-def _who() -> str:
-    """Return the user and the host, for the log of the run."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError, ImportError):  # a user id without a name, as in many containers
-        user = "?"
-    return f"{user}@{socket.gethostname()}"

@@ -29,6 +29,7 @@ from headrace.errors import HeadraceError
 from headrace.logs import LogLevel
 from headrace.model.units import quantity
 from headrace.pipeline.explain import Explainer
+from headrace.pipeline.order_desk import Errands, OrderDesk
 from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun
 from headrace.pipeline.run_options import RunOptions
@@ -39,7 +40,7 @@ from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import document
 from headrace.snapshot import plan_ranges
-from headrace.state import StateStore
+from headrace.state import Mailbox, StateStore
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.tools.demo import oracle
@@ -151,9 +152,18 @@ def _follow(
         story = threading.Thread(
             target=_run_story, args=(project, endpoints, places, stopping, result), kwargs={"once": once}
         )
-        options = RunOptions(log_level=log_level)
         try:
-            PipelineRun(project, endpoints, board, stopping, options=options, on_live=story.start).execute()
+            with contextlib.closing(Client(endpoints.sink)) as client:
+                errands = Errands(lambda: project, endpoints)
+                PipelineRun(
+                    project,
+                    endpoints,
+                    board,
+                    stopping,
+                    options=RunOptions(log_level=log_level),
+                    desk=OrderDesk(Mailbox(client, project.key), board, errands.do),
+                    on_live=story.start,
+                ).execute()
         except HeadraceError as error:
             if not once and not stopping.is_set():
                 terminal.wrong(str(error))

@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
+from headrace.errors import HeadraceError, Kind
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.control.client import ControlClient, index_path
-from headrace.pipeline.generation_states import request_generation, wait_until_served
-from headrace.pipeline.project import find_index
+from headrace.pipeline.ordering import follow, result_of, submit_for_generation
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import path
-from headrace.state import ControlRequests, GenerationState, StateKey, backfill_progress
-from headrace.state.control_requests import RequestKind
+from headrace.state import GenerationState, Mailbox, OrderKind, StateKey, backfill_progress
+from headrace.state.orders import OF_GENERATIONS, new_order
 from headrace.state.orphans import Orphan, orphans
 
 
@@ -33,7 +33,7 @@ class ListedGeneration:
         created: ISO 8601, UTC.
         hash: the hash of the definition that it is built from.
         reason: why it is frozen, or how to remove it.
-        ordered: a control request that is not done yet.
+        ordered: a reindex or rollback that is not done yet.
     """
 
     index: str
@@ -56,10 +56,10 @@ def show_indexes(context: CommandContext) -> None:
     endpoints, key = context.open_endpoints()
     with AppliedPosition(endpoints, key) as applied:
         state = applied.state()
-        indexes = dict.fromkeys(generation.index for generation in state.generations)
         ordered = {
-            generation.index: generation.kind
-            for generation in ControlRequests(applied.client, key).read(indexes)
+            order.index: order.kind.value
+            for order in Mailbox(applied.client, key).open_orders()
+            if order.kind in OF_GENERATIONS and order.index is not None and not order.sink
         }
         found = [
             _list_generation(applied.client, generation, ordered.get(generation.index), key)
@@ -78,38 +78,44 @@ def show_indexes(context: CommandContext) -> None:
         terminal.say(f"{index}: {what} is asked for, and not done yet")
 
 
-def request_change(context: CommandContext, index: str, what: RequestKind, *, wait: float | None) -> None:
-    """Request a reindex or a rollback of `index` from the pipeline.
+def request_change(context: CommandContext, index: str, kind: OrderKind, *, wait: float | None) -> None:
+    """Order a reindex or a rollback of `index`.
 
     Args:
         context: the deployment, or the private address of its run.
         index: the name of the index.
-        what: what is requested.
+        kind: what is ordered.
         wait: seconds to wait until it is done; None returns at once.
 
     Raises:
-        HeadraceError: as for `request_generation` and `wait_until_served`; CONFIG.
+        HeadraceError: as for `submit_for_generation` and `result_of`; CONFIG; BEHIND after `wait`.
     """
-    client = context.open_control()
+    client, what = context.open_control(), kind.value
     if client is not None:
         _order_change(client, index, what, wait)
         return
     project = context.open_project()
-    find_index(project, index)
     endpoints = project.resolve()
     with AppliedPosition(endpoints, project.key) as applied:
-        request = request_generation(applied, project, index, what)
-        if request.is_heard:
+        order = submit_for_generation(applied, project, new_order(kind, index))
+        if applied.find_running() is not None:
             terminal.say(f"{what} {index}: asked for; `headrace indexes` shows how it gets on")
         else:
             terminal.say(f"{what} {index}: nothing runs; the next `headrace run` begins with it")
-        if wait is not None:
-            with terminal.working(f"waiting for {what} {index} …"):
-                served = wait_until_served(applied, request, wait)
-            terminal.done(f"{index}: readers see {served}")
+        if wait is None:
+            return
+        with terminal.working(f"waiting for {what} {index} …"):
+            order = follow(Mailbox(applied.client, project.key), order, wait)
+    if not order.has_ended:
+        raise HeadraceError(
+            Kind.BEHIND,
+            f"{what} {index} is not done after {wait:g} s",
+            "`headrace indexes` shows how far it is.",
+        )
+    terminal.done(f"{index}: readers see {result_of(order)['generation']}")
 
 
-def _order_change(client: ControlClient, index: str, what: RequestKind, wait: float | None) -> None:
+def _order_change(client: ControlClient, index: str, what: str, wait: float | None) -> None:
     order = client.order(index_path(index, what))
     terminal.say(f"{what} {index}: ordered, as {order['id']}")
     if wait is not None:

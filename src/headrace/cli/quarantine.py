@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from headrace.cli import terminal
@@ -56,8 +55,8 @@ def drop_quarantined(context: CommandContext, index: str | None, id_: str | None
     if client is None:
         forget_quarantined(*context.open_endpoints(), entries)
     else:
-        dropped = client.ask("POST", quarantine_path(index, "drop"), {"id": id_})["dropped"]
-        entries = [entry_of(entry) for entry in dropped]
+        result = client.follow(client.order(quarantine_path(index, "drop"), {"id": id_}))
+        entries = [entry_of(entry) for entry in result["dropped"]]
     terminal.done(f"forgotten: {_count(entries)}")
     return True
 
@@ -90,7 +89,7 @@ def _retry(context: CommandContext, index: str | None, id_: str | None) -> Retri
     if client is None:
         project = context.open_project()
         return retry_quarantined(project, project.resolve(), index, id_)
-    result = client.follow(client.order(quarantine_path(index, "retry"), {"id": id_}), math.inf)
+    result = client.follow(client.order(quarantine_path(index, "retry"), {"id": id_}))
     return RetriedDocuments(result["found"], [entry_of(entry) for entry in result["left"]])
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
-
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition
+from headrace.pipeline.ordering import follow, result_of
 from headrace.pipeline.reloading import ReloadResult
-from headrace.state.lease import LeaseHolder
-from headrace.state.reload_request import ReloadAnswer, ReloadRequest
-
-_LOOK_SECONDS = 0.25
+from headrace.state import Mailbox, OrderKind
+from headrace.state.orders import new_order
 
 
 def request_reload(context: CommandContext, *, wait: float) -> None:
@@ -35,29 +32,19 @@ def request_reload(context: CommandContext, *, wait: float) -> None:
     endpoints, key = context.open_endpoints()
     with AppliedPosition(endpoints, key) as applied:
         applied.check()
-        request = ReloadRequest(applied.client, key)
-        number = request.submit()
-        with terminal.working("waiting for the running pipeline …"):
-            running = applied.find_running()
-            answer = None if running is None else _wait(request, number, wait, running)
-        if answer is None:
+        mailbox = Mailbox(applied.client, key)
+        order = mailbox.submit(new_order(OrderKind.RELOAD))
+        running = applied.find_running()
+        if running is None:
             terminal.say("nothing runs; the next `headrace run` reads the files")
             return
-    if answer.errors:
-        raise ErrorGroup(
-            [HeadraceError.find(text) or HeadraceError(Kind.CONFIG, text) for text in answer.errors]
+        with terminal.working("waiting for the running pipeline …"):
+            order = follow(mailbox, order, wait)
+    if not order.has_ended:
+        raise HeadraceError(
+            Kind.BEHIND,
+            f"the run ({running}) has not answered after {wait:g} s",
+            "`headrace status` says what it waits for; it reads the files once it can.",
         )
-    terminal.done(f"the files are taken up: {answer.result}")
-
-
-def _wait(request: ReloadRequest, number: str, seconds: float, running: LeaseHolder) -> ReloadAnswer:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if (answer := request.answer_to(number)) is not None:
-            return answer
-        time.sleep(_LOOK_SECONDS)
-    raise HeadraceError(
-        Kind.BEHIND,
-        f"the run ({running}) has not answered after {seconds:g} s",
-        "`headrace status` says what it waits for; it reads the files once it can.",
-    )
+    result_of(order)
+    terminal.done(f"the files are taken up: {order.text}")

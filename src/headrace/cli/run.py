@@ -83,7 +83,7 @@ def run_deployment(
         private_address=private_address,
         stopping=stopping,
     )
-    reload_by_signal(running.request_reload, stopping)
+    reload_by_signal(running.desk.want_reload, stopping)
     with running:
         if running.address is not None:
             report.info(f"console at http://{running.address}/, status at http://{running.address}/status")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 
 from headrace.cli import terminal
@@ -28,7 +27,7 @@ def verify_index(context: CommandContext, index: str, options: VerifyOptions) ->
     else:
         order = client.order(index_path(index, "verify"), asdict(options))
         with terminal.working(f"waiting for the comparison of {index} …"):
-            report = report_of(client.follow(order, math.inf))
+            report = report_of(client.follow(order))
     if context.as_json:
         terminal.out.print_json(json.dumps(as_data(report)))
     else:

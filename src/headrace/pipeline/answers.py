@@ -1,56 +1,69 @@
-"""Hand the orders to a run over to the controller, and answer them; see `OrderPort`."""
+"""Hand the orders of a run over to the controller, and answer what it has decided; see `OrderPort`."""
 
 from __future__ import annotations
 
-import time
+from dataclasses import asdict
 
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.controller.desired import OpenOrder, Unit
+from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.reloads import Reloads
-from headrace.state.orders import Mailbox, Order, OrderError, OrderKind
-from headrace.status.board import StatusBoard
-
-_READ_SECONDS = 1.0
+from headrace.state import Order, StateStore
+from headrace.state.orders import OF_GENERATIONS, OrderKind
 
 
-class RunOrders:
-    """The orders to one run; used from its thread."""
+class Answers:
+    """The orders to one run, between its desk and its controller; used from the run's thread.
 
-    def __init__(self, mailbox: Mailbox, board: StatusBoard, reloads: Reloads) -> None:
-        self.carried_out: frozenset[str] = frozenset()
-        self._mailbox = mailbox
-        self._board = board
+    Args:
+        desk: reads, starts and answers orders.
+        reloads: reads the files again.
+        store: the state, which says by which generation an order is answered.
+    """
+
+    def __init__(self, desk: OrderDesk, reloads: Reloads, store: StateStore) -> None:
+        self._desk = desk
         self._reloads = reloads
-        self._orders: tuple[Order, ...] = ()
-        self._next = 0.0
+        self._store = store
+        self._orders: dict[str, Order] = {}
 
     def open_orders(self) -> tuple[OpenOrder, ...]:
         """Return the orders that are not answered yet, oldest first."""
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _READ_SECONDS
-            try:
-                self._orders = self._mailbox.open_orders()
-            except HeadraceError:
-                pass
+        self._orders = {order.id: order for order in self._desk.open_orders()}
         return tuple(
             OpenOrder(order.id, order.kind, None if order.index is None else Unit(order.sink, order.index))
-            for order in self._orders
+            for order in self._orders.values()
         )
+
+    def carried_out(self) -> frozenset[str]:
+        """Return the ids of the orders that this run works on."""
+        return self._desk.begun
+
+    def read(self, order: OpenOrder) -> None:
+        """Read the files that a reload orders; see `FilesPort`."""
+        if self._desk.start(self._orders[order.id]):
+            self._reloads.read(order)
 
     def answer(self, order: OpenOrder, text: str, *, done: bool) -> None:
         """Store what came of an order."""
+        result: object = None
         error = None
-        if not done:
-            found = self._reloads.error_of(order.id) or HeadraceError(Kind.SINK_REJECTED, text)
-            error = OrderError.of(found)
-        self._mailbox.answer(order.id, text, result=self._reloads.data_of(order.id), error=error)
-        self._orders = tuple(other for other in self._orders if other.id != order.id)
+        if order.kind is OrderKind.RELOAD:
+            error = self._reloads.error_of(order.id)
+            changed = self._reloads.result_of(order.id)
+            result = None if changed is None else asdict(changed)
+        elif done:
+            result = {"generation": self._served_by(order)}
+        if not done and error is None:
+            kind = Kind.SINK_REJECTED if order.kind in OF_GENERATIONS else Kind.USAGE
+            error = HeadraceError(kind, text)
+        self._desk.answer(self._orders[order.id], text, done=done, result=result, error=error)
 
     def carry_out(self, order: OpenOrder) -> None:
-        """Begin what an order asks for."""
-        full = next(other for other in self._orders if other.id == order.id)
-        if order.kind is OrderKind.PAUSE:
-            self._board.control.pause(full.by)
-        elif order.kind is OrderKind.RESUME:
-            self._board.control.resume()
-        self.answer(order, "done", done=True)
+        """Begin what an order asks for; the desk answers it."""
+        self._desk.carry_out(self._orders[order.id])
+
+    def _served_by(self, order: OpenOrder) -> str:
+        state = self._store.current
+        generations = () if state is None else state.generations
+        return next((found.generation for found in generations if found.request == order.id), "")

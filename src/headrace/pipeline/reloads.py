@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from headrace.errors import ErrorGroup, HeadraceError, in_one_line
 from headrace.model.failpoints import reach
@@ -58,7 +56,7 @@ class Reloads:
         self.results: dict[str, str] = {}
         self.refusals: dict[str, str] = {}
         self._errors: dict[str, HeadraceError] = {}
-        self._data: dict[str, dict[str, Any]] = {}
+        self._data: dict[str, ReloadResult] = {}
         self._load = load or (lambda: (definitions.project, ()))
         self._definitions = definitions
         self._endpoints = endpoints
@@ -97,8 +95,8 @@ class Reloads:
         """Return every mistake for which a reload was refused; None where it was not."""
         return self._errors.get(id_)
 
-    def data_of(self, id_: str) -> dict[str, Any] | None:
-        """Return what changed by a reload, as JSON values."""
+    def result_of(self, id_: str) -> ReloadResult | None:
+        """Return what changed by a reload; None where it was refused."""
         return self._data.get(id_)
 
     def try_again(self, connection: Connection) -> None:
@@ -128,7 +126,7 @@ class Reloads:
         self._board.record_refused_reload(None)
         self._board.report.done(f"the files are taken up: {result}")
         if order is not None:
-            self._data[order.id] = asdict(result)
+            self._data[order.id] = result
         self._on_adopted(project)
         return result
 

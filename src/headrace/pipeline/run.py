@@ -14,7 +14,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from headrace.errors import HeadraceError, Kind
 from headrace.logs import LogLevel, WorkerLogs
-from headrace.pipeline.answers import RunOrders
+from headrace.pipeline.answers import Answers
 from headrace.pipeline.backfill import BackfillRate
 from headrace.pipeline.claim import Claim, Claimed
 from headrace.pipeline.cluster_tasks import check_cluster
@@ -28,6 +28,7 @@ from headrace.pipeline.deferral import Deferral
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
+from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.planning import Plans
 from headrace.pipeline.project import Project
 from headrace.pipeline.reloading import Load
@@ -49,7 +50,6 @@ from headrace.sinks.opensearch import Client
 from headrace.spark.background_session import BackgroundSpark
 from headrace.spark.session import LocalSpark, given_spark, local_spark
 from headrace.state import Counters, DeferredKeys, StateStore
-from headrace.state.orders import Mailbox
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 from headrace.status.traces import Traces
@@ -65,6 +65,7 @@ class PipelineRun:
 
     Args:
         stopping: set to end the run; noticed at the next pause.
+        desk: has the orders of the run.
         load: reads the deployment's files anew; None: they stay as they are.
         on_live: called once, when every index is complete and the stream follows.
         on_reload: called with the project that the run follows, whenever that is another one.
@@ -80,6 +81,7 @@ class PipelineRun:
         stopping: Stopping,
         *,
         options: RunOptions,
+        desk: OrderDesk,
         load: Load | None = None,
         on_live: Callable[[], None] = lambda: None,
         on_reload: Callable[[Project], None] = lambda _: None,
@@ -91,6 +93,7 @@ class PipelineRun:
         self._board = board
         self._stopping = stopping
         self._options = options
+        self._desk = desk
         self._load = load
         self._on_live = on_live
         self._on_reload = on_reload
@@ -171,6 +174,7 @@ class PipelineRun:
     def _open_rounds(self, claimed: Claimed, held: contextlib.ExitStack) -> Rounds:
         """Open what the controller looks at and acts on; `held` closes it."""
         project, board, stopping = claimed.project, self._board, self._stopping
+        self._desk.begin()
         endpoints = open_relays(project, self._endpoints, board.report, held)
         endpoint = endpoints.sink.with_timeout(min(endpoints.sink.timeout, _REQUEST_SECONDS))
         state = held.enter_context(contextlib.closing(Client(endpoint, read_attempts=1, accepted=True)))
@@ -212,7 +216,7 @@ class PipelineRun:
             board=board,
             on_adopted=adopt,
         )
-        orders = RunOrders(Mailbox(state, project.key), board, reloads)
+        orders = Answers(self._desk, reloads, store)
         observed = Observed(
             health,
             store,
@@ -222,7 +226,7 @@ class PipelineRun:
             WalBudget(source, board, releases=source.on_gap == "reseed"),
             reloads,
             orders.open_orders,
-            lambda: orders.carried_out,
+            orders.carried_out,
             claimed.lease.lost,
             stopping.is_set,
             stopping.interrupting,
@@ -237,7 +241,7 @@ class PipelineRun:
             on_changed=health.forget,
         )
         deferral = Deferral(state, project.key, store, [*project.secondary])
-        ports = Ports(store, database, sinks.watches, stream, stream.filling, deferral, reloads, orders)
+        ports = Ports(store, database, sinks.watches, stream, stream.filling, deferral, orders, orders)
         return Rounds(
             Observer(observed, reseeds=source.on_gap == "reseed"),
             ports,

@@ -22,33 +22,28 @@ from headrace.model.lsn import Lsn
 from headrace.pipeline.applied_position import AppliedPosition, parse_position, wait_until_applied
 from headrace.pipeline.control.server import ControlServer
 from headrace.pipeline.explain import Explainer
-from headrace.pipeline.generation_states import GenerationRequest, request_generation, wait_until_served
-from headrace.pipeline.project import Project
-from headrace.pipeline.quarantined_documents import (
-    RetriedDocuments,
-    forget_quarantined,
-    list_quarantined,
-    retry_quarantined,
-)
+from headrace.pipeline.order_desk import LOG_LEVELS, Errands, LogLevelName, OrderDesk
+from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
+from headrace.pipeline.project import Project, find_index
+from headrace.pipeline.quarantined_documents import RetriedDocuments, entry_of, list_quarantined
 from headrace.pipeline.reloading import Load, ReloadResult
 from headrace.pipeline.run import PipelineRun
 from headrace.pipeline.run_options import RunOptions
-from headrace.pipeline.run_orders import LogLevelName, pause, resume, set_log_level
 from headrace.pipeline.stopping import Stopped, Stopping
-from headrace.pipeline.verification.report import Report
-from headrace.pipeline.verification.verify import VerifyOptions, verify
+from headrace.pipeline.verification.report import Report, report_of
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Client
-from headrace.state import Quarantined
-from headrace.state.control_requests import RequestKind
-from headrace.state.orders import Mailbox, OrderKind, new_order
+from headrace.state import Mailbox, Order, OrderKind, Quarantined
+from headrace.state.orders import OF_GENERATIONS, new_order
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
 from headrace.status.sinks import ReportsPort
 from headrace.status.traces import open_traces
 from headrace.status.waiting import WaitProgress
 
+_BY = "this program"
+_TAKEN_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 _MOST_WAITERS = 64
 _READ_SECONDS = 0.05
@@ -72,6 +67,7 @@ class RunningPipeline:
 
     Attributes:
         board: the status, kept up to date by the run.
+        desk: the orders of the run.
         address: where the status is served; None where it is not.
         private_address: where orders are taken; None where they are not.
     """
@@ -100,6 +96,9 @@ class RunningPipeline:
         self._reporter = reporter
         self._options = options
         self._load = load
+        self._client = Client(self._endpoints.keeps_state)
+        errands = Errands(lambda: self._project, self._endpoints)
+        self.desk = OrderDesk(Mailbox(self._client, project.key), self.board, errands.do)
         self._explainer = Explainer(project, self._endpoints)
         self._wanted_address = address
         self._hosts = (*project.deployment.server.public_hosts, *hosts)
@@ -108,6 +107,7 @@ class RunningPipeline:
         self._stopping = Stopping() if stopping is None else stopping
         self._is_threaded = stopping is None
         self._live = threading.Event()
+        self._has_ended = False
         self._held = contextlib.ExitStack()
         self._thread: threading.Thread | None = None
         self._failure: HeadraceError | None = None
@@ -115,6 +115,8 @@ class RunningPipeline:
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as held:
             endpoints, project = self._endpoints, self._project
+            held.enter_context(contextlib.closing(self._client))
+            held.enter_context(self.desk)
             if self._wanted_address is not None:
                 waits = held.enter_context(WaitService(self._applied))
                 status = held.enter_context(
@@ -160,6 +162,7 @@ class RunningPipeline:
             self.board,
             self._stopping,
             options=self._options,
+            desk=self.desk,
             load=self._load_with_reports,
             on_live=self._live.set,
             on_reload=self._adopt,
@@ -176,7 +179,7 @@ class RunningPipeline:
             self.board.ended(error)
             raise
         finally:
-            pass
+            self._has_ended = True
 
     def _load_with_reports(self) -> tuple[Project | None, tuple[HeadraceError, ...]]:
         project, errors = self._load()
@@ -239,23 +242,19 @@ class RunningPipeline:
             wait_until_applied(applied, awaited, timeout=timeout, searchable=searchable)
         return awaited
 
-    def request_generation(self, index: str, what: RequestKind) -> GenerationRequest:
-        """Request a reindex or a rollback, without waiting for it.
+    def submit(self, order: Order) -> Order:
+        """Submit an order, without waiting for it; return the order whose answer to wait for.
 
         Raises:
-            HeadraceError: as for `reindex`.
+            HeadraceError: USAGE: what is ordered is known to be impossible, or the same is ordered already.
+                An error of either server.
         """
-        with self._applied() as applied:
-            return request_generation(applied, self._project, index, what)
-
-    def wait_until_served(self, request: GenerationRequest, timeout: float = math.inf) -> str:
-        """Wait until a requested generation is served; return its name.
-
-        Raises:
-            HeadraceError: as for `reindex`.
-        """
-        with self._applied() as applied:
-            return wait_until_served(applied, request, timeout)
+        if order.kind in OF_GENERATIONS:
+            with self._applied() as applied:
+                submitted = submit_for_generation(applied, self._project, order)
+            self.desk.wake()
+            return submitted
+        return self.desk.submit(order)
 
     def reindex(self, index: str, *, timeout: float = 3600.0) -> str:
         """Build an index again beside the served generation; return the generation that readers see then.
@@ -267,7 +266,7 @@ class RunningPipeline:
         Raises:
             HeadraceError: USAGE for an unknown index; BEHIND, SINK_REJECTED; CONNECTION, SINK_UNREACHABLE.
         """
-        return self.wait_until_served(self.request_generation(index, "reindex"), timeout)
+        return str(self._order(new_order(OrderKind.REINDEX, index, by=_BY), timeout)["generation"])
 
     def rollback(self, index: str, *, timeout: float = 60.0) -> str:
         """Serve the former generation of an index; return its name.
@@ -275,7 +274,7 @@ class RunningPipeline:
         Raises:
             HeadraceError: as for `reindex`; USAGE: there is no generation to roll back to.
         """
-        return self.wait_until_served(self.request_generation(index, "rollback"), timeout)
+        return str(self._order(new_order(OrderKind.ROLLBACK, index, by=_BY), timeout)["generation"])
 
     def reload(self, *, timeout: float = 120.0) -> ReloadResult:
         """Read the deployment's files again and take up what has changed in schemas, indexes and policies.
@@ -293,32 +292,8 @@ class RunningPipeline:
             HeadraceError: every mistake, as an `ErrorGroup`: CONFIG, SCHEMA, BINDING …, also for a setting
                 that needs a restart. BEHIND after `timeout`; an error of either server.
         """
-        try:
-            return self.request_reload().result(timeout)
-        except TimeoutError:
-            raise HeadraceError(
-                Kind.BEHIND, f"the files are not taken up after {timeout:g} s", "/status shows what it does."
-            ) from None
-
-    def request_reload(self) -> Future[ReloadResult]:
-        """Ask for a reload and return at once, also from a signal handler; else as `reload`."""
-        mailbox = Mailbox(Client(self._endpoints.sink), self._project.key)
-        order = mailbox.submit(new_order(OrderKind.RELOAD))
-        future: Future[ReloadResult] = Future()
-
-        def wait() -> None:
-            while True:
-                found = mailbox.get(order.id)
-                if found is not None and found.has_ended:
-                    break
-                time.sleep(0.1)
-            if found.error is not None:
-                future.set_exception(found.error.to_error())
-            else:
-                future.set_result(ReloadResult(**{k: tuple(v) for k, v in found.result.items()}))
-
-        threading.Thread(target=wait, daemon=True).start()
-        return future
+        result = self._order(new_order(OrderKind.RELOAD, by=_BY), timeout)
+        return ReloadResult(**{name: tuple(indexes) for name, indexes in result.items()})
 
     def verify(self, index: str, *, repair: bool = False, percent: float | None = None) -> Report:
         """Compare an index with the database, beside the stream.
@@ -331,15 +306,9 @@ class RunningPipeline:
         Raises:
             HeadraceError: USAGE for an unknown index; an error of either server.
         """
-        return self.verify_with(index, VerifyOptions(repair, percent), self._reporter)
-
-    def verify_with(self, index: str, options: VerifyOptions, reporter: Reporter) -> Report:
-        """Compare an index with the database with every option; `reporter` is told the progress.
-
-        Raises:
-            HeadraceError: as for `verify`.
-        """
-        return verify(self._project, index, options, reporter)
+        find_index(self._project, index)
+        options = {"repair": repair, "percent": percent}
+        return report_of(self._order(new_order(OrderKind.VERIFY, index, options=options, by=_BY)))
 
     def quarantined(self, index: str | None = None, document: str | None = None) -> list[Quarantined]:
         """Return the documents in quarantine, oldest first: all, those of an index, or the one with this id.
@@ -352,50 +321,73 @@ class RunningPipeline:
     def retry_quarantined(self, index: str | None = None, document: str | None = None) -> RetriedDocuments:
         """Build quarantined documents again; those that are accepted leave the quarantine.
 
+        Of very many that are refused again, only the first are named.
+
         Raises:
             HeadraceError: SCHEMA_CHANGED; an error of either server.
         """
-        return retry_quarantined(self._project, self._endpoints, index, document)
+        options = {"id": document}
+        result = self._order(new_order(OrderKind.QUARANTINE_RETRY, index, options=options, by=_BY))
+        return RetriedDocuments(result["found"], [entry_of(entry) for entry in result["left"]])
 
     def drop_quarantined(self, index: str | None = None, document: str | None = None) -> list[Quarantined]:
         """Forget documents in quarantine until they change again; return those that are forgotten.
 
+        Of very many, only the first are returned.
+
         Raises:
             HeadraceError: as for `quarantined`.
         """
-        entries = self.quarantined(index, document)
-        forget_quarantined(self._endpoints, self._project.key, entries)
-        return entries
+        options = {"id": document}
+        result = self._order(new_order(OrderKind.QUARANTINE_DROP, index, options=options, by=_BY))
+        return [entry_of(entry) for entry in result["dropped"]]
 
-    def pause(self, by: str = "this program") -> None:
+    def pause(self, by: str = _BY) -> None:
         """Plan no further batch until `resume`; the batch that runs is finished.
 
-        It takes effect within a second. Changes wait in the log, which the slot retains. The pause lasts
-        through retries and ends with this run.
+        Changes wait in the log, which the slot retains. The pause lasts through retries and ends with this
+        run. Where this run stands by, it is the run that works which pauses.
 
         Args:
             by: who pauses, for the log and `/status`.
 
         Raises:
-            HeadraceError: USAGE: this run stands by behind another one.
+            HeadraceError: BEHIND: no run has taken the order; SINK_UNREACHABLE, SINK_BUSY.
         """
-        pause(self.board, by)
+        self._order_at_once(new_order(OrderKind.PAUSE, by=by))
 
-    def resume(self, by: str = "this program") -> None:
+    def resume(self, by: str = _BY) -> None:
         """Plan batches again.
 
         Raises:
             HeadraceError: as for `pause`.
         """
-        resume(self.board, by)
+        self._order_at_once(new_order(OrderKind.RESUME, by=by))
 
-    def set_log_level(self, level: LogLevelName, by: str = "this program") -> None:
-        """Log messages of this process from `level` on.
+    def set_log_level(self, level: LogLevelName, by: str = _BY) -> None:
+        """Log messages of the process that runs from `level` on.
 
         Raises:
-            HeadraceError: USAGE for an unknown level.
+            HeadraceError: USAGE for an unknown level; as for `pause`.
         """
-        set_log_level(self.board, level, by)
+        if level not in LOG_LEVELS:
+            raise HeadraceError(Kind.USAGE, f"{level!r} is no log level", f"Write {', '.join(LOG_LEVELS)}.")
+        self._order_at_once(new_order(OrderKind.LOG_LEVEL, options={"level": level}, by=by))
+
+    def _order_at_once(self, order: Order) -> None:
+        follow_at_once(self.desk.mailbox, self.submit(order), _TAKEN_SECONDS)
+
+    def _order(self, order: Order, timeout: float = math.inf) -> Any:
+        """Submit an order, wait for its answer and return its result."""
+        order = follow(self.desk.mailbox, self.submit(order), timeout, is_alive=lambda: not self._has_ended)
+        if not order.has_ended:
+            what = f"{order.kind.value} {order.index or ''}".rstrip()
+            if self._has_ended:
+                raise HeadraceError(Kind.BEHIND, f"the run ended before {what} was done")
+            raise HeadraceError(
+                Kind.BEHIND, f"{what} is not done after {timeout:g} s", "/status shows what the run does."
+            )
+        return result_of(order)
 
     def _applied(self) -> AppliedPosition:
         return AppliedPosition(self._endpoints, self._project.key)

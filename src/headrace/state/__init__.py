@@ -1,20 +1,24 @@
-"""What is durable beside the documents: the pipeline's state, leases, deferred keys and requests."""
+"""What is durable beside the documents: the pipeline's state, leases, deferred keys and orders."""
 
-from headrace.state.control_requests import ControlRequest, ControlRequests, PositionRequest
 from headrace.state.deferred_keys import DeferredKeys, KeyBatch
 from headrace.state.key import StateKey
+from headrace.state.orders import Mailbox, MemoryMailbox, Order, OrderBook, OrderKind
 from headrace.state.pipeline_state import Counters, GenerationState, PipelineState
+from headrace.state.position_request import PositionRequest
 from headrace.state.quarantine import Quarantine, Quarantined
 from headrace.state.store import StateStore
 from headrace.state.system_index import StateDocument, backfill_progress
 
 __all__ = [
-    "ControlRequest",
-    "ControlRequests",
     "Counters",
     "DeferredKeys",
     "GenerationState",
     "KeyBatch",
+    "Mailbox",
+    "MemoryMailbox",
+    "Order",
+    "OrderBook",
+    "OrderKind",
     "PipelineState",
     "PositionRequest",
     "Quarantine",

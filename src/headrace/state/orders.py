@@ -28,7 +28,8 @@ MOST_OPEN = 32
 _FORMAT = 1
 _MOST_BYTES = 512 * 1024
 _MOST_RESULT_BYTES = 32 * 1024
-_MOST_OPTION_BYTES = 8 * 1024
+_MOST_ORDER_BYTES = 8 * 1024
+_MOST_TEXT = 1000
 
 OrderState = Literal["open", "running", "done", "failed", "replaced"]
 
@@ -54,6 +55,9 @@ class OrderKind(enum.Enum):
 
 OF_GENERATIONS = frozenset({OrderKind.REINDEX, OrderKind.ROLLBACK})
 """Of one index, the newest of them replaces an open one."""
+
+FOR_ONE_RUN = frozenset({OrderKind.PAUSE, OrderKind.RESUME, OrderKind.LOG_LEVEL})
+"""They concern the run that works, and no later one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,12 +225,12 @@ class OrderBook:
         the same index.
 
         Raises:
-            HeadraceError: USAGE: the same order is open already, or its options are too large. BEHIND: too
+            HeadraceError: USAGE: the same order is open already, or it is too large. BEHIND: too
                 many orders are open.
         """
-        if _bytes(order.options) > _MOST_OPTION_BYTES:
+        if _bytes(order.to_json()) > _MOST_ORDER_BYTES:
             raise HeadraceError(
-                Kind.USAGE, f"the options of the order {order.kind.value} are too large", "Shorten them."
+                Kind.USAGE, f"the order {order.kind.value} is too large", "Shorten its options."
             )
         orders = self._change(lambda known: _submitted(known, order))
         return next((known for known in orders if known.id == order.id), None) or _joined(orders, order)
@@ -244,16 +248,17 @@ class OrderBook:
         return tuple(order for order in self.read() if not order.has_ended)
 
     def start(self, id_: str, run: str) -> bool:
-        """Note that a run begins with an order; return whether the order is this run's to carry out.
+        """Note that a run begins with an order, or goes on with it; return False where it has ended.
 
-        A reload must be started before the files are read: until then others who ask for one join it.
+        Only the run that holds the slot's lock calls it. A reload must be started before the files are read:
+        until then others who ask for one join it.
         """
 
         def begin(order: Order) -> Order:
-            return replace(order, state="running", run=run) if order.state == "open" else order
+            return order if order.has_ended else replace(order, state="running", run=run)
 
         orders = self._change(lambda known: _with(known, id_, begin))
-        return any((order.id, order.state, order.run) == (id_, "running", run) for order in orders)
+        return any(order.id == id_ and not order.has_ended for order in orders)
 
     def answer(
         self, id_: str, text: str = "", *, result: Any = None, error: OrderError | None = None
@@ -271,11 +276,14 @@ class OrderBook:
         def end(order: Order) -> Order:
             if order.has_ended:
                 return order
-            if error is not None:
-                return replace(
-                    order, state="failed", ended_at=_now(), text=text or error.cause, error=_shortened(error)
-                )
-            return replace(order, state="done", ended_at=_now(), text=text, result=cut(result))
+            return replace(
+                order,
+                state="done" if error is None else "failed",
+                ended_at=_now(),
+                text=(text or (error.cause if error is not None else ""))[:_MOST_TEXT],
+                result=cut(result) if error is None else None,
+                error=error and _shortened(error),
+            )
 
         orders = self._change(lambda known: _with(known, id_, end))
         return next((order for order in orders if order.id == id_), None)
@@ -461,7 +469,14 @@ def _orders(body: Mapping[str, Any] | None) -> Orders:
             f"the orders are stored in format {body.get('format')}, and this Headrace reads {_FORMAT}",
             "Use the Headrace that has written them.",
         )
-    return tuple(map(Order.from_json, body["orders"]))
+    try:
+        return tuple(map(Order.from_json, body["orders"]))
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the stored orders of the deployment cannot be read: {error!r}",
+            "Use the Headrace that has written them, or delete the document SLOT.orders of the meta index.",
+        ) from error
 
 
 def _bytes(value: Any) -> int:

@@ -16,14 +16,12 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import KnownCommit, Lsn
 from headrace.sinks.opensearch.client import Client, path
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.state.control_requests import ControlRequests, position_request_document
 from headrace.state.deferred_keys import DeferredKeys
 from headrace.state.key import StateKey
 from headrace.state.orders import Mailbox
 from headrace.state.pipeline_state import Counters, GenerationState, PipelineState
+from headrace.state.position_request import position_request_document
 from headrace.state.quarantine import Quarantine
-from headrace.state.reload_request import ReloadRequest
-from headrace.state.run_requests import RunRequests
 from headrace.state.sink_notes import SecondarySinkNotes
 from headrace.state.system_index import StateDocument, backfill_progress
 from headrace.state.verifications import Verifications
@@ -177,12 +175,9 @@ class StateStore:
             for generation in stored:
                 key = self._key.of_sink(generation.get("sink", ""))
                 backfill_progress(self._client, key, generation["generation"]).delete()
-                ControlRequests(self._client, self._key).forget([generation["index"]])
                 Verifications(self._client, self._key).forget(generation["index"])
             Mailbox(self._client, self._key).forget()
-            ReloadRequest(self._client, self._key).forget()
             self._progress.delete()
-            RunRequests(self._client, self._key).forget()
             # Last of a sink: its keys are known by its generations.
             for sink in sorted({generation.get("sink", "") for generation in stored} - {""}):
                 SecondarySinkNotes(self._client, self._key.of_sink(sink)).forget()

@@ -13,7 +13,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.server import inspect_server
 from headrace.postgres.slot import create_slot
 from headrace.sinks.opensearch import Client, Endpoint, Generations
-from headrace.state import ControlRequests, GenerationState, StateKey, StateStore
+from headrace.state import GenerationState, Mailbox, OrderKind, StateKey, StateStore
 from headrace.state.lease import Lease
 from integration.cli.command_line import Deployment
 
@@ -89,8 +89,8 @@ def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> 
     assert "reindex is asked for" in human.err
     assert whole.type("reindex", whole.name, "--wait", "0.1").refused(1, "BEHIND")
     with closing(Client(Endpoint((whole.sink,)).normalised())) as client:
-        [order] = ControlRequests(client, StateKey(whole.name, "")).read([whole.name])
-        assert order.kind == "reindex"
+        [order] = Mailbox(client, StateKey(whole.name, "")).open_orders()
+        assert order.kind is OrderKind.REINDEX
     assert whole.type("teardown", "--indexes", "--yes").code == 0
     assert whole.left_in_cluster() == []
 

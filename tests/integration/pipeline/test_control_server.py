@@ -1,9 +1,11 @@
-"""What the private address takes and refuses, over real HTTP; database and cluster are away."""
+"""What the private address takes and refuses, over real HTTP; the database is away, the cluster mostly."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import re
 import socket
 import ssl
 import time
@@ -16,16 +18,19 @@ import pytest
 import trustme
 import urllib3
 
+from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.control import bodies
+from headrace.pipeline.control import application, bodies
 from headrace.pipeline.pipeline import Pipeline
 from headrace.pipeline.project import open_project
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.running import RunningPipeline
 from headrace.pipeline.stopping import Stopping
 from headrace.reporter import SilentReporter
-from headrace.status.phases import Event
+from headrace.sinks.opensearch import Client, Endpoint
+from headrace.state import Quarantine, Quarantined, StateKey
 
+AWAY = "http://127.0.0.1:9"
 OPERATE, READ = "operate-0123456789", "read-0123456789abc"
 FILE = """
 [source]
@@ -33,7 +38,7 @@ type = "postgres"
 connection_url = "postgresql://nobody@127.0.0.1:9/nothing?connect_timeout=1"
 [sinks.primary]
 type = "opensearch"
-url = "http://127.0.0.1:9"
+url = "{sink}"
 [[index]]
 name = "people"
 schema = "people.schema.yml"
@@ -65,10 +70,10 @@ class Lines(SilentReporter):
 class Address:
     """The private address of a pipeline that is not executed."""
 
-    def __init__(self, folder: Path, control: str = "") -> None:
+    def __init__(self, folder: Path, control: str = "", sink: str = AWAY) -> None:
         (folder / "people.schema.yml").write_text(SCHEMA)
-        (folder / "headrace.toml").write_text(FILE.format(control=control))
-        self.folder = folder
+        (folder / "headrace.toml").write_text(FILE.format(control=control, sink=sink))
+        self.folder, self.sink = folder, sink
         self.said = Lines()
         self.scheme, self.pool = "http", urllib3.PoolManager(retries=False, timeout=15)
 
@@ -134,6 +139,17 @@ def address(tmp_path: Path) -> Iterator[Address]:
     assert READ not in said
 
 
+@pytest.fixture
+def ordered(tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[Address]:
+    """An address whose cluster is there, so that orders are taken; its run has begun."""
+    made = Address(tmp_path, sink=opensearch.url)
+    with made.served() as running:
+        running.desk.mailbox.forget()
+        running.desk.begin()
+        yield made
+        running.desk.mailbox.forget()
+
+
 def refused(answer: urllib3.BaseHTTPResponse, status: int, code: str = "HEADRACE_USAGE") -> str:
     """The detail of a problem."""
     assert answer.status == status, answer.data
@@ -174,14 +190,6 @@ def test_a_wrong_token_is_refused_counted_and_logged_without_itself(token: str, 
     assert address.running.board.control.paused is None
 
 
-@pytest.mark.parametrize("order", ["pause", "resume"])
-def test_one_that_stands_by_does_not_say_that_the_stream_is_paused(order: str, address: Address) -> None:
-    address.running.board.apply_event(Event.STANDING_BY)
-    detail = refused(address.ask("POST", f"/v1/{order}", {}, token=OPERATE), 409, "HEADRACE_USAGE")
-    assert "stands by" in detail
-    assert address.running.board.control.paused is None
-
-
 def test_after_ten_wrong_tokens_nothing_from_there_is_looked_at(address: Address) -> None:
     for _ in range(10):
         assert address.ask("GET", "/v1/status", token="wrong", X_Forwarded_For="192.0.2.1").status == 401
@@ -194,7 +202,6 @@ def test_after_ten_wrong_tokens_nothing_from_there_is_looked_at(address: Address
 
 def test_a_token_to_look_orders_nothing(address: Address) -> None:
     assert address.ask("GET", "/v1/status", token=READ).status == 200
-    assert address.ask("GET", "/v1/orders", token=READ).json() == []
     for method, path in (
         ("POST", "/v1/pause"),
         ("POST", "/v1/resume"),
@@ -279,8 +286,9 @@ def test_an_index_that_is_not_deployed_is_not_found(order: str, address: Address
     assert address.counted() == {(order, "unknown_index"): 1}
 
 
-def test_an_order_that_is_not_known_is_not_found(address: Address) -> None:
-    refused(address.ask("GET", "/v1/orders/0123"), 404)
+def test_an_order_that_is_not_known_is_not_found(ordered: Address) -> None:
+    assert ordered.ask("GET", "/v1/orders", token=READ).json() == []
+    refused(ordered.ask("GET", "/v1/orders/0123"), 404)
 
 
 LARGE = b'{"level": "' + b"x" * (64 * 1024) + b'"}'
@@ -375,63 +383,119 @@ def test_a_body_that_does_not_come_is_not_waited_for(
 # Orders.
 
 
-def test_a_pause_and_a_resume_say_who_and_are_logged(address: Address) -> None:
-    paused = address.ask("POST", "/v1/pause").json()["paused"]
+def test_a_pause_and_a_resume_say_who_and_are_logged(ordered: Address) -> None:
+    paused = ordered.ask("POST", "/v1/pause").json()["paused"]
     assert paused["by"] == "ada"
-    assert address.ask("GET", "/v1/status").json()["paused"] == paused
-    assert address.ask("POST", "/v1/pause", {}).json()["paused"] == paused
-    assert address.ask("POST", "/v1/resume").json() == {"paused": None}
-    assert address.running.board.control.paused is None
-    assert address.said.lines == [
-        "control: ada from 127.0.0.1: pause",
+    assert ordered.ask("GET", "/v1/status").json()["paused"] == paused
+    assert ordered.ask("POST", "/v1/pause", {}).json()["paused"] == paused
+    assert ordered.ask("POST", "/v1/resume").json() == {"paused": None}
+    assert ordered.running.board.control.paused is None
+    assert [re.sub("[0-9a-f]{16}", "ID", line) for line in ordered.said.lines] == [
+        "control: ada from 127.0.0.1: pause, order ID",
         "paused by ada: changes wait in the log, which the slot retains",
-        "control: ada from 127.0.0.1: pause",
-        "control: ada from 127.0.0.1: resume",
+        "control: pause, order ID: done",
+        "control: ada from 127.0.0.1: pause, order ID",
+        "control: pause, order ID: done",
+        "control: ada from 127.0.0.1: resume, order ID",
         "resumed by ada",
+        "control: resume, order ID: done",
     ]
-    assert address.counted()["pause", "accepted"] == 2
+    assert ordered.counted()["pause", "accepted"] == 2
+    listed = ordered.ask("GET", "/v1/orders", token=READ).json()
+    assert [(order["order"], order["state"]) for order in listed] == [
+        ("pause", "done"),
+        ("pause", "done"),
+        ("resume", "done"),
+    ]
 
 
-def test_the_log_level_is_set(address: Address) -> None:
+def test_the_log_level_is_set(ordered: Address) -> None:
     logger = logging.getLogger("headrace")
     kept = logger.level
     try:
         for level in ("debug", "warning"):
-            assert address.ask("PUT", "/v1/log-level", {"level": level}).json() == {"level": level}
+            assert ordered.ask("PUT", "/v1/log-level", {"level": level}).json() == {"level": level}
             assert logger.level == getattr(logging, level.upper())
     finally:
         logger.setLevel(kept)
 
 
-@pytest.mark.parametrize("order", ["reindex", "rollback"])
-def test_an_order_that_cannot_be_given_now_says_why_and_is_not_kept(order: str, address: Address) -> None:
-    answer = address.ask("POST", f"/v1/indexes/people/{order}")
-    assert "127.0.0.1" in refused(answer, 503, "HEADRACE_CONNECTION")
+def test_an_order_that_no_run_has_taken_yet_is_followed_until_one_has(
+    ordered: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here stands the address of a run that waits for another one to end."""
+    monkeypatch.setattr(application, "_AT_ONCE_SECONDS", 0.1)
+    ordered.running.desk.has_begun = False
+    answer = ordered.ask("POST", "/v1/pause")
+    assert (answer.status, answer.json()["state"]) == (202, "running")
+    assert ordered.running.board.control.paused is None
+    ordered.running.desk.has_begun = True
+    assert ordered.ended(answer)["result"]["paused"]["by"] == "ada"
+
+
+@pytest.mark.parametrize(
+    ("order", "code"), [("reindex", "HEADRACE_CONNECTION"), ("rollback", "HEADRACE_CONNECTION")]
+)
+def test_an_order_that_cannot_be_given_now_says_why_and_is_not_kept(
+    order: str, code: str, ordered: Address
+) -> None:
+    answer = ordered.ask("POST", f"/v1/indexes/people/{order}")
+    assert "127.0.0.1" in refused(answer, 503, code)
     assert answer.headers["Retry-After"]
-    assert address.counted() == {(order, "failed"): 1}
-    assert address.ask("GET", "/v1/orders").json() == []
+    assert ordered.counted() == {(order, "failed"): 1}
+    assert ordered.ask("GET", "/v1/orders").json() == []
+
+
+@pytest.mark.parametrize(("method", "path"), [("POST", "/v1/pause"), ("GET", "/v1/orders")])
+def test_without_the_cluster_no_order_is_taken(method: str, path: str, address: Address) -> None:
+    answer = address.ask(method, path)
+    refused(answer, 503, "HEADRACE_SINK_UNREACHABLE")
+    assert answer.headers["Retry-After"]
+
+
+def test_the_same_order_is_refused_while_it_is_open(ordered: Address) -> None:
+    ordered.running.desk.has_begun = False
+    first = ordered.ask("POST", "/v1/indexes/people/verify").json()
+    detail = refused(ordered.ask("POST", "/v1/indexes/people/verify"), 409)
+    assert first["id"] in detail
 
 
 @pytest.mark.parametrize(
     ("path", "name", "body"),
     [
         ("/v1/indexes/people/verify", "verify", {"repair": True, "percent": 5, "seed": "a", "sink": None}),
+        ("/v1/indexes/people/verify", "verify", {"sink": "elsewhere"}),
         ("/v1/indexes/people/quarantine/retry", "quarantine_retry", {"id": "1"}),
-        ("/v1/quarantine/retry", "quarantine_retry", None),
     ],
 )
 def test_an_order_that_fails_later_is_followed_to_its_error(
-    path: str, name: str, body: object, address: Address
+    path: str, name: str, body: object, ordered: Address
 ) -> None:
-    order = address.ended(address.ask("POST", path, body))
+    with contextlib.closing(Client(Endpoint((ordered.sink,)))) as client:
+        quarantine = Quarantine(client, StateKey("headrace", ""))
+        quarantine.put([Quarantined.now("people", "1", "not a number", 16, "people_1")])
+        order = ordered.ended(ordered.ask("POST", path, body))
+        quarantine.forget()
     assert (order["order"], order["by"], order["state"], order["result"]) == (name, "ada", "failed", None)
-    assert order["error"]["code"] in ("HEADRACE_SINK_UNREACHABLE", "HEADRACE_CONNECTION")
+    assert order["error"]["code"] in ("HEADRACE_CONNECTION", "HEADRACE_USAGE")
     assert order["asked_at"] <= order["ended_at"]
-    assert [each["id"] for each in address.ask("GET", "/v1/orders", token=READ).json()] == [order["id"]]
-    first, last = address.said.lines
-    assert first.startswith(f"control: ada from 127.0.0.1: {name}")
+    assert [each["id"] for each in ordered.ask("GET", "/v1/orders", token=READ).json()] == [order["id"]]
+    first, last = ordered.said.lines
+    assert first.startswith(f"control: ada from 127.0.0.1: {name.replace('_', ' ')}")
     assert order["id"] in first
     assert order["error"]["code"] in last
+
+
+def test_documents_leave_the_quarantine_by_an_order(ordered: Address) -> None:
+    with contextlib.closing(Client(Endpoint((ordered.sink,)))) as client:
+        quarantine = Quarantine(client, StateKey("headrace", ""))
+        quarantine.put([Quarantined.now("people", id_, "no", 16, "people_1") for id_ in ("1", "2")])
+        dropped = ordered.ask("POST", "/v1/indexes/people/quarantine/drop", {"id": "2"}).json()["dropped"]
+        assert [entry["id"] for entry in dropped] == ["2"]
+        assert [entry["id"] for entry in ordered.ask("GET", "/v1/quarantine").json()] == ["1"]
+        [order] = ordered.ask("GET", "/v1/orders").json()
+        assert order["text"] == "forgotten: 1 document"
+        quarantine.forget()
 
 
 def test_a_quarantine_that_cannot_be_read_is_said_to_be(address: Address) -> None:
@@ -441,7 +505,7 @@ def test_a_quarantine_that_cannot_be_read_is_said_to_be(address: Address) -> Non
 
 def test_nothing_is_printed(address: Address, capfd: pytest.CaptureFixture[str]) -> None:
     address.ask("POST", "/v1/pause", token="wrong")
-    address.ask("POST", "/v1/pause")
+    address.ask("GET", "/v1/status")
     assert capfd.readouterr() == ("", "")
 
 
@@ -464,7 +528,7 @@ def test_nothing_listens_where_no_address_was_given(address: Address, tmp_path: 
 def test_a_token_that_cannot_be_read_keeps_it_from_being_served(tmp_path: Path) -> None:
     file = Address(tmp_path)
     (tmp_path / "headrace.toml").write_text(
-        FILE.format(control="").replace('token_env = "ADA"', 'token_file = "missing"')
+        FILE.format(control="", sink=AWAY).replace('token_env = "ADA"', 'token_file = "missing"')
     )
     with pytest.raises(HeadraceError, match="the token file of 'ada' cannot be read") as caught:
         file.pipeline().__enter__()
@@ -495,7 +559,7 @@ def test_orders_travel_over_tls(tmp_path: Path) -> None:
         urllib3.PoolManager(retries=False, ssl_context=trusted, timeout=10),
     )
     with address.served() as running:
-        assert address.ask("POST", "/v1/pause").status == 200
+        assert address.ask("GET", "/v1/status").status == 200
         plain = f"http://{running.private_address}/v1/status"
         with pytest.raises(urllib3.exceptions.HTTPError):
             urllib3.request("GET", plain, retries=False, timeout=5)

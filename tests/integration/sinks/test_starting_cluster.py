@@ -15,8 +15,8 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import Client, Endpoint, Generations
 from headrace.sinks.opensearch import client as client_module
 from headrace.state import DeferredKeys, Quarantine, Quarantined, StateKey
+from headrace.state.orders import Mailbox, OrderKind, new_order
 from headrace.state.orphans import orphans
-from headrace.state.run_requests import RunRequests
 from headrace.state.system_index import StateDocument
 from support.http_proxy import Answer, HttpProxy, Request
 from support.recovering import recovering
@@ -61,7 +61,7 @@ def test_what_is_stored_is_never_said_to_be_absent_while_the_cluster_recovers(
         Generations(client, "p_").publish(generation)
         Quarantine(client, key).put([Quarantined.now("users", "1", "why", 5, generation.index)])
         DeferredKeys(client, key).add(generation.index, [[("1",)]], 7)
-        RunRequests(client, key).submit("pause", "test")
+        Mailbox(client, key).submit(new_order(OrderKind.PAUSE))
         StateDocument(client, key.meta_index, "state", "the state").load()
         state = StateDocument(client, key.meta_index, "state", "the state")
         state.load()
@@ -74,7 +74,7 @@ def test_what_is_stored_is_never_said_to_be_absent_while_the_cluster_recovers(
             "oldest": lambda: len(DeferredKeys(client, key).oldest(5)) == 1,
             "identity": lambda: DeferredKeys(client, key).identity is not None,
             "state": lambda: StateDocument(client, key.meta_index, "state", "").load() is not None,
-            "requests": lambda: len(RunRequests(client, key).read()) == 1,
+            "requests": lambda: len(Mailbox(client, key).read()) == 1,
             "existing": lambda: Generations(client, "p_").existing("users") == [generation],
             "published": lambda: Generations(client, "p_").published("users") == generation,
             "find": lambda: bool(Generations(client, "p_").find(["users"])),

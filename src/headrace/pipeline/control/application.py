@@ -1,8 +1,8 @@
-"""Answer requests at the private address: parse an order, call the running pipeline, say what came of it."""
+"""Answer requests at the private address: parse an order, submit it, say what came of it."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -15,17 +15,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from headrace.config.control import Scope
-from headrace.errors import HeadraceError, Kind, retrying
-from headrace.model.units import quantity
+from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.control.bodies import LogLevelBody, NoOptions, QuarantineBody, VerifyBody, read_body
-from headrace.pipeline.control.orders import Order, Orders, new_order
 from headrace.pipeline.control.refusal import NO_STORE, Refusal, refusal_of, refuse
-from headrace.pipeline.generation_states import GenerationRequest
+from headrace.pipeline.ordering import follow, result_of
 from headrace.pipeline.quarantined_documents import entry_data
-from headrace.pipeline.verification.report import as_data
-from headrace.pipeline.verification.verify import VerifyOptions
-from headrace.reporter import SilentReporter
-from headrace.state.control_requests import RequestKind
+from headrace.state import Order, OrderKind
+from headrace.state.orders import new_order
 from headrace.status.board import StatusBoard
 
 if TYPE_CHECKING:
@@ -33,8 +29,7 @@ if TYPE_CHECKING:
 
 Answer = Callable[[Request], Awaitable[Response]]
 
-_GENERATION_ORDERS = frozenset({"reindex", "rollback"})
-"""Of one index, the newest of them counts."""
+_AT_ONCE_SECONDS = 5.0
 
 
 class ControlPages:
@@ -42,12 +37,10 @@ class ControlPages:
 
     Args:
         running: the pipeline that is ordered about.
-        orders: the orders that take a while.
     """
 
-    def __init__(self, running: RunningPipeline, orders: Orders) -> None:
+    def __init__(self, running: RunningPipeline) -> None:
         self._running = running
-        self._orders = orders
 
     def application(self) -> Starlette:
         """Return the application; whoever gets so far has a token."""
@@ -106,111 +99,86 @@ class ControlPages:
         return _json(self._running.status())
 
     async def _list_orders(self, _: Request) -> Response:
-        return _json([order.to_json() for order in self._orders.all()])
+        orders = await run_in_threadpool(self._running.desk.mailbox.read)
+        return _json([_order_data(order) for order in orders])
 
     async def _show_order(self, request: Request) -> Response:
-        order = self._orders.get(request.path_params["id"])
+        order = await run_in_threadpool(self._running.desk.mailbox.get, request.path_params["id"])
         if order is None:
             raise refuse(
                 HTTPStatus.NOT_FOUND,
                 "not_found",
                 "no such order is known",
-                "GET /v1/orders lists those of this run.",
+                "GET /v1/orders lists the last ones.",
             )
-        return _json(order.to_json())
+        return _json(_order_data(order))
 
     async def _list_quarantine(self, request: Request) -> Response:
         index, document = request.path_params.get("index"), request.query_params.get("id")
         entries = await run_in_threadpool(self._running.quarantined, index, document)
         return _json([entry_data(entry) for entry in entries])
 
-    # Orders that are done at once.
+    # Orders that are done at once: the answer has their result, where it comes soon.
 
     async def _pause(self, request: Request) -> Response:
         await read_body(request, NoOptions)
-        self._log(request, "pause")
-        self._running.pause(by=_who(request))
-        return _json({"paused": self._running.status()["paused"]})
+        return await self._order(request, OrderKind.PAUSE, at_once=True)
 
     async def _resume(self, request: Request) -> Response:
         await read_body(request, NoOptions)
-        self._log(request, "resume")
-        self._running.resume(by=_who(request))
-        return _json({"paused": None})
+        return await self._order(request, OrderKind.RESUME, at_once=True)
 
     async def _set_log_level(self, request: Request) -> Response:
         body = await read_body(request, LogLevelBody)
-        self._log(request, f"log level {body.level}")
-        self._running.set_log_level(body.level, by=_who(request))
-        return _json({"level": body.level})
+        return await self._order(request, OrderKind.LOG_LEVEL, options=body.model_dump(), at_once=True)
 
     async def _drop_quarantined(self, request: Request) -> Response:
         index, body = request.path_params.get("index"), await read_body(request, QuarantineBody)
-        dropped = await run_in_threadpool(self._running.drop_quarantined, index, body.id)
-        self._log(request, f"drop {quantity(len(dropped), 'document')}{_of(index)} from quarantine")
-        return _json({"dropped": [entry_data(entry) for entry in dropped]})
+        options = body.model_dump()
+        return await self._order(request, OrderKind.QUARANTINE_DROP, index, options=options, at_once=True)
 
     # Orders that take a while.
 
     async def _reindex(self, request: Request) -> Response:
-        return await self._order_generation(request, "reindex")
+        await read_body(request, NoOptions)
+        return await self._order(request, OrderKind.REINDEX, self._index(request))
 
     async def _rollback(self, request: Request) -> Response:
-        return await self._order_generation(request, "rollback")
-
-    async def _order_generation(self, request: Request, what: RequestKind) -> Response:
         await read_body(request, NoOptions)
-        index, running = self._index(request), self._running
-        return await self._start(
-            new_order(what, index, _who(request), _client(request)),
-            lambda: running.request_generation(index, what),
-            lambda asked: {"generation": _wait_until_served(running, asked)},
-            replaces=_GENERATION_ORDERS,
-        )
+        return await self._order(request, OrderKind.ROLLBACK, self._index(request))
 
     async def _verify(self, request: Request) -> Response:
-        body, index, running = await read_body(request, VerifyBody), self._index(request), self._running
-        options = VerifyOptions(body.repair, body.percent, body.seed, body.sink)
-        return await self._start(
-            new_order("verify", index, _who(request), _client(request)),
-            lambda: None,
-            lambda _: as_data(running.verify_with(index, options, SilentReporter())),
-        )
+        body, index = await read_body(request, VerifyBody), self._index(request)
+        options = body.model_dump(exclude={"sink"})
+        return await self._order(request, OrderKind.VERIFY, index, body.sink or "", options=options)
 
     async def _reload(self, request: Request) -> Response:
         await read_body(request, NoOptions)
-        return await self._start(
-            new_order("reload", None, _who(request), _client(request)),
-            lambda: None,
-            lambda _: asdict(self._running.reload()),
-        )
+        return await self._order(request, OrderKind.RELOAD)
 
     async def _retry_quarantined(self, request: Request) -> Response:
-        body, index, running = (
-            await read_body(request, QuarantineBody),
-            request.path_params.get("index"),
-            self._running,
-        )
+        index, body = request.path_params.get("index"), await read_body(request, QuarantineBody)
+        return await self._order(request, OrderKind.QUARANTINE_RETRY, index, options=body.model_dump())
 
-        def retry(_: None) -> Any:
-            retried = running.retry_quarantined(index, body.id)
-            return {"found": retried.found, "left": [entry_data(entry) for entry in retried.left]}
-
-        return await self._start(
-            new_order("quarantine_retry", index, _who(request), _client(request)), lambda: None, retry
-        )
-
-    async def _start(
+    async def _order(
         self,
-        order: Order,
-        begin: Callable[[], Any],
-        follow: Callable[[Any], Any],
+        request: Request,
+        kind: OrderKind,
+        index: str | None = None,
+        sink: str = "",
         *,
-        replaces: frozenset[str] = frozenset(),
+        options: Mapping[str, Any] | None = None,
+        at_once: bool = False,
     ) -> Response:
-        started = await run_in_threadpool(self._orders.start, order, begin, follow, replaces=replaces)
-        place = f"/v1/orders/{started.id}"
-        return JSONResponse(started.to_json(), HTTPStatus.ACCEPTED, {**NO_STORE, "Location": place})
+        """Submit an order; answer with the order, or with the result of one that is done at once."""
+        order = new_order(kind, index, sink, options, by=_who(request), client=_client(request))
+        order = await run_in_threadpool(self._running.submit, order)
+        if at_once:
+            order = await run_in_threadpool(follow, self._running.desk.mailbox, order, _AT_ONCE_SECONDS)
+            if order.has_ended:
+                return _json(result_of(order))
+        place = f"/v1/orders/{order.id}"
+        return JSONResponse(_order_data(order), HTTPStatus.ACCEPTED, {**NO_STORE, "Location": place})
 
     def _index(self, request: Request) -> str:
         """Return the index in the path.
@@ -229,17 +197,24 @@ class ControlPages:
             )
         return name
 
-    def _log(self, request: Request, what: str) -> None:
-        """Say what was ordered, by whom and from where; a line of the log has its time."""
-        self._running.board.report.info(f"control: {_who(request)} from {_client(request)}: {what}")
 
-
-def _wait_until_served(running: RunningPipeline, asked: GenerationRequest) -> str:
-    """Wait for as long as it takes, also while the cluster is away."""
-    for attempt in retrying(longest=1.0):
-        with attempt:
-            return running.wait_until_served(asked)
-    raise AssertionError("the last attempt returns or raises")
+def _order_data(order: Order) -> dict[str, Any]:
+    """Return an order as JSON values; until it has ended it is said to be running."""
+    error = order.error
+    return {
+        "id": order.id,
+        "order": order.kind.key,
+        "index": order.index,
+        "sink": order.sink or None,
+        "by": order.by,
+        "client": order.client,
+        "asked_at": order.asked_at,
+        "state": order.state if order.has_ended else "running",
+        "ended_at": order.ended_at,
+        "text": order.text,
+        "result": order.result,
+        "error": error and asdict(error),
+    }
 
 
 def _who(request: Request) -> str:
@@ -275,10 +250,6 @@ def _refusal_of_routing(error: HTTPException) -> Refusal:
 def _refused(board: StatusBoard, order: str, refusal: Refusal) -> Response:
     board.control.count_request(order, refusal.outcome)
     return refusal.response()
-
-
-def _of(index: str | None) -> str:
-    return "" if index is None else f" of {index!r}"
 
 
 def _json(content: Any) -> Response:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.requests import ClientDisconnect, Request
 
 from headrace.pipeline.control.refusal import refuse
-from headrace.pipeline.run_orders import LogLevelName
+from headrace.pipeline.order_desk import LogLevelName
 
 MOST_BYTES = 64 * 1024
 PATIENCE_SECONDS = 10.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ import urllib3
 from headrace.config.secret import Secret
 from headrace.config.text_files import read_text
 from headrace.errors import HeadraceError, Kind
+from headrace.state.orders import OrderError
 from headrace.status.protection import is_loopback
 
 _TOKEN = "HEADRACE_CONTROL_TOKEN"  # noqa: S105 - the name of a variable
@@ -67,18 +69,20 @@ class ControlClient:
             raise self._refused(answer.status, content)
         return content
 
-    def order(self, path: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Give an order that takes a while; return it as it is now."""
-        started: dict[str, Any] = self.ask("POST", path, body or {})
-        return started
+    def order(self, path: str, body: Mapping[str, Any] | None = None, method: str = "POST") -> dict[str, Any]:
+        """Give an order; return it as it is now, or the result of one that is done at once."""
+        given: dict[str, Any] = self.ask(method, path, body or {})
+        return given
 
-    def follow(self, order: Mapping[str, Any], seconds: float) -> Any:
+    def follow(self, order: Mapping[str, Any], seconds: float = math.inf) -> Any:
         """Wait until an order has ended; return its result.
 
         Raises:
             HeadraceError: the error that it ended with; BEHIND after `seconds`, or where another order has
                 replaced it.
         """
+        if "state" not in order:  # it was done at once
+            return order
         end = time.monotonic() + seconds
         while order["state"] == "running":
             if time.monotonic() > end:
@@ -92,7 +96,7 @@ class ControlClient:
         if order["state"] == "replaced":
             raise HeadraceError(Kind.BEHIND, f"another order has replaced {order['order']} {order['index']}")
         if (error := order["error"]) is not None:
-            raise _error(error["code"], error["cause"], error["remedy"])
+            raise OrderError.from_json(error).to_error()
         return order["result"]
 
     def _failed(self, how: str) -> HeadraceError:
@@ -103,7 +107,7 @@ class ControlClient:
         if not isinstance(content, dict) or not isinstance(content.get("detail"), str):
             return self._failed(f"answers {status}: it is another server's")
         cause = f"{self._url} refuses: {content['detail']}"
-        return _error(str(content.get("code")), cause, str(content.get("remedy", "")))
+        return OrderError(str(content.get("code")), cause, str(content.get("remedy", ""))).to_error()
 
 
 def index_path(index: str, rest: str) -> str:
@@ -135,8 +139,3 @@ def open_client(url: str, token_file: Path | None, environ: Mapping[str, str]) -
             f"Name --control-token-file, or set {_TOKEN}.",
         )
     return ControlClient(url, Secret(token))
-
-
-def _error(code: str, cause: str, remedy: str) -> HeadraceError:
-    kind = code.removeprefix("HEADRACE_")
-    return HeadraceError(Kind[kind] if kind in Kind.__members__ else Kind.INTERNAL, cause, remedy)

@@ -58,6 +58,6 @@ def refusal_of(error: HeadraceError) -> Refusal:
     """Return the refusal for an error of the pipeline, which a right request has met."""
     if error.kind is Kind.USAGE:
         return Refusal(HTTPStatus.CONFLICT, "conflict", error)
-    if error.retry is Retry.BACK_OFF:
+    if error.retry is Retry.BACK_OFF or error.kind is Kind.BEHIND:
         return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "failed", error, {"Retry-After": "5"})
     return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "failed", error)

@@ -10,7 +10,6 @@ from headrace.config.deployment import Deployment
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.control.application import ControlPages
 from headrace.pipeline.control.guard import Guard
-from headrace.pipeline.control.orders import Orders
 from headrace.pipeline.control.tokens import read_tokens
 from headrace.status.protection import allows_host, is_loopback
 from headrace.status.serving import Certificate, HttpServer
@@ -35,8 +34,7 @@ class ControlServer:
     def __init__(self, running: RunningPipeline, deployment: Deployment, address: str) -> None:
         self._report = running.board.report
         self._allowed = deployment.control.allowed_hosts
-        self._orders = Orders(self._report)
-        pages = ControlPages(running, self._orders).application()
+        pages = ControlPages(running).application()
         guard = Guard(pages, read_tokens(deployment), self._allows, running.board)
         certificate = _certificate(deployment)
         self._is_readable = certificate is None and not is_loopback(address)
@@ -65,7 +63,6 @@ class ControlServer:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._http.stop()
-        self._orders.close()
 
     def _allows(self, host: str) -> bool:
         return allows_host(host, self.address, (*self._allowed, self._http.named))

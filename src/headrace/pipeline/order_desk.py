@@ -1,0 +1,337 @@
+"""Read the orders of a run, and carry out those that change no index: the side of who is asked.
+
+A run polls its desk once a second at most. It decides itself about orders for generations and files, and
+answers them here. The others the desk carries out: a pause, a resume and a log level at once, and in a thread
+of its own what takes a while.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Literal, Self, get_args
+
+from headrace.errors import HeadraceError, Kind, Retry, retrying, unexpected
+from headrace.model.units import quantity
+from headrace.pipeline.project import Project
+from headrace.pipeline.quarantined_documents import (
+    entry_data,
+    forget_quarantined,
+    list_quarantined,
+    retry_quarantined,
+)
+from headrace.pipeline.stopping import Stopped, Stopping
+from headrace.pipeline.verification.report import as_data
+from headrace.pipeline.verification.verify import VerifyOptions, verify
+from headrace.pipeline.worker.plan import Endpoints
+from headrace.reporter import SilentReporter
+from headrace.state.orders import FOR_ONE_RUN, Order, OrderBook, OrderError, OrderKind, cut, new_order
+from headrace.status.board import StatusBoard
+
+LogLevelName = Literal["debug", "info", "warning"]
+LOG_LEVELS: tuple[LogLevelName, ...] = get_args(LogLevelName)
+
+_POLL_SECONDS = 1.0
+_END_SECONDS = 5.0
+_IN_THREADS = frozenset({OrderKind.VERIFY, OrderKind.QUARANTINE_RETRY, OrderKind.QUARANTINE_DROP})
+CARRIED_OUT_HERE = FOR_ONE_RUN | _IN_THREADS
+"""The orders that `OrderDesk.carry_out` takes."""
+
+Outcome = tuple[str, Any]
+"""What came of an order: in a few words, and as JSON values."""
+
+
+class Errands:
+    """Does what orders ask for that change no index, beside the stream.
+
+    Args:
+        read_project: returns the project that the run follows now.
+        endpoints: where it reads and writes.
+    """
+
+    def __init__(self, read_project: Callable[[], Project], endpoints: Endpoints) -> None:
+        self._read_project = read_project
+        self._endpoints = endpoints
+        self._by_kind: Mapping[OrderKind, Callable[[Order], Outcome]] = {
+            OrderKind.VERIFY: self._verify,
+            OrderKind.QUARANTINE_RETRY: self._retry,
+            OrderKind.QUARANTINE_DROP: self._drop,
+        }
+
+    def do(self, order: Order) -> Outcome:
+        """Do what an order asks for.
+
+        Raises:
+            HeadraceError: as `verify`, `retry_quarantined` and `list_quarantined`.
+        """
+        return self._by_kind[order.kind](order)
+
+    def _verify(self, order: Order) -> Outcome:
+        options = VerifyOptions(**{"sink": order.sink or None, **order.options})
+        report = verify(self._read_project(), order.index or "", options, SilentReporter())
+        return report.summary, as_data(report)
+
+    def _retry(self, order: Order) -> Outcome:
+        retried = retry_quarantined(
+            self._read_project(), self._endpoints, order.index, order.options.get("id")
+        )
+        left = [entry_data(entry) for entry in retried.left]
+        right = f"{retried.found - len(left):,} of {quantity(retried.found, 'document')} right now"
+        return right, {"found": retried.found, "left": left}
+
+    def _drop(self, order: Order) -> Outcome:
+        key = self._read_project().key
+        entries = list_quarantined(self._endpoints, key, order.index, order.options.get("id"))
+        forget_quarantined(self._endpoints, key, entries)
+        return f"forgotten: {quantity(len(entries), 'document')}", {"dropped": list(map(entry_data, entries))}
+
+
+class OrderDesk:
+    """The orders of one run; safe from any thread.
+
+    Args:
+        mailbox: the orders of the deployment.
+        board: is told of a pause; its reporter gets a line for each order and each answer.
+        do_errand: does what takes a while, in a thread of its own; see `Errands`.
+        clock: monotonic seconds.
+
+    Attributes:
+        mailbox: the orders of the deployment.
+        run: names this run in the orders that it has begun with.
+        has_begun: whether this run carries out orders: it holds the lock of the slot.
+    """
+
+    def __init__(
+        self,
+        mailbox: OrderBook,
+        board: StatusBoard,
+        do_errand: Callable[[Order], Outcome],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.mailbox = mailbox
+        self.run = uuid.uuid4().hex[:16]
+        self.has_begun = False
+        self._board = board
+        self._do_errand = do_errand
+        self._clock = clock
+        self._lock = threading.RLock()
+        self._open: tuple[Order, ...] = ()
+        self._next_read = 0.0
+        self._seen: set[str] = set()
+        self._own: set[str] = set()
+        self._begun: set[str] = set()
+        self._threads: dict[str, tuple[threading.Thread, Stopping]] = {}
+        # Plain values, because signal handlers set them: one that waits for a lock may wait for ever.
+        self._is_awake = False
+        self._wants_reload = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def begun(self) -> frozenset[str]:
+        """The ids of the orders that `carry_out` has begun with."""
+        with self._lock:
+            return frozenset(self._begun)
+
+    def wake(self) -> None:
+        """Let the next poll read the mailbox at once; a signal handler may call it."""
+        self._is_awake = True
+
+    def want_reload(self) -> None:
+        """Let the next poll order a reload; a signal handler may call it."""
+        self._wants_reload = True
+
+    def submit(self, order: Order) -> Order:
+        """Submit an order of this process, and let the next poll read it at once; see `OrderBook.submit`."""
+        with self._lock:
+            self._own.add(order.id)
+        submitted = self.mailbox.submit(order)
+        self.wake()
+        return submitted
+
+    def begin(self) -> None:
+        """Begin to carry out orders, with the lock of the slot held.
+
+        What was ordered of an earlier run alone is answered; the rest is still to be done. A verification or
+        retry that the earlier run had begun with is repeated, and dropping from quarantine is not: it would
+        take what was refused since.
+
+        Raises:
+            HeadraceError: an error of the cluster.
+        """
+        for order in self.mailbox.open_orders():
+            with self._lock:
+                is_ours = order.id in self._own
+            if is_ours:
+                continue
+            if order.kind in FOR_ONE_RUN:
+                self._fail(order, "it was meant for an earlier run", "Give the order again.")
+            elif order.kind is OrderKind.QUARANTINE_DROP and order.state == "running":
+                self._fail(order, "the run that had begun with it has ended", "Give the order again.")
+        self.has_begun = True
+        self.wake()
+
+    def open_orders(self) -> tuple[Order, ...]:
+        """Return the orders that are not answered, oldest first; reads the mailbox once a second at most.
+
+        While the cluster does not answer, these are the orders that were open before.
+
+        Raises:
+            HeadraceError: an error that is not retryable.
+        """
+        with self._lock:
+            try:
+                self._poll()
+            except HeadraceError as error:  # the health monitor reports a cluster that does not answer
+                if error.retry is Retry.NEVER:
+                    raise
+            return self._open
+
+    def start(self, order: Order) -> bool:
+        """Note that this run begins with an order; return False where it has ended meanwhile.
+
+        A reload must be started before the files are read, see `OrderBook.start`.
+        """
+        return self.mailbox.start(order.id, self.run)
+
+    def answer(
+        self,
+        order: Order,
+        text: str = "",
+        *,
+        done: bool,
+        result: Any = None,
+        error: HeadraceError | None = None,
+    ) -> None:
+        """Store what came of an order.
+
+        Args:
+            text: in a few words; of one that failed, the cause where no error is given.
+            done: whether it is carried out; else it has failed.
+            result: as JSON values.
+            error: why it has failed.
+
+        Raises:
+            HeadraceError: an error of the cluster; the call can be repeated.
+        """
+        if not done and error is None:
+            error = HeadraceError(Kind.USAGE, text or "it cannot be carried out")
+        noted = None if done or error is None else OrderError.of(error)
+        self.mailbox.answer(order.id, text, result=result, error=noted)
+        with self._lock:
+            self._open = tuple(other for other in self._open if other.id != order.id)
+        if noted is None:
+            self._board.report.done(f"control: {order}: done{f': {text}' if text else ''}")
+        else:
+            self._board.report.warning(f"control: {order}: {error}")
+
+    def carry_out(self, order: Order) -> None:
+        """Carry out an order of `CARRIED_OUT_HERE`, and answer it; a second call does nothing.
+
+        Raises:
+            HeadraceError: an error of the cluster; the call can be repeated.
+        """
+        with self._lock:
+            if order.id in self._begun:
+                return
+            self._begun.add(order.id)
+        try:
+            if order.kind in FOR_ONE_RUN:
+                self._carry_out_at_once(order)
+            elif self.start(order):
+                self._start_thread(order)
+        except BaseException:
+            with self._lock:
+                self._begun.discard(order.id)
+            raise
+
+    def close(self) -> None:
+        """End the threads; what they were busy with is answered."""
+        with self._lock:
+            threads = list(self._threads.values())
+        for _, stopping in threads:
+            stopping.stop()
+        end = time.monotonic() + _END_SECONDS
+        for thread, _ in threads:
+            thread.join(max(0.0, end - time.monotonic()))
+
+    def _poll(self) -> None:
+        if not self._is_awake and not self._wants_reload and self._clock() < self._next_read:
+            return
+        self._is_awake = False
+        self._next_read = self._clock() + _POLL_SECONDS
+        if self._wants_reload:
+            self.mailbox.submit(new_order(OrderKind.RELOAD, by="SIGHUP"))
+            self._wants_reload = False
+        self._open = self.mailbox.open_orders()
+        for order in self._open:
+            if order.id not in self._seen:
+                source = f" from {order.client}" if order.client else ""
+                self._board.report.info(f"control: {order.by}{source}: {order}")
+        self._seen = {order.id for order in self._open}
+
+    def _carry_out_at_once(self, order: Order) -> None:
+        """Carry out what this process alone must know."""
+        control, report = self._board.control, self._board.report
+        if order.kind is OrderKind.PAUSE:
+            if control.pause(order.by):
+                report.warning(f"paused by {order.by}: changes wait in the log, which the slot retains")
+            result: Any = {"paused": self._board.snapshot()["paused"]}
+        elif order.kind is OrderKind.RESUME:
+            if control.resume():
+                report.info(f"resumed by {order.by}")
+            result = {"paused": None}
+        else:
+            level = str(order.options.get("level"))
+            if level not in LOG_LEVELS:
+                self._fail(order, f"{level!r} is no log level", f"Write {', '.join(LOG_LEVELS)}.")
+                return
+            logging.getLogger("headrace").setLevel(level.upper())
+            report.info(f"log level {level}, set by {order.by}")
+            result = {"level": level}
+        self.answer(order, done=True, result=result)
+
+    def _start_thread(self, order: Order) -> None:
+        stopping = Stopping()
+        thread = threading.Thread(
+            target=self._run_errand, args=(order, stopping), name="headrace order", daemon=True
+        )
+        with self._lock:
+            self._threads[order.id] = thread, stopping
+            thread.start()
+
+    def _run_errand(self, order: Order, stopping: Stopping) -> None:
+        text, result, error = "", None, None
+        try:
+            with stopping.interrupting():
+                text, result = self._do_errand(order)
+                result = cut(result)  # here, so that what is no JSON is a bug that is answered
+        except Stopped:
+            error = HeadraceError(Kind.BEHIND, "the run ended before the order was carried out")
+        except HeadraceError as failure:
+            error = failure
+        except Exception as bug:  # noqa: BLE001 - whoever follows the order is told
+            error = unexpected("a bug", bug)
+        try:
+            for attempt in retrying(longest=1.0, ending=stopping):
+                with attempt:
+                    self.answer(order, text, done=error is None, result=result, error=error)
+        except HeadraceError as failure:
+            self._board.report.warning(f"control: {order}: its answer cannot be stored: {failure}")
+        finally:
+            with self._lock:
+                del self._threads[order.id]
+
+    def _fail(self, order: Order, cause: str, remedy: str) -> None:
+        self.answer(order, cause, done=False, error=HeadraceError(Kind.USAGE, cause, remedy))

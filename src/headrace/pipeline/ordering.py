@@ -1,0 +1,112 @@
+"""Give orders to a deployment, and wait for their answers: the side of who asks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.errors import HeadraceError, Kind, Retry
+from headrace.pipeline.applied_position import AppliedPosition
+from headrace.pipeline.project import Project, find_index
+from headrace.state.orders import Mailbox, Order, OrderBook, OrderError, OrderKind
+from headrace.state.pipeline_state import PipelineState
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+
+
+def submit_for_generation(applied: AppliedPosition, project: Project, order: Order) -> Order:
+    """Submit a reindex or a rollback; what is known to be impossible is refused at once.
+
+    Raises:
+        HeadraceError: USAGE: the index does not exist, or there is no generation to roll back to.
+            SLOT_UNKNOWN, CONTINUITY, CONNECTION, SINK_UNREACHABLE.
+    """
+    index = order.index or ""
+    find_index(project, index)
+    state = applied.check()
+    if order.kind is OrderKind.ROLLBACK:
+        _check_way_back(state, index)
+    return Mailbox(applied.client, applied.key).submit(order)
+
+
+def follow(
+    mailbox: OrderBook,
+    order: Order,
+    seconds: float,
+    *,
+    is_alive: Callable[[], bool] = lambda: True,
+) -> Order:
+    """Wait until an order has ended; return it as it is then, or after so many seconds.
+
+    A cluster that is away for a while is waited for.
+
+    Args:
+        is_alive: whether the run that must answer lives; the wait ends where it does not.
+
+    Raises:
+        HeadraceError: BEHIND: the order is not known any more; an error of the cluster.
+    """
+    end, pause = time.monotonic() + seconds, _FIRST_PAUSE
+    while True:
+        lives, is_late = is_alive(), time.monotonic() > end
+        try:
+            known = mailbox.get(order.id)
+        except HeadraceError as error:
+            if error.retry is Retry.NEVER or is_late or not lives:
+                raise
+        else:
+            if known is None:
+                raise HeadraceError(Kind.BEHIND, f"nothing is known of the {order} any more")
+            if known.has_ended or is_late or not lives:
+                return known
+        time.sleep(max(0.0, min(pause, end - time.monotonic())))
+        pause = min(pause * 1.3, _LONGEST_PAUSE)
+
+
+def result_of(order: Order) -> Any:
+    """Return the result of an order that has ended.
+
+    Raises:
+        HeadraceError: why it failed; BEHIND where another order has replaced it.
+    """
+    if order.error is not None:
+        raise order.error.to_error()
+    if order.state == "replaced":
+        raise HeadraceError(
+            Kind.BEHIND, f"another order has replaced {order.kind.value} {order.index or ''}".rstrip()
+        )
+    return order.result
+
+
+def follow_at_once(mailbox: OrderBook, order: Order, seconds: float) -> Any:
+    """Wait until the run that works has carried out an order; return its result.
+
+    Raises:
+        HeadraceError: BEHIND: no run has taken the order within `seconds`; it is withdrawn then. As for
+            `result_of`.
+    """
+    if not (ended := follow(mailbox, order, seconds)).has_ended:
+        nobody = HeadraceError(
+            Kind.BEHIND,
+            f"no run has taken the request within {seconds:g} s",
+            "Look whether `headrace run` is alive and past its start.",
+        )
+        ended = mailbox.answer(order.id, error=OrderError.of(nobody)) or order
+    return result_of(ended)
+
+
+def _check_way_back(state: PipelineState, index: str) -> None:
+    former = [
+        generation for generation in state.of(index) if not generation.building and not generation.published
+    ]
+    if any(generation.followed for generation in former):
+        return
+    stopped = [generation for generation in former if generation.frozen]
+    raise HeadraceError(
+        Kind.USAGE,
+        f"{stopped[-1].generation}, the generation before, is stopped: {stopped[-1].frozen}"
+        if stopped
+        else f"no generation of {index} is kept beside the one that is served",
+        "`headrace indexes` lists what is there; [generations] keep says how many are kept.",
+    )
