@@ -11,6 +11,8 @@ from headrace.pipeline.reloads import Reloads
 from headrace.state import Order, StateStore
 from headrace.state.orders import OF_GENERATIONS, OrderKind
 
+_BUILDING = OF_GENERATIONS | {OrderKind.RELOAD}
+
 
 class Answers:
     """The orders to one run, between its desk and its controller; used from the run's thread.
@@ -55,7 +57,7 @@ class Answers:
         elif done:
             result = {"generation": self._served_by(order)}
         if not done and error is None:
-            kind = Kind.SINK_REJECTED if order.kind in OF_GENERATIONS else Kind.USAGE
+            kind = Kind.SINK_REJECTED if order.kind in _BUILDING else Kind.USAGE
             error = HeadraceError(kind, text)
         self._desk.answer(self._orders[order.id], text, done=done, result=result, error=error)
 

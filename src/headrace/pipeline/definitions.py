@@ -1,8 +1,8 @@
 """Hold what the deployment's files mean in the database as it is, and notice what becomes of its tables.
 
 Files are read at the start and by a reload. The database is inspected for them, and again whenever its
-catalog is another one. A look at the catalog every few seconds compares fingerprints; what it finds adds up until the
-state has taken the new catalog.
+catalog is another one. A look at the catalog every few seconds compares fingerprints. What it finds adds up
+until the state has taken the new catalog.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from headrace.pipeline.controller.loop import Controller
 from headrace.pipeline.controller.observe import Observed, Observer
 from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.controller.world import Failures, World
-from headrace.pipeline.deferral import Deferral
+from headrace.pipeline.deferred_documents import DeferredDocuments
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
@@ -40,7 +40,7 @@ from headrace.pipeline.source_of_run import RunSource
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.documents_source import READER
 from headrace.pipeline.stream.record_classes import recorded_beside
-from headrace.pipeline.stream.run_stream import RunStream, StreamSettings
+from headrace.pipeline.stream.run_stream import RunStream, RunStreamSettings
 from headrace.pipeline.stream.warm_up import warmed_up
 from headrace.pipeline.wal_budget import WalBudget
 from headrace.pipeline.worker.plan import Endpoints
@@ -240,7 +240,7 @@ class PipelineRun:
             interrupting=stopping.interrupting,
             on_changed=health.forget,
         )
-        deferral = Deferral(state, project.key, store, [*project.secondary])
+        deferral = DeferredDocuments(state, project.key, store, [*project.secondary])
         ports = Ports(store, database, sinks.watches, stream, stream.filling, deferral, orders, orders)
         return Rounds(
             Observer(observed, reseeds=source.on_gap == "reseed"),
@@ -253,9 +253,9 @@ class PipelineRun:
             on_followed=lambda followed: self._note_followed(followed, claimed),
         )
 
-    def _stream_settings(self, project: Project) -> StreamSettings:
+    def _stream_settings(self, project: Project) -> RunStreamSettings:
         limits = project.deployment.backfill
-        return StreamSettings(
+        return RunStreamSettings(
             project.key,
             project.publication,
             min(_IDLE_SECONDS, project.deployment.source.stalled_after / 4),

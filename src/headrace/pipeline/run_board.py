@@ -9,12 +9,9 @@ from headrace.model.units import quantity
 from headrace.pipeline.controller.actions import (
     Action,
     BeginAgain,
-    ChangePlan,
     CloseQuery,
-    Complete,
     CreateGeneration,
     DropSlot,
-    Serve,
     StopFollowing,
     TakeUpCatalog,
 )
@@ -61,37 +58,40 @@ class RunBoard:
 
     def tell(self, action: Action) -> None:
         """Tell users of a step, before it is done, where it is more than housekeeping."""
-        report = self._board.report
         _LOG.debug("%s: %s", type(action).__name__, action.why)
         if isinstance(action, CreateGeneration):
             self._why_built[action.unit] = action.why
         elif isinstance(action, StopFollowing):
-            remedy = (
-                "" if action.failure is None or not action.failure.remedy else f". {action.failure.remedy}"
-            )
-            name = str(action.unit)
-            report.warning(
-                f"{name}: {action.generation.generation} is not followed any more: {action.why}{remedy}"
-            )
-            if action.failure is not None:
-                self._board.record_error(action.failure)
-        elif isinstance(action, BeginAgain):
-            self._has_gap = True
-            report.warning(
-                f"{action.why}; on_gap = reseed: readers keep what is served until it is backfilled again"
-            )
-            self._board.record_gap(f"what is served is not followed, and is backfilled again: {action.why}")
-        elif isinstance(action, DropSlot):
-            self._board.set_budget_warning(f"{action.why}; everything is backfilled again afterwards")
+            self._tell_stopped(action)
+        elif isinstance(action, BeginAgain | DropSlot):
+            self._tell_gap(action)
         elif isinstance(action, CloseQuery):
             self._board.record_error(action.failure)
             if not action.charged:
-                report.warning(f"starting the stream again after {action.failure}")
-        elif isinstance(action, TakeUpCatalog) and action.renewed:
+                self._board.report.warning(f"starting the stream again after {action.failure}")
+        elif isinstance(action, TakeUpCatalog):
             for generation in action.renewed:
-                report.info(f"{generation.index}: a table has lost rows; every document is assembled again")
-        elif isinstance(action, Serve | Complete | ChangePlan):
-            _LOG.info("%s: %s", type(action).__name__, action.why)
+                self._board.report.info(
+                    f"{generation.index}: a table has lost rows; every document is assembled again"
+                )
+
+    def _tell_stopped(self, action: StopFollowing) -> None:
+        failure = action.failure
+        remedy = "" if failure is None or not failure.remedy else f". {failure.remedy}"
+        what = f"{action.unit}: {action.generation.generation} is not followed any more"
+        self._board.report.warning(f"{what}: {action.why}{remedy}")
+        if failure is not None:
+            self._board.record_error(failure)
+
+    def _tell_gap(self, action: BeginAgain | DropSlot) -> None:
+        if isinstance(action, DropSlot):
+            self._board.set_budget_warning(f"{action.why}; everything is backfilled again afterwards")
+            return
+        self._has_gap = True
+        self._board.report.warning(
+            f"{action.why}; on_gap = reseed: readers keep what is served until it is backfilled again"
+        )
+        self._board.record_gap(f"what is served is not followed, and is backfilled again: {action.why}")
 
     def show(self, world: World, desired: Desired, *, has_begun: bool) -> None:
         """Show how everything is."""

@@ -11,7 +11,7 @@ from headrace.pipeline.controller.desired import OpenOrder
 from headrace.state import GenerationState, PipelineState
 
 
-class StateStore(Protocol):
+class StatePort(Protocol):
     """The durable state; the query saves its position through the same object.
 
     Guarantees: what is saved is durable when the call returns, and never overwrites what another process
@@ -146,7 +146,7 @@ class OrderPort(Protocol):
 class Ports:
     """Everything that actions are carried out on."""
 
-    state: StateStore
+    state: StatePort
     source: SourcePort
     sinks: Mapping[str, SinkPort]
     stream: StreamPort

@@ -33,7 +33,7 @@ _QUIET_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class StreamSettings:
+class RunStreamSettings:
     """What does not change while a run lasts.
 
     Attributes:
@@ -76,7 +76,7 @@ class RunStream:
         state: Client,
         board: StatusBoard,
         snapshot: HeldSnapshot,
-        settings: StreamSettings,
+        settings: RunStreamSettings,
         check: Callable[[LocalSpark], None],
     ) -> None:
         self._spark = spark

@@ -11,7 +11,7 @@ from headrace.state.deferred_keys import ALL_KEYS
 from headrace.state.sink_notes import SecondarySinkNotes
 
 
-class Deferral:
+class DeferredDocuments:
     """The deferred documents of all sinks of a run.
 
     Args:
