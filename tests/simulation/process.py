@@ -118,6 +118,10 @@ class Store:
         self._setting.clusters[""].check_up()
         return self._setting.stored
 
+    @property
+    def current(self) -> PipelineState | None:
+        return self.load()
+
     def load(self) -> PipelineState | None:
         stored = self._stored
         if stored.progress is None:

@@ -95,6 +95,7 @@ class ClusterSink:
         self._report = report
         self._lease = lease
         self._is_leased = False
+        self._leased: frozenset[str] = frozenset()
         self._generations = Generations(client, target.prefix)
         self._notes = SecondarySinkNotes(state, target.key)
         self._uuids: dict[str, tuple[str, str]] = {}
@@ -198,11 +199,16 @@ class ClusterSink:
             self._lease.__exit__()
             self._is_leased = False
             return Unknown(lost, taken=True)
+        wanted = frozenset(indexes)
         if not self._is_leased:
             self._client.wait_until_ready(_READY_SECONDS)
-            self._lease.choose(indexes)
+            self._lease.choose(wanted)
             self._lease.__enter__()
-            self._is_leased = True
+            self._is_leased, self._leased = True, wanted
+        elif wanted != self._leased:
+            self._lease.hold(wanted)
+            self._lease.release_others(wanted)
+            self._leased = wanted
         return None
 
     def _keep_settings(self, stored: Sequence[GenerationState]) -> None:

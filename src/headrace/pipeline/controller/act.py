@@ -200,7 +200,7 @@ def _(action: CarryOut, ports: Ports) -> None:
 
 
 def _load(ports: Ports) -> PipelineState:
-    state = ports.state.load()
+    state = ports.state.current or ports.state.load()
     if state is None:
         raise HeadraceError(
             Kind.CONTINUITY, "the state of this deployment was deleted from the cluster", BACKFILL_AGAIN

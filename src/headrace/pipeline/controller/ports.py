@@ -18,6 +18,11 @@ class StatePort(Protocol):
     has saved.
     """
 
+    @property
+    def current(self) -> PipelineState | None:
+        """The state as this process has loaded or saved it last; None before."""
+        ...
+
     def load(self) -> PipelineState | None:
         """Read the state as it was saved last; None where nothing is."""
         ...
