@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 
 from headrace.errors import HeadraceError, Kind
@@ -30,8 +31,9 @@ class Answers:
         self._orders: dict[str, Order] = {}
 
     def open_orders(self) -> tuple[OpenOrder, ...]:
-        """Return the orders that are not answered yet, oldest first."""
-        self._orders = {order.id: order for order in self._desk.open_orders()}
+        """Return the orders that are not answered yet, oldest first; the former ones where nobody answers."""
+        with contextlib.suppress(HeadraceError):  # who looks at the cluster tells of it
+            self._orders = {order.id: order for order in self._desk.open_orders()}
         return tuple(
             OpenOrder(order.id, order.kind, None if order.index is None else Unit(order.sink, order.index))
             for order in self._orders.values()

@@ -23,6 +23,7 @@ from headrace.pipeline.controller.actions import (
     TakeUpCatalog,
     UnitAction,
     Unpin,
+    build_key,
 )
 from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, SinkPolicy, Unit
 from headrace.pipeline.controller.stream import is_charged
@@ -331,12 +332,18 @@ def _forget_unneeded(view: UnitView) -> UnitAction | None:
 
 def _why_unneeded(view: UnitView, generation: GenerationState) -> str:
     if not generation.followed:
-        return generation.frozen
+        return "" if _is_shown(view, generation) else generation.frozen
     if generation.building:
         return _why_not_built(view, generation)
     retained = sorted(_retained(view.generations), key=lambda former: former.served_at or 0.0)
     beyond = len(retained) - view.policy.keep
     return "newer ones are retained" if generation in retained[: max(0, beyond)] else ""
+
+
+def _is_shown(view: UnitView, generation: GenerationState) -> bool:
+    """Whether a generation that has failed stays, to be looked at, until the next one is tried."""
+    failed = view.world.failures.get(build_key(view.unit, generation.hash))
+    return generation.building and failed is not None and view.world.now < failed.next_try
 
 
 def _retained(generations: Sequence[GenerationState]) -> list[GenerationState]:
