@@ -326,8 +326,8 @@ class Rounds:
         """Go round once, and rest where nothing was to be done; return why the run ends, where it does."""
         try:
             end = self._controller.go_round()
-        except Stopped:
-            return None  # the next round sees that the run is asked to end
+        except Stopped:  # a look or a step was interrupted
+            return EndRun("it was asked to end")
         if end is None:
             self._show()
             if not self._controller.has_acted:
