@@ -16,7 +16,6 @@ from headrace.pipeline.controller.actions import (
     TakeUpCatalog,
 )
 from headrace.pipeline.controller.desired import Desired, Unit
-from headrace.pipeline.controller.generations import all_units
 from headrace.pipeline.controller.statuses import UnitPhase, UnitStatus, status_of
 from headrace.pipeline.controller.world import Unknown, World
 from headrace.pipeline.project import Project
@@ -98,7 +97,7 @@ class RunBoard:
         state = world.state
         if isinstance(state, Unknown) or state is None:
             return
-        statuses = {unit: status_of(unit, world, state, desired) for unit in all_units(state, desired)}
+        statuses = {unit: status_of(unit, world, state, desired) for unit in sorted(desired.units)}
         self._report_changes(state)
         for unit, status in statuses.items():
             self._show_unit(unit, status, state)
