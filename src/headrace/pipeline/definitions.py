@@ -197,6 +197,10 @@ class Definitions:
             self._compare_with(state)
         return self._seen(state)
 
+    def inspect_again(self) -> None:
+        """Inspect the database at the next look, though its catalog may be the same: rights may be others."""
+        self.is_due = self._is_stale = True
+
     def set_up(self, connection: Connection, tell: Callable[[Step], None]) -> None:
         """Execute the set-up plan: publication and replica identities.
 

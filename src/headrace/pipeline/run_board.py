@@ -140,7 +140,7 @@ class RunBoard:
             phase=IndexPhase.LIVE if is_live else IndexPhase.BACKFILLING,
             generation=None if shown is None else shown.generation,
             building=building,
-            error=None if status.phase in (UnitPhase.LIVE, UnitPhase.BACKFILLING) else status.why,
+            error=None if status.phase in (UnitPhase.LIVE, UnitPhase.BACKFILLING) else _text(status),
             serves=status.serves,
         )
         self._tell_status(unit, status)
@@ -156,8 +156,7 @@ class RunBoard:
             and status.why
             and status.why != "no query runs"
         ):
-            remedy = "" if status.error is None or not status.error.remedy else f". {status.error.remedy}"
-            self._board.report.warning(f"{unit!s} {status.phase.value}: {status.why}{remedy}")
+            self._board.report.warning(f"{unit} {status.phase.value}: {_text(status)}")
 
     def _show_sinks(self, world: World) -> None:
         for name, seen in world.sinks.items():
@@ -237,3 +236,9 @@ class RunBoard:
             self._board.secondary_index(unit.sink, unit.index, **changes)
         else:
             self._board.index(unit.index, **changes)
+
+
+def _text(status: UnitStatus) -> str:
+    """Return why a unit is not live, with what to do about it."""
+    remedy = "" if status.error is None else status.error.remedy
+    return f"{status.why}. {remedy}" if remedy else status.why

@@ -9,10 +9,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.continuity import see_server, see_slot, waits_for_promotion
 from headrace.pipeline.controller.desired import Desired, OpenOrder, SinkPolicy
 from headrace.pipeline.controller.world import (
@@ -31,6 +31,9 @@ from headrace.pipeline.sink_watch import SinkWatch
 from headrace.pipeline.stream.run_stream import RunStream
 from headrace.pipeline.wal_budget import WalBudget
 from headrace.state import PipelineState, StateStore
+
+_OF_CATALOG = frozenset({Kind.BINDING, Kind.PRIVILEGE})
+"""Errors for a name or a right that reading documents lacks: perhaps their file does not fit any more."""
 
 Interrupting = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -73,7 +76,7 @@ class Observer:
     def __init__(self, observed: Observed, *, reseeds: bool) -> None:
         self._observed = observed
         self._reseeds = reseeds
-        self._explained: HeadraceError | None = None
+        self._explained: list[HeadraceError] = []
         self._waits_for: HeadraceError | None = None
 
     def look(self, failures: Mapping[str, Failures]) -> tuple[World, Desired]:
@@ -86,13 +89,10 @@ class Observer:
         state = self._state()
         known = None if isinstance(state, Unknown) else state
         query = observed.stream.seen(known) if observed.definitions.is_known else None
+        backfills = observed.stream.backfills()
         failure = None if query is None else query.failure
         server = self._server(known, fresh=query is None or failure is not None)
-        if failure is not None and failure is not self._explained:
-            # The catalog and the sinks may tell what the failure does not.
-            self._explained, observed.definitions.is_due = failure, True
-            for watch in observed.sinks.values():
-                watch.forget()
+        self._look_behind([failure, *(backfill.failure for backfill in backfills.values())])
         catalog = self._catalog(state, known)
         generations = () if known is None else known.generations
         sinks = {name: self._sink(name, watch, known) for name, watch in observed.sinks.items()}
@@ -110,13 +110,26 @@ class Observer:
                 id_: count for watch in observed.sinks.values() for id_, count in watch.deferred.items()
             },
             query=query,
-            backfills=observed.stream.backfills(),
+            backfills=backfills,
             failures=failures,
             carried_out=observed.carried_out(),
             lost_lock=observed.health.lost or observed.lost_lease(),
         )
         self._waits_for = _why_waiting(world)
         return world, self._desired()
+
+    def _look_behind(self, failures: Sequence[HeadraceError | None]) -> None:
+        """Look anew where something has failed: catalog and sinks may tell what the failure does not."""
+        found = [failure for failure in failures if failure is not None]
+        new = [failure for failure in found if failure not in self._explained]
+        self._explained = found
+        if not new:
+            return
+        self._observed.definitions.is_due = True
+        if any(failure.kind in _OF_CATALOG for failure in new):
+            self._observed.definitions.inspect_again()
+        for watch in self._observed.sinks.values():
+            watch.forget()
 
     def _slot(self) -> SlotSeen | Unknown | None:
         health = self._observed.health
