@@ -1,0 +1,194 @@
+"""What follows from what is there and what is wanted; every row of the table is one story."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from headrace.errors import HeadraceError, Kind
+from headrace.model.lsn import Lsn
+from headrace.pipeline.controller.actions import (
+    Complete,
+    CreateGeneration,
+    Forget,
+    Serve,
+    StopFollowing,
+    Unpin,
+    build_key,
+)
+from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, SinkPolicy, Unit
+from headrace.pipeline.controller.generations import UnitView, decide_unit
+from headrace.pipeline.controller.orders import decide_orders
+from headrace.pipeline.controller.world import (
+    BackfillSeen,
+    CatalogSeen,
+    Failures,
+    ServerSeen,
+    SinkSeen,
+    SlotSeen,
+    TableChange,
+    TableVerdict,
+    Unknown,
+    World,
+)
+from headrace.sinks.opensearch.shard_history import Identity
+from headrace.state import GenerationState, PipelineState
+from headrace.state.orders import OrderKind
+
+UNIT = Unit("", "users")
+SERVED = GenerationState("users", "users_aa_1", "1", "aa", backfilled_at=10, published=True)
+KEPT = GenerationState("users", "users_bb_2", "2", "bb", backfilled_at=20)
+BUILDING = GenerationState("users", "users_cc_3", "3", "cc", joined=30)
+STOPPED = replace(SERVED, frozen="a column was dropped")
+AWAY = Unknown(HeadraceError(Kind.SINK_UNREACHABLE, "it does not answer"))
+REINDEX = OpenOrder("n1", OrderKind.REINDEX, UNIT)
+ROLLBACK = OpenOrder("n2", OrderKind.ROLLBACK, UNIT)
+REWRITTEN = TableChange(TableVerdict.READ_AGAIN, "users was rewritten")
+AGAIN = {"users_aa_1": (REWRITTEN,)}
+Generations = tuple[GenerationState, ...]
+
+
+def view(
+    generations: Generations,
+    wanted: Definition | None,
+    *,
+    keep: int = 1,
+    orders: tuple[OpenOrder, ...] = (),
+    **seen: object,
+) -> UnitView:
+    """The unit in a world that is as the state says, but for what is `seen`."""
+    found = {
+        generation.generation: Identity(generation.uuid, generation.history) for generation in generations
+    }
+    served = {generation.index: generation.generation for generation in generations if generation.published}
+    world = World(
+        **{
+            "now": 100.0,
+            "state": None,
+            "server": ServerSeen("7", 1, 5, Lsn(100)),
+            "slot": SlotSeen("s", Lsn(50)),
+            "catalog": CatalogSeen("text", Lsn(40)),
+            "sinks": {"": SinkSeen(found, dict.fromkeys(found, "users"), served)},
+            **seen,
+        }  # type: ignore[arg-type]
+    )
+    state = PipelineState("7", 1, 5, "s", "p", "following", 1, 50, generations, catalog="text")
+    desired = Desired({} if wanted is None else {UNIT: wanted}, {"": SinkPolicy(keep=keep)}, orders)
+    return UnitView.of(UNIT, world, state, desired)
+
+
+def what(found: UnitView) -> tuple[str, str]:
+    """The name of the action, and the generation that it is about."""
+    action = decide_unit(found)
+    generation = getattr(action, "generation", None)
+    return type(action).__name__, "" if generation is None else generation.generation
+
+
+@pytest.mark.parametrize(
+    ("generations", "wanted", "then"),
+    [
+        ((), "aa", (CreateGeneration, "")),
+        ((SERVED,), "aa", (None, "")),
+        ((SERVED,), "bb", (CreateGeneration, "")),
+        ((SERVED, KEPT), "aa", (None, "")),
+        ((SERVED, KEPT), "bb", (Serve, "users_bb_2")),
+        ((SERVED, KEPT), "cc", (CreateGeneration, "")),
+        ((SERVED, BUILDING), "cc", (None, "")),
+        ((BUILDING,), "cc", (None, "")),
+        ((SERVED, BUILDING), "dd", (Forget, "users_cc_3")),
+        ((SERVED, BUILDING), "aa", (Forget, "users_cc_3")),
+        ((STOPPED,), "aa", (CreateGeneration, "")),
+        ((SERVED, replace(BUILDING, frozen="refused")), "cc", (Forget, "users_cc_3")),
+        ((replace(SERVED, pinned="bb"), KEPT), "bb", (None, "")),
+        ((replace(SERVED, pinned="bb"), KEPT), "cc", (Unpin, "users_aa_1")),
+        ((SERVED, KEPT, replace(KEPT, generation="users_bb_0", uuid="0")), "aa", (Forget, "users_bb_2")),
+        ((SERVED, replace(KEPT, frozen="a column was dropped")), "aa", (Forget, "users_bb_2")),
+    ],
+)
+def test_the_files_decide(generations: Generations, wanted: str, then: tuple[type | None, str]) -> None:
+    kind, generation = then
+    name = "NoneType" if kind is None else kind.__name__
+    assert what(view(generations, Definition(wanted))) == (name, generation)
+
+
+def test_a_unit_that_no_file_describes_is_forgotten() -> None:
+    assert what(view((SERVED,), None)) == (Forget.__name__, "users_aa_1")
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        ({"catalog": CatalogSeen("text", Lsn(40), {}, AGAIN)}, "users was rewritten"),
+        ({"unfit": {"users_aa_1": "its schema is in no file"}}, "in no file"),
+        ({"sinks": {"": SinkSeen()}}, "deleted in the cluster"),
+        ({"sinks": {"": SinkSeen({"users_aa_1": Identity("other")})}}, "another index has its name"),
+        ({"sinks": {"": replace(AWAY, taken=True)}}, "does not answer"),
+        ({"deferred": {"users_aa_1": 1_000_001}}, "1,000,001 documents waited"),
+    ],
+)
+def test_what_may_be_wrong_is_not_followed_any_more(seen: dict[str, object], why: str) -> None:
+    action = decide_unit(view((SERVED,), Definition("aa"), **seen))  # type: ignore[arg-type]
+    assert isinstance(action, StopFollowing)
+    assert why in action.why
+    assert action.failure is None, "the next one is built at once"
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        {"sinks": {"": AWAY}},
+        {"catalog": Unknown(HeadraceError(Kind.CONNECTION, "it does not answer"))},
+    ],
+)
+@pytest.mark.parametrize("generations", [(SERVED,), (SERVED, BUILDING), ()])
+def test_what_is_unknown_is_never_taken_for_absent(generations: Generations, seen: dict[str, object]) -> None:
+    assert what(view(generations, Definition("cc"), **seen)) == ("NoneType", "")  # type: ignore[arg-type]
+
+
+def test_a_file_that_does_not_fit_stops_its_index_and_builds_nothing() -> None:
+    misfit = Definition("", "there is no column name")
+    assert what(view((SERVED,), misfit)) == (StopFollowing.__name__, "users_aa_1")
+    assert what(view((STOPPED,), misfit)) == ("NoneType", "")
+
+
+def test_a_generation_is_served_once_it_is_filled() -> None:
+    filled = {"users_cc_3": BackfillSeen(complete=True)}
+    assert what(view((SERVED, BUILDING), Definition("cc"), backfills=filled)) == (
+        Complete.__name__,
+        "users_cc_3",
+    )
+
+
+def test_a_generation_that_has_failed_stays_to_be_looked_at_until_the_next_try() -> None:
+    error = HeadraceError(Kind.SINK_REJECTED, "a document is refused")
+    failed = {"users_cc_3": BackfillSeen(failure=error)}
+    action = decide_unit(view((SERVED, BUILDING), Definition("cc"), backfills=failed))
+    assert isinstance(action, StopFollowing)
+    assert action.delays == (build_key(UNIT, "cc"), error)
+    stopped = replace(BUILDING, frozen="a document is refused")
+    for next_try, then in ((160.0, "NoneType"), (99.0, Forget.__name__)):
+        failures = {build_key(UNIT, "cc"): Failures(error, 1, next_try)}
+        found = view((SERVED, stopped), Definition("cc"), failures=failures)
+        # What is not due is decided all the same, and not carried out.
+        name = what(found)[0]
+        assert name == (then if then != "NoneType" else CreateGeneration.__name__)
+
+
+def test_orders_are_carried_out_once() -> None:
+    reindex = view((SERVED,), Definition("aa"), orders=(REINDEX,))
+    action = decide_unit(reindex)
+    assert isinstance(action, CreateGeneration)
+    assert action.order == "n1"
+    made = replace(BUILDING, hash="aa", request="n1")
+    assert what(view((SERVED, made), Definition("aa"), orders=(REINDEX,))) == ("NoneType", "")
+    back = decide_unit(view((SERVED, KEPT), Definition("aa"), orders=(ROLLBACK,)))
+    assert isinstance(back, Serve)
+    assert (back.generation.generation, back.pinned, back.order) == ("users_bb_2", "aa", "n2")
+
+
+def test_a_rollback_without_a_way_back_is_answered_with_the_reason() -> None:
+    found = view((SERVED,), Definition("aa"), orders=(ROLLBACK,))
+    desired = Desired({UNIT: Definition("aa")}, {}, (ROLLBACK,))
+    [answer] = decide_orders(found.world, found.state, desired)
+    assert "no generation is retained" in answer.why
