@@ -117,7 +117,7 @@ _QUOTED = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c]")
 _LINE = re.compile(
     r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<cause>[^\n]*?)(?:\. (?P<remedy>[A-Z`][^\n]*))?\s*(?:\n|$)"
 )
-_TRANSPORTED = re.compile(r"\bheadrace concerns: (?P<fields>\{[^\n]*\})")
+_TRANSPORTED = re.compile(r"^\s*headrace concerns: (?P<fields>\{[^\n]*\})", re.MULTILINE)
 
 
 class HeadraceError(Exception):
@@ -164,7 +164,8 @@ class HeadraceError(Exception):
 
         That is what the error concerns, and the cause where the text alone does not show where it ends.
         """
-        is_clear = _parts(str(self)) == (self.kind.value, self.cause, self.remedy)
+        text = str(self)
+        is_clear = "\n" in text or _parts(text) == (self.kind.value, self.cause, self.remedy)
         if is_clear and not self.tables and not self.units:
             return ""
         return _transport_line(self.tables, self.units, "" if is_clear else self.cause)
@@ -229,7 +230,10 @@ def _transport_line(tables: Iterable[str], units: Iterable[str], cause: str = ""
 
 def _transported(text: str) -> dict[str, Any]:
     lines = _TRANSPORTED.findall(text)
-    return dict(json.loads(lines[-1])) if lines else {}
+    try:
+        return dict(json.loads(lines[-1])) if lines else {}
+    except ValueError:  # a foreign exception, with a line of its own like this
+        return {}
 
 
 def find_concerns(text: str) -> dict[str, list[str]]:

@@ -197,6 +197,19 @@ def test_the_cause_of_an_error_before_is_not_taken_for_the_last_ones() -> None:
     assert (found.cause, found.remedy) == ("the cluster refuses it", "Mend it.")
 
 
+@pytest.mark.parametrize(
+    "words", ['headrace concerns: {"units": ["goods_1"]}', "headrace concerns: {no JSON}"]
+)
+def test_what_a_server_or_a_function_of_the_user_says_is_not_taken_for_what_an_error_concerns(
+    words: str,
+) -> None:
+    said = HeadraceError(Kind.DATABASE, f"the database says: {words}")
+    for text in (said.for_transport(), f"{said}\nValueError: {words}", f"{said}\nheadrace concerns: {{x}}"):
+        found = HeadraceError.find(text)
+        assert found is not None
+        assert (found.cause, found.units) == (said.cause, frozenset())
+
+
 TABLES = [TableName("public", "event"), TableName("Ünï", 'a.b "c"')]
 PLACE = Place(Path("a.yml"), 2)
 
@@ -249,7 +262,9 @@ def test_a_foreign_exception_names_the_unit_that_it_was_raised_for() -> None:
 
 def test_an_error_that_concerns_nothing_in_particular_says_nothing_of_it() -> None:
     error = HeadraceError(Kind.DISK, "full")
+    group = ErrorGroup([HeadraceError(Kind.CONFIG, "one", "Do it. Soon."), HeadraceError(Kind.DISK, "two")])
     assert error.for_transport() == str(error)
+    assert group.for_transport() == str(group)
     found = HeadraceError.find(error.for_transport())
     assert found is not None
     assert (found.tables, found.units) == (frozenset(), frozenset())
