@@ -117,7 +117,7 @@ _QUOTED = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c]")
 _LINE = re.compile(
     r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<cause>[^\n]*?)(?:\. (?P<remedy>[A-Z`][^\n]*))?\s*(?:\n|$)"
 )
-_TRANSPORTED = re.compile(r"^\s*headrace concerns: (?P<fields>\{[^\n]*\})", re.MULTILINE)
+_TRANSPORTED = re.compile(r"^[\s|]*headrace concerns: (?P<fields>\{[^\n]*\})", re.MULTILINE)
 
 
 class HeadraceError(Exception):

@@ -260,6 +260,12 @@ def test_a_foreign_exception_names_the_unit_that_it_was_raised_for() -> None:
     assert unexpected("it failed", caught.value).units == {"goods_1"}
 
 
+def test_a_group_of_foreign_exceptions_names_its_unit_too() -> None:
+    with pytest.raises(ExceptionGroup) as caught, failures_of("goods_1"):
+        raise ExceptionGroup("several", [ValueError("one")])
+    assert find_concerns("".join(traceback.format_exception(caught.value)))["units"] == ["goods_1"]
+
+
 def test_an_error_that_concerns_nothing_in_particular_says_nothing_of_it() -> None:
     error = HeadraceError(Kind.DISK, "full")
     group = ErrorGroup([HeadraceError(Kind.CONFIG, "one", "Do it. Soon."), HeadraceError(Kind.DISK, "two")])
