@@ -179,6 +179,43 @@ def test_a_table_that_is_renamed_ends_the_query(query: Callable[..., Query], env
     assert caught.value.kind is Kind.SCHEMA_CHANGED
 
 
+_SCHEMA_FOR_A_WHILE = (
+    "ALTER SCHEMA shop RENAME TO away",
+    "INSERT INTO away.good VALUES (2)",
+    "ALTER SCHEMA away RENAME TO shop",
+    "INSERT INTO shop.good VALUES (3)",
+)
+
+
+def test_a_schema_that_is_renamed_ends_a_query_of_its_table(query: Callable[..., Query]) -> None:
+    one = query(tables="shop.good", envelope="changes", startingOffsets="earliest")
+    one.sql("CREATE SCHEMA shop", "CREATE TABLE shop.good (id int PRIMARY KEY)")
+    one.step()
+    one.sql("INSERT INTO shop.good VALUES (1)")
+    one.take(1)
+    one.sql(*_SCHEMA_FOR_A_WHILE)
+    with pytest.raises(HeadraceError, match=r"the table shop\.good is called away\.good now") as caught:
+        one.until(lambda: False)
+    assert caught.value.kind is Kind.SCHEMA_CHANGED
+
+
+def test_a_whole_publication_is_told_under_the_names_that_its_tables_had(query: Callable[..., Query]) -> None:
+    one = query(tables="", envelope="changes", startingOffsets="earliest")
+    one.sql(
+        "CREATE SCHEMA shop",
+        "CREATE TABLE shop.good (id int PRIMARY KEY)",
+        f"CREATE PUBLICATION {one.slot} FOR TABLE shop.good",
+    )
+    one.step()
+    one.sql("INSERT INTO shop.good VALUES (1)")
+    one.take(1)
+    one.sql(*_SCHEMA_FOR_A_WHILE)
+    rows = one.take(2)
+    assert [(row["table"], row["after"]) for row in rows] == [
+        ("away.good", {"id": "2"}), ("shop.good", {"id": "3"}),
+    ]  # fmt: skip
+
+
 def test_queries_that_begin_at_once_share_a_publication(database: str) -> None:
     """The name of the publication has a default, so the queries of one program meet there."""
     tables = [TableName("public", f"t{number}") for number in range(4)]
