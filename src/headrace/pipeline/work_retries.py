@@ -50,5 +50,7 @@ class WorkRetries:
             if error.retry is Retry.NEVER:
                 raise error
         pause = min(_SHORTEST_PAUSE * 2 ** min(self._failures, _MOST_EXPONENT), self._longest)
+        if error.kind is Kind.CONTINUITY:
+            pause = 0.0  # the plan is outdated, and nobody has to recover
         _LOG.warning("%s; %s goes on in %.0f s", error, self._work, pause)
         self._ending.wait(pause)

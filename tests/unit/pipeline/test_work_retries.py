@@ -44,9 +44,13 @@ def test_a_server_that_is_away_is_awaited_without_end(retries: WorkRetries) -> N
         retries.wait_after(AWAY)
 
 
-def test_what_another_plan_may_cure_is_tried_some_times(retries: WorkRetries) -> None:
-    for _ in range(5):
-        retries.wait_after(REWRITTEN)
+def test_what_another_plan_may_cure_is_tried_some_times_at_once(
+    retries: WorkRetries, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, logger="headrace"):
+        for _ in range(5):
+            retries.wait_after(REWRITTEN)
+    assert all(said.endswith("the backfill goes on in 0 s") for said in caplog.messages)
     with pytest.raises(HeadraceError, match="rewritten"):
         retries.wait_after(REWRITTEN)
 
