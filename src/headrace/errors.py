@@ -117,7 +117,7 @@ _QUOTED = re.compile("[\"'`\u00ab\u00bb\u2018-\u201f\u2039\u203a\u300c]")
 _LINE = re.compile(
     r"\[HEADRACE_(?P<kind>[A-Z_]+)\] (?P<cause>[^\n]*?)(?:\. (?P<remedy>[A-Z`][^\n]*))?\s*(?:\n|$)"
 )
-_CONCERNS = re.compile(r"\bheadrace concerns: (?P<fields>\{[^\n]*\})")
+_TRANSPORTED = re.compile(r"^[\s|]*headrace concerns: (?P<fields>\{[^\n]*\})", re.MULTILINE)
 
 
 class HeadraceError(Exception):
@@ -157,11 +157,18 @@ class HeadraceError(Exception):
 
     def for_transport(self) -> str:
         """Return the text from which `find` reads the error and what it concerns, also in another process."""
-        return "\n".join(filter(None, (str(self), self.concerns_line())))
+        return "\n".join(filter(None, (str(self), self.transport_line())))
 
-    def concerns_line(self) -> str:
-        """Return the line of `for_transport` that says what the error concerns; empty where it may be all."""
-        return _concerns_line(self.tables, self.units) if self.tables or self.units else ""
+    def transport_line(self) -> str:
+        """Return the line of `for_transport` with what the text does not say; empty where it says all.
+
+        That is what the error concerns, and the cause where the text alone does not show where it ends.
+        """
+        text = str(self)
+        is_clear = "\n" in text or _parts(text) == (self.kind.value, self.cause, self.remedy)
+        if is_clear and not self.tables and not self.units:
+            return ""
+        return _transport_line(self.tables, self.units, "" if is_clear else self.cause)
 
     @property
     def code(self) -> str:
@@ -198,23 +205,40 @@ class HeadraceError(Exception):
     def find(cls, text: str) -> Self | None:
         """Read the last error whose line is in `text` (a Spark stack trace); None where there is none.
 
-        The cause is its first sentence, and the remedy what follows.
+        Where `for_transport` says nothing else, its cause is the first sentence, and its remedy what follows.
         """
-        error = None
-        for match in _LINE.finditer(text):
-            if match["kind"] in Kind.__members__:
-                error = cls(Kind[match["kind"]], match["cause"], match["remedy"] or "")
-        return None if error is None else error.concerning(**find_concerns(text))
+        lines = [match for match in _LINE.finditer(text) if match["kind"] in Kind.__members__]
+        if not lines:
+            return None
+        kind, cause, remedy = _parts(lines[-1].group())
+        whole, known = f"{cause}. {remedy}" if remedy else cause, _transported(text).get("cause", "")
+        if known and whole.startswith(known):
+            cause, remedy = known, whole.removeprefix(known).removeprefix(". ")
+        return cls(Kind[kind], cause, remedy).concerning(**find_concerns(text))
 
 
-def _concerns_line(tables: Iterable[str], units: Iterable[str]) -> str:
-    return f"headrace concerns: {json.dumps({'tables': sorted(tables), 'units': sorted(units)})}"
+def _parts(line: str) -> tuple[str, str, str]:
+    """Return the kind, the cause and the remedy of an error's line, as far as the text alone tells."""
+    match = _LINE.match(line)
+    return ("", line, "") if match is None else (match["kind"], match["cause"], match["remedy"] or "")
+
+
+def _transport_line(tables: Iterable[str], units: Iterable[str], cause: str = "") -> str:
+    fields: dict[str, Any] = {"tables": sorted(tables), "units": sorted(units)}
+    return f"headrace concerns: {json.dumps(fields | ({'cause': cause} if cause else {}))}"
+
+
+def _transported(text: str) -> dict[str, Any]:
+    lines = _TRANSPORTED.findall(text)
+    try:
+        return dict(json.loads(lines[-1])) if lines else {}
+    except ValueError:  # a foreign exception, with a line of its own like this
+        return {}
 
 
 def find_concerns(text: str) -> dict[str, list[str]]:
     """Return the last tables and units that a text of `for_transport` or of a note names, by these words."""
-    lines = _CONCERNS.findall(text)
-    return dict(json.loads(lines[-1])) if lines else {}
+    return {name: value for name, value in _transported(text).items() if name in ("tables", "units")}
 
 
 @contextmanager
@@ -226,7 +250,7 @@ def failures_of(unit: str) -> Iterator[None]:
         error.concerning(units=[unit])
         raise
     except Exception as error:
-        error.add_note(_concerns_line([], [unit]))  # a stack trace shows it
+        error.add_note(_transport_line([], [unit]))  # a stack trace shows it
         raise
 
 

@@ -68,7 +68,7 @@ MISTAKES = {
         "stream", "return generation.id in failure.units or", "return True or"
     ),
     "the catalog is stored while a rewritten table is followed": Mistake(
-        "generations", "and not stops and is_newer", "and is_newer"
+        "generations", "if stops or not is_newer", "if not is_newer"
     ),
     "rows that are lost are renewed beside a batch that has read them": Mistake(
         "generations", "if not renewed or _has_passed(catalog, state):", "if True:"
@@ -78,8 +78,8 @@ MISTAKES = {
     ),
     "a generation that is filled goes on where a table has lost rows": Mistake(
         "generations",
-        "if generation.building else {TableVerdict.READ_AGAIN}",
-        "if False else {TableVerdict.READ_AGAIN}",
+        "        if generation.building\n        else {TableVerdict.READ_AGAIN}",
+        "        if False\n        else {TableVerdict.READ_AGAIN}",
     ),
     "an alias that leads elsewhere stays so": Mistake("generations", "    _set_alias_right,\n", ""),
     "one former generation too many is retained": Mistake(

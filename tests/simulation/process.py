@@ -175,6 +175,7 @@ class Source:
         server = self._setting.server
         server.check_up()
         self._setting.kill()
+        server.show()  # making a slot waits for every transaction before it
         server.slot = Slot(server.lsn)
         self._setting.kill()
         return server.lsn
@@ -283,6 +284,10 @@ class Query:
             raise HeadraceError(Kind.SLOT_LOST, "the slot is gone")
         changes = [change for change in server.log if change.lsn > self.position][:size]
         end = changes[-1].lsn if changes else server.lsn
+        for _ in range(2 if server.unseen else 0):
+            yield  # a batch waits for its transactions
+        server.check_up()
+        server.show()
         for generation in sorted(self.plan):
             yield from self._write(
                 generation,

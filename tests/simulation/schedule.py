@@ -63,6 +63,7 @@ class Schedule:
             for row in ROWS:
                 if chance.random() < 0.6:
                     server.commit(table, row, delete=False)
+        server.show()
         self.setting = Setting(
             server,
             {"": Cluster(), "archive": Cluster()} if chance.random() < 0.6 else {"": Cluster()},
@@ -162,6 +163,9 @@ class Schedule:
             self._without_query = 0  # behind a gap there is nothing to read yet
         if isinstance(action, StopFollowing):
             self.setting.rolled_back.pop(action.unit, None)  # perhaps what was rolled back to
+        if isinstance(action, StopFollowing) and action.failure is not None:
+            own = action.generation.id in action.failure.units
+            self._must(own, f"{action.unit} is stopped for what does not concern it")
         if isinstance(action, StopFollowing) and (action.failure is not None or "waited" in action.why):
             self.causes[action.unit] += 1  # each further try is one
 
@@ -219,6 +223,8 @@ class Schedule:
     def _commit(self) -> None:
         table, row = self.random.choice(TABLES), self.random.choice(ROWS)
         self.setting.server.commit(table, row, delete=self.random.random() < 0.25)
+        if self.random.random() < 0.4:
+            self.setting.server.show()
 
     def _rewrite(self) -> None:
         table = self.random.choice(TABLES)

@@ -39,7 +39,7 @@ class Server:
     Attributes:
         altered: by table, how often its rows were rewritten behind the log's back.
         emptied: by table, how often rows went with a partition.
-        silent: by table and row, the log's end when the row was changed without the log.
+        unseen: commits that the log has and other sessions do not see yet, with the new value or None.
     """
 
     up: bool = True
@@ -53,20 +53,29 @@ class Server:
     altered: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
     emptied: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TABLES, 0))
     values: Iterator[int] = field(default_factory=itertools.count)
+    unseen: list[tuple[Change, int | None]] = field(default_factory=list)
     over_budget: bool = False
 
     def commit(self, table: str, row: int, *, delete: bool) -> None:
-        """Write one row in a transaction of its own."""
+        """Write one row in a transaction of its own; `show` makes it visible."""
         self.lsn += 1
-        if delete:
-            self.tables[table].pop(row, None)
-        else:
-            self.tables[table][row] = next(self.values)
+        change = Change(self.lsn, table, row)
         self.written[table, row] = self.lsn
-        self.log.append(Change(self.lsn, table, row))
+        self.log.append(change)
+        self.unseen.append((change, None if delete else next(self.values)))
+
+    def show(self) -> None:
+        """Make all commits visible: PostgreSQL does it in this order, some time after the log has them."""
+        for change, value in self.unseen:
+            if value is None:
+                self.tables[change.table].pop(change.row, None)
+            else:
+                self.tables[change.table][change.row] = value
+        self.unseen.clear()
 
     def rewrite(self, table: str) -> None:
         """ALTER TYPE … USING: every value is another one, and the log names none."""
+        self.show()  # its lock waits for them
         self.lsn += 1
         self.altered[table] += 1
         for row in self.tables[table]:
@@ -75,6 +84,7 @@ class Server:
 
     def lose_rows(self, table: str) -> None:
         """Detach a partition: some rows are gone, and the log names none."""
+        self.show()  # its lock waits for them
         self.lsn += 1
         self.emptied[table] += 1
         for row in [row for row in self.tables[table] if row % 2]:

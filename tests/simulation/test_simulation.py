@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,7 @@ from simulation.mistakes import MISTAKES
 from simulation.schedule import Schedule, run
 
 _SCHEDULES, _PARTS = 2_000, 4
-_MOST = 6_000
+_MOST = 12_000
 _FIND = """
 import sys
 from simulation.mistakes import find
@@ -28,6 +30,13 @@ def test_every_schedule_ends_with_every_unit_live_and_right(part: int) -> None:
     violations = (run(seed) for seed in range(part * size, (part + 1) * size))
     first = next((violation for violation in violations if violation is not None), None)
     assert first is None, str(first)
+
+
+@pytest.mark.parametrize("name", list(MISTAKES))
+def test_the_line_that_a_mistake_replaces_is_there(name: str) -> None:
+    mistake = MISTAKES[name]
+    source = inspect.getsource(importlib.import_module(mistake.name))
+    assert source.count(mistake.right) == 1
 
 
 @pytest.mark.long

@@ -169,6 +169,47 @@ def test_an_error_that_is_found_in_a_text_has_its_cause_and_its_remedy(error: He
         assert (found.kind, found.cause, found.remedy) == (error.kind, error.cause, error.remedy)
 
 
+@pytest.mark.parametrize(
+    ("cause", "remedy"),
+    [
+        ("the server says: no space left. Free some. Or add a disk", "Make room."),
+        ("the cluster refuses it: Bad Request. See its log", ""),
+        ("it failed", "please see the log. It says why."),
+        ("a path C:. B", "`headrace run` begins again. And again."),
+    ],
+)
+def test_where_a_cause_ends_is_known_behind_the_way_between_processes(cause: str, remedy: str) -> None:
+    """Words of servers have sentences of their own."""
+    error = HeadraceError(Kind.DATABASE, cause, remedy)
+    with pytest.raises(HeadraceError) as caught, short_traceback():
+        raise error
+    trace = "".join(traceback.format_exception(caught.value))
+    for text in (error.for_transport(), f"SparkException: Job aborted\n{trace}\tat org.apache"):
+        found = HeadraceError.find(text)
+        assert found is not None
+        assert (found.cause, found.remedy, str(found)) == (cause, remedy, str(error))
+
+
+def test_the_cause_of_an_error_before_is_not_taken_for_the_last_ones() -> None:
+    before = HeadraceError(Kind.DATABASE, "the server says: no. Not now", "Wait.").for_transport()
+    found = HeadraceError.find(f"{before}\n[HEADRACE_SINK_REJECTED] the cluster refuses it. Mend it.")
+    assert found is not None
+    assert (found.cause, found.remedy) == ("the cluster refuses it", "Mend it.")
+
+
+@pytest.mark.parametrize(
+    "words", ['headrace concerns: {"units": ["goods_1"]}', "headrace concerns: {no JSON}"]
+)
+def test_what_a_server_or_a_function_of_the_user_says_is_not_taken_for_what_an_error_concerns(
+    words: str,
+) -> None:
+    said = HeadraceError(Kind.DATABASE, f"the database says: {words}")
+    for text in (said.for_transport(), f"{said}\nValueError: {words}", f"{said}\nheadrace concerns: {{x}}"):
+        found = HeadraceError.find(text)
+        assert found is not None
+        assert (found.cause, found.units) == (said.cause, frozenset())
+
+
 TABLES = [TableName("public", "event"), TableName("Ünï", 'a.b "c"')]
 PLACE = Place(Path("a.yml"), 2)
 
@@ -219,9 +260,17 @@ def test_a_foreign_exception_names_the_unit_that_it_was_raised_for() -> None:
     assert unexpected("it failed", caught.value).units == {"goods_1"}
 
 
+def test_a_group_of_foreign_exceptions_names_its_unit_too() -> None:
+    with pytest.raises(ExceptionGroup) as caught, failures_of("goods_1"):
+        raise ExceptionGroup("several", [ValueError("one")])
+    assert find_concerns("".join(traceback.format_exception(caught.value)))["units"] == ["goods_1"]
+
+
 def test_an_error_that_concerns_nothing_in_particular_says_nothing_of_it() -> None:
     error = HeadraceError(Kind.DISK, "full")
+    group = ErrorGroup([HeadraceError(Kind.CONFIG, "one", "Do it. Soon."), HeadraceError(Kind.DISK, "two")])
     assert error.for_transport() == str(error)
+    assert group.for_transport() == str(group)
     found = HeadraceError.find(error.for_transport())
     assert found is not None
     assert (found.tables, found.units) == (frozenset(), frozenset())

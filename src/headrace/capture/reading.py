@@ -26,17 +26,17 @@ from headrace.capture.continuity import (
 )
 from headrace.capture.feed import ChangeFeed
 from headrace.capture.offset import Offset
+from headrace.capture.patience import ReadingPatience
 from headrace.capture.rows import Absence
 from headrace.capture.settings import StreamSettings
 from headrace.capture.streamed_transactions import Room, SpoolFullError, StreamedTransactions
-from headrace.errors import HeadraceError, Kind, Patience, Retry, unexpected
+from headrace.errors import HeadraceError, Kind, Retry, unexpected
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.names import TableName
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
-from headrace.postgres.server_errors import RemovedLogError
 from headrace.postgres.session import check_same_server
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +47,6 @@ _FULL_SECONDS = 0.5  # between two reports while the buffer is full and the serv
 _POLL_SECONDS = 0.25
 _SETTLED_SECONDS = 1.0
 _CALM_SECONDS = 600.0
-_REMOVED_TRIES = 5
 _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
@@ -85,8 +84,7 @@ class LogReader:
         self.is_waiting = False
         self._streaming: ReplicationConnection | None = None
         self._received: Lsn = start.lsn
-        self._patience = Patience()
-        self._removed: list[float] = []
+        self._patience = ReadingPatience(settings.removed_seconds)
         self._began = time.monotonic()
         self._is_settled = self._is_faulty = False
         self._arrived = time.monotonic()
@@ -160,8 +158,7 @@ class LogReader:
             except HeadraceError as error:
                 if self._received > received or time.monotonic() - self._began > _CALM_SECONDS:
                     self._patience.forget()
-                    self._removed.clear()
-                final = self._judge(error)
+                final = self._patience.judge(error)
                 if final is not error:
                     raise final from error
                 if error.retry is Retry.NEVER:
@@ -171,19 +168,6 @@ class LogReader:
                 self._signal(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
             self._closing.wait(pause)
-
-    def _judge(self, error: HeadraceError) -> HeadraceError:
-        """Return the error, or where such have lasted too long, the one that ends the reading.
-
-        A piece of the log that is missing once can be there later, as in a failover. One that is missing
-        again and again was removed, whatever the server shows of the slot.
-        """
-        if not isinstance(error, RemovedLogError):
-            return self._patience.judge(error)
-        now = time.monotonic()
-        self._removed.append(now)
-        has_lasted = now - self._removed[0] >= self._settings.removed_seconds
-        return error.lost if has_lasted and len(self._removed) >= _REMOVED_TRIES else error
 
     def _signal(self, error: HeadraceError | None) -> None:
         """Tell the other process which error keeps this one from reading, or that it reads."""

@@ -254,7 +254,8 @@ SELECT EXISTS (
 """
 # The last attachment on the path to the root: attaching a partitioned partition brings its leaves' rows.
 # Late: the transaction had written before, so one with a later xid may have written the rows and ended before
-# the attachment. Nobody could where the same transaction created the relation, as its system columns tell.
+# the attachment. Nobody could where the same transaction created the relation, as its system columns tell,
+# except for a savepoint of it: its rows have a later xid, as those that are written after the commit.
 _ATTACHED = """
 SELECT i.xmin, i.cmin::text::bigint AS command, i.cmin::text <> '0' AND c.xmin <> i.xmin AS late
 FROM pg_partition_ancestors($1::text::oid) AS a JOIN pg_inherits i ON i.inhrelid = a.relid

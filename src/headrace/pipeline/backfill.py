@@ -35,6 +35,7 @@ from headrace.pipeline.controller.world import BackfillSeen
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_documents_job
+from headrace.pipeline.work_retries import WorkRetries
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.session import ReadSession
@@ -54,9 +55,8 @@ _MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20
 _RANGES_OF_A_TASK = 4
 """Ranges that one task reads in a job. A kill repeats at most one job. While readers see the stream's
 documents there are half as many ranges, and small ones, so that a job soon makes way for the stream."""
-_MOST_RESTARTS = 5
 _POLL_SECONDS = 0.2
-_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +232,12 @@ class Backfill:
 
     def _run(self, client: Client, state: Client, waiting: list[_GenerationBackfill]) -> None:
         """Run jobs until all generations are complete; after each failure the ranges are planned again."""
-        failures = 0
+        retries = WorkRetries(
+            "the backfill",
+            self._ending,
+            longest=_LONGEST_PAUSE,
+            restarted=frozenset({Kind.CONTINUITY, Kind.SPARK}),
+        )
         while not self._ending.is_set():
             try:
                 self._take_up(state, waiting)
@@ -248,22 +253,13 @@ class Backfill:
                         waiting.remove(backfill)
                     if waiting:
                         self._run_job(waiting)
-                        failures = 0
+                        retries.forget()
             except HeadraceError as error:
                 if self._ending.is_set():
                     return
-                failures += 1
                 for backfill in waiting:
                     backfill.disturbed = True
-                self._wait_after(error, failures)
-
-    def _wait_after(self, error: HeadraceError, failures: int) -> None:
-        """Wait before the next attempt; raise the error where that does not help."""
-        if error.kind is Kind.CONTINUITY and failures <= _MOST_RESTARTS:
-            return  # the table was rewritten; the ranges are planned again
-        if error.retry is Retry.NEVER and not (error.kind is Kind.SPARK and failures <= _MOST_RESTARTS):
-            raise error
-        self._ending.wait(min(_PAUSE_SECONDS * 2**failures, 30.0))
+                retries.wait_after(error)
 
     def _plan(self, backfills: list[_GenerationBackfill]) -> None:
         """Plan the ranges that are left, for the tables as they are now."""

@@ -15,7 +15,6 @@ from headrace.postgres.quoting import identifier
 from headrace.postgres.quoting import table as quoted
 
 _SLOT_RELEASE_SECONDS = 5.0
-_READ_ONLY = "25006"
 _INDEX_WAIT_SECONDS = 600
 _CLEAN_UP_MILLISECONDS = 2000
 _SECONDARY = ("COMMENT", "DROP INDEX", "LOCK TABLE")
@@ -183,14 +182,6 @@ def _step_failed(
             f"no lock within {seconds:g} s for: {statement}",
             "End the transactions that use the table (pg_stat_activity, pg_prepared_xacts), and run the same "
             "command again." + leftovers,
-        )
-    if error.sqlstate == _READ_ONLY:
-        return HeadraceError(
-            cause.kind,
-            f"the session may only read; needed for: {statement}",
-            f"The role {connection.info.user} or its database has default_transaction_read_only = on: let "
-            "another role run the command, or take the setting back (ALTER ROLE … RESET, ALTER DATABASE … "
-            "RESET). A standby takes no changes: name the primary.",
         )
     if error.sqlstate == "42501":
         return HeadraceError(

@@ -110,7 +110,8 @@ def read_only_role(place: str, text: str) -> HeadraceError:
         Kind.PRIVILEGE,
         f"{place} refuses to write: {text}: default_transaction_read_only is on for this role, this database "
         "or the server",
-        "ALTER ROLE … SET default_transaction_read_only = off (or ALTER DATABASE, where it is set there).",
+        "ALTER ROLE … SET default_transaction_read_only = off (or ALTER DATABASE, where it is set there), or "
+        "let another role do it.",
     )
 
 

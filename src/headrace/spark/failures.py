@@ -86,9 +86,11 @@ def short_traceback(*, with_values: bool = False) -> Iterator[None]:
     except HeadraceError as error:
         shown = error
         if with_values and error.detail:
-            shown = HeadraceError(error.kind, error.detail, error.remedy)
+            shown = HeadraceError(error.kind, error.detail, error.remedy).concerning(
+                tables=error.tables, units=error.units
+            )
         elif error.kind is not Kind.INTERNAL:
             shown = copy.copy(error)  # without Headrace's own calls, which Spark prints twice
-        if line := error.concerns_line():
+        if line := shown.transport_line():
             shown.add_note(line)  # the last line of the trace, which is all that reaches the driver
         raise shown from None

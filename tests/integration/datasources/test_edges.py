@@ -179,6 +179,48 @@ def test_a_table_that_is_renamed_ends_the_query(query: Callable[..., Query], env
     assert caught.value.kind is Kind.SCHEMA_CHANGED
 
 
+_GOOD = ("CREATE SCHEMA shop", "CREATE TABLE shop.good (id int PRIMARY KEY)")
+_RENAMED = ("ALTER SCHEMA shop RENAME TO away", "INSERT INTO away.good VALUES (2)")
+_BACK = ("ALTER SCHEMA away RENAME TO shop", "INSERT INTO shop.good VALUES (3)")
+
+
+def begin_good(query: Callable[..., Query], tables: str | None) -> Query:
+    """A query of a table in a schema, which has read a change; None: of its whole publication."""
+    one = query(tables=str(tables), envelope="changes", startingOffsets="earliest")
+    if tables is None:
+        del one.options["tables"]
+    one.sql(*_GOOD, f"CREATE PUBLICATION {one.slot} FOR TABLE shop.good")
+    one.step()
+    one.sql("INSERT INTO shop.good VALUES (1)")
+    one.take(1)
+    return one
+
+
+@pytest.mark.parametrize("restarts", [True, False])
+@pytest.mark.parametrize(("tables", "meanwhile"), [("shop.good", "shop.good"), (None, "away.good")])
+def test_a_schema_that_is_called_otherwise_for_a_while(
+    query: Callable[..., Query], tables: str | None, meanwhile: str, *, restarts: bool
+) -> None:
+    """Rows of a named table come under its name; those of a whole publication as the log names them."""
+    one = begin_good(query, tables)
+    if restarts:
+        one.stop()
+    one.sql(*_RENAMED, *_BACK)
+    rows = one.take(2)
+    assert [(row["table"], dict(row["after"])["id"]) for row in rows] == [
+        (meanwhile, "2"), ("shop.good", "3"),
+    ]  # fmt: skip
+
+
+def test_a_schema_that_is_renamed_ends_the_next_start(query: Callable[..., Query]) -> None:
+    one = begin_good(query, "shop.good")
+    one.sql(*_RENAMED)
+    one.restart()
+    with pytest.raises(HeadraceError, match=r"there is no table shop\.good") as caught:
+        one.until(lambda: False)
+    assert caught.value.kind is Kind.BINDING
+
+
 def test_queries_that_begin_at_once_share_a_publication(database: str) -> None:
     """The name of the publication has a default, so the queries of one program meet there."""
     tables = [TableName("public", f"t{number}") for number in range(4)]

@@ -110,6 +110,7 @@ TOLD = [
         "ALTER TYPE mood RENAME VALUE 'glad' TO 'sad'",
         "ALTER TYPE mood RENAME VALUE 'blue' TO 'glad'",
     ),
+    told("ranged", "the values of the column span", "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'"),
     told("typed", "the values of the column pair", "ALTER TYPE pair ADD ATTRIBUTE z int"),
     told(
         "one",

@@ -402,8 +402,9 @@ def test_a_session_that_may_only_read_is_told_what_makes_it_so(connection: Conne
     execute(connection, "SET default_transaction_read_only = on")
     with pytest.raises(HeadraceError, match="CREATE PUBLICATION") as caught:
         execute_plan(plan, connection)
-    assert "default_transaction_read_only" in caught.value.remedy
-    assert "primary" in caught.value.remedy
+    assert caught.value.kind is Kind.PRIVILEGE
+    assert "default_transaction_read_only is on" in caught.value.cause
+    assert "another role" in caught.value.remedy
 
 
 def test_without_the_right_the_statement_is_named(

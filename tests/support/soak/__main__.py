@@ -134,7 +134,16 @@ def _count(counts: Counter[str], outcome: Outcome) -> None:
     counts["workloads"] += 1
     counts["failures"] += bool(outcome.wrong)
     counts["cut off"] += outcome.cut_off
-    for name in ("compared", "statements", "refused", "batches", "restarts", "deferred"):
+    for name in (
+        "compared",
+        "statements",
+        "refused",
+        "batches",
+        "restarts",
+        "deferred",
+        "rejected",
+        "rebuilt",
+    ):
         counts[name] += getattr(outcome, name)
 
 
@@ -144,6 +153,7 @@ def _line(counts: Counter[str], seconds: float) -> str:
         f"{counts['cut off']} cut off; "
         f"{counts['statements']} statements ({counts['refused']} refused), {counts['batches']} batches, "
         f"{counts['restarts']} restarts, {counts['deferred']} deferred chunks, "
+        f"{counts['rejected']} batches refused, {counts['rebuilt']} times built anew, "
         f"{counts['compared']} documents compared"
     )
 

@@ -7,12 +7,13 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 
 from headrace.capture.buffer import Limit
 from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.schema.load import load_schema
@@ -23,13 +24,14 @@ from support.oracle import naive_documents
 from support.soak.cases import Case
 from support.soak.column_types import NEEDED
 from support.soak.follower import Follower
-from support.soak.preparation import Prepared, prepare
+from support.soak.preparation import Prepared, look_at_catalog, prepare
 from support.soak.random_schemas import text_of
 from support.soak.scripts import (
     Apply,
     Checkpoint,
     Compare,
     Control,
+    Refuse,
     Restart,
     Statement,
     Step,
@@ -45,6 +47,7 @@ SETTINGS = {
 }
 """Of a server for cases: large transactions are sent while they run, an idle server speaks often."""
 
+_ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
 _TEMPLATE = "soak_template"
 _LONGEST_SECONDS = 120.0
 """Of a case: in a few a deep tree of joins multiplies, and the oracle reads a row again for each parent."""
@@ -68,6 +71,8 @@ class Outcome:
     batches: int = 0
     restarts: int = 0
     deferred: int = 0
+    rejected: int = 0
+    rebuilt: int = 0
 
 
 def make_template(server: EmbeddedPostgres) -> None:
@@ -107,28 +112,46 @@ def run_case(case: Case, url: str, folder: Path, slot: str, spoil: Spoil | None 
         AssertionError: where it broke a promise, or a statement of ours is no SQL.
     """
     _fill(case, url)
-    sink, outcome = MemorySink(), Outcome()
-    specs = list(_load(case, folder))
+    outcome = Outcome()
     with Writers(url) as writers:
-        prepared = prepare(
-            url,
-            specs,
-            slot,
-            sink,
-            lambda: _meanwhile(case, writers),
-            large_change=case.tuning.large_change,
-        )
-        prepared = spoil(prepared) if spoil is not None else prepared
-        follower = Follower(prepared, sink, case.tuning, folder)
+        builder = _Builder(case, url, folder, slot, list(_load(case, folder)), spoil)
+        deployment = builder.build(lambda: _meanwhile(case, writers))
+        run = _Run(case, writers, builder, deployment, outcome)
         try:
-            run = _Run(case, writers, follower, outcome, sink, list(prepared.specs.values()), url)
             run.all(case.script)
         finally:
-            follower.close()
+            run.close()
         outcome.statements, outcome.refused = writers.done, writers.refused
-    outcome.batches, outcome.restarts = follower.batches, follower.restarts
-    outcome.deferred = follower.deferred
     return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class _Deployment:
+    prepared: Prepared
+    sink: MemorySink
+    follower: Follower
+
+
+@dataclass
+class _Builder:
+    """Builds all indexes, the first time and behind what the log does not tell."""
+
+    case: Case
+    url: str
+    folder: Path
+    slot: str
+    declared: Sequence[IndexSpec]
+    spoil: Spoil | None
+    built: int = 0
+
+    def build(self, meanwhile: Callable[[], None] = lambda: None) -> _Deployment:
+        self.built += 1
+        sink, tuning = MemorySink(), self.case.tuning
+        slot, signals = f"{self.slot}_{self.built}", self.folder / f"signals{self.built}"
+        signals.mkdir()
+        prepared = prepare(self.url, self.declared, slot, sink, meanwhile, large_change=tuning.large_change)
+        prepared = prepared if self.spoil is None else self.spoil(prepared)
+        return _Deployment(prepared, sink, Follower(prepared, sink, tuning, signals))
 
 
 def _fill(case: Case, url: str) -> None:
@@ -157,12 +180,25 @@ def _meanwhile(case: Case, writers: Writers) -> None:
 class _Run:
     case: Case
     writers: Writers
-    follower: Follower
+    builder: _Builder
+    deployment: _Deployment
     outcome: Outcome
-    sink: MemorySink
-    specs: Sequence[IndexSpec]
-    url: str
     began: float = field(default_factory=time.monotonic)
+    has_unlogged: bool = False
+    has_renamed: bool = False
+    has_stopped: bool = False
+
+    @property
+    def follower(self) -> Follower:
+        """Of the indexes that are built now."""
+        return self.deployment.follower
+
+    def close(self) -> None:
+        """End following, and count what was done."""
+        self.outcome.batches += self.follower.batches
+        self.outcome.restarts += self.follower.restarts
+        self.outcome.deferred += self.follower.deferred
+        self.follower.close()
 
     def all(self, script: Sequence[Step]) -> None:
         """From one comparison to the next."""
@@ -188,16 +224,23 @@ class _Run:
             if self._is_late():
                 return
             if isinstance(step, Statement | Control):
+                self._note(step)
                 self.writers.take(step)
             else:
                 self.writers.let_go()
                 self._step(step)
+
+    def _note(self, step: Statement | Control) -> None:
+        if isinstance(step, Statement):
+            self.has_unlogged |= step.is_unlogged
+            self.has_renamed |= step.is_rename
 
     def _beside(self, steps: Sequence[Step]) -> None:
         """The writers in threads of their own, the pipeline in this one."""
         by_session: dict[int, list[Statement | Control]] = {}
         for step in steps:
             if isinstance(step, Statement | Control):
+                self._note(step)
                 by_session.setdefault(step.session, []).append(step)
         failures: list[Exception] = []
         threads = [
@@ -210,7 +253,7 @@ class _Run:
             if not isinstance(step, Statement | Control):
                 self._step(step)
         while any(thread.is_alive() for thread in threads):
-            self.follower.take(Limit(1 << 30))
+            self._step(Apply(1, 1 << 30, None))
         if failures:
             raise failures[0]
 
@@ -223,6 +266,16 @@ class _Run:
             failures.append(error)
 
     def _step(self, step: Step) -> None:
+        if self.has_stopped:
+            return
+        try:
+            self._follow(step)
+        except HeadraceError as error:
+            if error.kind not in _ALTERED or not self.has_unlogged:
+                raise
+            self.has_stopped = True  # what the log says of a table that was altered
+
+    def _follow(self, step: Step) -> None:
         match step:
             case Apply(times, size, rows):
                 for _ in range(times):
@@ -232,6 +285,11 @@ class _Run:
                 self.follower.work_off(chunks)
             case Restart(how, documents):
                 self.follower.restart(how, documents)
+            case Refuse(number):
+                names = list(self.deployment.prepared.specs)
+                self.outcome.rejected += self.follower.refuse(names[number % len(names)])
+            case Compare():
+                self.follower.drain()
             case Checkpoint():
                 self.follower.checkpoint()
             case _:
@@ -240,10 +298,24 @@ class _Run:
     def _compare(self) -> None:
         """No writer moves meanwhile; what is not committed is in neither side."""
         self.writers.let_go()
-        self.follower.drain()
-        expected = naive_documents(self.url, self.specs)
+        self._step(Compare())
+        self._look()
+        expected = naive_documents(self.builder.url, list(self.deployment.prepared.specs.values()))
         for name, documents in expected.items():
-            bodies = self.sink.bodies(name)
+            bodies = self.deployment.sink.bodies(name)
             actual = {key: json.loads(body, parse_float=Decimal) for key, body in bodies.items()}
             self.outcome.compared += len(documents)
             self.outcome.wrong += [f"{name}: {line}" for line in differences(documents, actual)]  # type: ignore[arg-type]
+
+    def _look(self) -> None:
+        """Build everything anew where the catalog says that rows changed beside the log."""
+        drift, prepared = look_at_catalog(self.deployment.prepared)
+        self.deployment = replace(self.deployment, prepared=prepared)
+        if not (self.has_unlogged or self.has_renamed):
+            self.outcome.wrong += [f"nothing was altered, and {found.what}" for found in drift.wrong]
+        if self.has_stopped or (self.has_unlogged and (drift.wrong or drift.emptied)):
+            self.writers.commit()  # a new slot waits for them
+            self.close()
+            self.deployment = self.builder.build()
+            self.outcome.rebuilt += 1
+        self.has_unlogged = self.has_renamed = self.has_stopped = False

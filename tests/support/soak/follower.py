@@ -15,6 +15,7 @@ from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.signals import SignalFiles
+from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.worker.task import plan_tasks
 from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.postgres.connection import Connection, connect, execute
@@ -186,6 +187,30 @@ class Follower:
                 self.take(Limit(1 << 30), seconds=0.1)
         self._close()
         self._open()
+
+    def refuse(self, index: str) -> bool:
+        """Have what one index gets refused for a batch; return whether something was.
+
+        Raises:
+            AssertionError: the error names another index, or none.
+        """
+        self._sink.reject = lambda operation: (
+            "refused" if operation.index == index and operation.body is not None else None
+        )
+        try:
+            self.take(Limit(1 << 30), seconds=0.1)
+        except HeadraceError as error:
+            if error.kind is not Kind.SINK_REJECTED:
+                raise
+            named = error.units
+        else:
+            return False
+        finally:
+            self._sink.reject = MemorySink().reject
+        assert named == {index}, f"{index} was refused, and the error names {set(named)}"
+        self._close()
+        self._open()
+        return True
 
     def checkpoint(self) -> None:
         """Let the slot's beginning move."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.catalog import Catalog, bind, complete, read_catalog
+from headrace.catalog.drift import SchemaDrift, compare_fingerprints
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
@@ -22,6 +24,7 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import plan_setup, stream_columns
 from headrace.postgres.slot import create_slot
 from headrace.resolution import plan_resolution, required_columns
+from headrace.schema.normal import denormalised, normalised
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.snapshot import plan_ranges
@@ -41,6 +44,8 @@ class Prepared:
     Attributes:
         specs: completed from the catalog.
         state: what the meta index would hold when the backfill is over.
+        catalog: what the tables have.
+        fingerprint: of the catalog that it is planned for, as it is stored.
     """
 
     url: str
@@ -48,6 +53,8 @@ class Prepared:
     work: Work
     needs: Needs
     state: PipelineState
+    catalog: Catalog
+    fingerprint: str
 
 
 def prepare(
@@ -100,7 +107,19 @@ def prepare(
         consistent_point=made.consistent_point,
         applied=made.consistent_point,
     )
-    return Prepared(url, specs, work, needs, state)
+    return Prepared(url, specs, work, needs, state, catalog, found.to_text())
+
+
+def look_at_catalog(prepared: Prepared) -> tuple[SchemaDrift, Prepared]:
+    """What a run finds that starts with the schema files as they are stored; and what it stores then."""
+    stored = [
+        complete(denormalised(json.loads(json.dumps(normalised(spec))), name), prepared.catalog)
+        for name, spec in prepared.specs.items()
+    ]
+    with ReadSession(prepared.url) as session:
+        now = read_fingerprint(session, used_columns(stored, prepared.catalog), PUBLICATION)
+        drift = compare_fingerprints(session, Fingerprint.from_text(prepared.fingerprint), now)
+    return drift, replace(prepared, fingerprint=now.to_text())
 
 
 def _set_up(

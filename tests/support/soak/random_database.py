@@ -167,7 +167,7 @@ def _table(random: Random, name: TableName) -> Table:
         (*key, *shown) if random.random() < 0.7 else (*shown, *key),
         tuple(one.name for one in random.sample(key, len(key))),
         primary=random.random() < 0.9,
-        parts=random.randint(2, 3) if random.random() < 0.15 else 0,
+        parts=random.randint(2, 3) if random.random() < 0.25 else 0,
     )
 
 

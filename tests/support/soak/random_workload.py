@@ -45,6 +45,7 @@ class Writer:
             self.merge_in: 2,
             self.truncate: 0.6,
             self.call_otherwise: 0.6,
+            self.take_out: 3,
         }
 
     def statement(self) -> str:
@@ -247,6 +248,17 @@ class Writer:
         there = f"ALTER TABLE {table_sql(table.name)} RENAME TO {identifier(away.name.name)}"
         back = f"ALTER TABLE {table_sql(away.name)} RENAME TO {identifier(table.name.name)}"
         return f"{there}; {change(away)}; {back}"
+
+    def take_out(self, table: Table) -> str:
+        """What a partition holds, changed while it belongs to no table: the log says nothing of it."""
+        if not table.parts:
+            return self.update(table)
+        part = replace(table, name=TableName(table.name.schema, f"{table.name.name}_0"), parts=0)
+        change = self._random.choice((self.update_many, self.update_many, self.delete_some))
+        whole, bounds = table_sql(table.name), f"FOR VALUES WITH (MODULUS {table.parts}, REMAINDER 0)"
+        out = f"ALTER TABLE {whole} DETACH PARTITION {table_sql(part.name)}"
+        back = f"ALTER TABLE {whole} ATTACH PARTITION {table_sql(part.name)} {bounds}"
+        return f"{out}; {change(part)}; {back}"
 
     def _updated(self, table: Table, new: str, where: str) -> str:
         return f"UPDATE {table_sql(table.name)} SET {new} WHERE {where}"

@@ -34,6 +34,16 @@ class Statement:
         """Whether nobody can read its table until the transaction has ended."""
         return self.sql.startswith(("TRUNCATE", "ALTER"))
 
+    @property
+    def is_unlogged(self) -> bool:
+        """Whether rows change without a change in the log."""
+        return " DETACH PARTITION " in self.sql
+
+    @property
+    def is_rename(self) -> bool:
+        """Whether a table is called otherwise for a while."""
+        return " RENAME TO " in self.sql
+
 
 @dataclass(frozen=True, slots=True)
 class Control:
@@ -74,6 +84,13 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
+class Refuse:
+    """A cluster refuses what a batch has for one index, and the pipeline begins again."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
 class Checkpoint:
     """The server notes what runs, so that a slot need not decode all of its past again."""
 
@@ -83,7 +100,7 @@ class Compare:
     """Everything that is committed is applied; then the documents must be right."""
 
 
-Step = Statement | Control | Apply | WorkOff | Restart | Checkpoint | Compare
+Step = Statement | Control | Apply | WorkOff | Restart | Refuse | Checkpoint | Compare
 
 
 def compose_script(random: Random, writer: Writer, transactions: int) -> list[Step]:
@@ -113,8 +130,10 @@ def _job_gate(random: Random) -> Step:
         return Apply(random.choice((1, 1, 2, 5)), size, random.choice((None, None, 1, 3, 50)))
     if roll < 0.76:
         return WorkOff(random.randint(1, 6))
-    if roll < 0.85:
+    if roll < 0.82:
         return Checkpoint()
+    if roll < 0.86:
+        return Refuse(random.randint(0, 2))
     how: QueryEnd = random.choice(("clean", "unconfirmed", "unconfirmed", "torn", "cut"))
     return Restart(how, random.randint(0, 4))
 

@@ -54,6 +54,11 @@ class Writers:
         else:
             session.control(step.what)
 
+    def commit(self) -> None:
+        """End every transaction that is open."""
+        for session in self._sessions:
+            session.control("COMMIT")
+
     def let_go(self, *numbers: int) -> None:
         """Before the pipeline's turn: whoever holds a table as a whole commits; of these sessions, or all."""
         for number in numbers or range(SESSIONS):

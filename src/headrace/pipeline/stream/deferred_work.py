@@ -16,8 +16,9 @@ from typing import Self
 
 from pyspark.sql import SparkSession
 
-from headrace.errors import HeadraceError, Retry, unexpected
+from headrace.errors import HeadraceError, unexpected
 from headrace.pipeline.stream.documents_job import run_documents_job
+from headrace.pipeline.work_retries import WorkRetries
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.worker import BATCHES_AT_ONCE, Worker
 from headrace.pipeline.worker.workers import open_worker
@@ -31,6 +32,7 @@ _ROUNDS = 5
 """Rounds of each task in a job: starting a job takes a tenth of a second."""
 
 _LOOK_SECONDS = 1.0
+_LONGEST_JOB_PAUSE = 10.0
 _POLL_SECONDS = 0.2
 _GROUP = "headrace-deferred"
 
@@ -103,21 +105,23 @@ class DeferredWork:
             self._run_jobs()
         except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
             if not self._ending.is_set():  # else its job was cancelled
-                self._failure = unexpected("writing what was deferred failed", error)
+                if not isinstance(error, HeadraceError):
+                    error = unexpected("writing what was deferred failed", error)
+                self._failure = error
 
     def _run_jobs(self) -> None:
         plan = self._work.plan
         tasks_at_once = places_beside(self._spark)
+        retries = WorkRetries("writing what was deferred", self._ending, longest=_LONGEST_JOB_PAUSE)
         with closing(Client(self._work.endpoints.sink, accepted=True)) as client:
             deferred = DeferredKeys(client, plan.key)
             while not self._ending.wait(_LOOK_SECONDS):
                 try:
                     while not self._ending.is_set() and self._run_job(deferred, tasks_at_once):
-                        pass
+                        retries.forget()
                 except HeadraceError as error:
-                    if not self._ending.is_set() and error.retry is not Retry.BACK_OFF:
-                        self._failure = error
-                        return
+                    if not self._ending.is_set():  # else its job was cancelled
+                        retries.wait_after(error)
 
     def _run_job(self, deferred: DeferredKeys, max_tasks: int) -> bool:
         """Run one job; return whether there was anything to do."""

@@ -38,11 +38,18 @@ _SEGMENT_REPLICATION = (2, 7)
 
 _WHOLE_SOURCE: tuple[tuple[str, tuple[int, int], str, object], ...] = (
     ("opensearch", (3, 2), "derived_source.enabled", False),
+    ("opensearch", (2, 19), "knn.derived_source.enabled", False),
     ("elasticsearch", (8, 17), "mode", "standard"),
     ("elasticsearch", (8, 17), "mapping.source.mode", "stored"),
     ("elasticsearch", (9, 2), "mapping.exclude_source_vectors", False),
 )
 """Settings that let documents be shown as they were written, and since when a product knows them."""
+
+_KNN, _KNN_DERIVED_SOURCE = "knn", "knn.derived_source.enabled"
+"""A setting that only clusters with the plugin k-NN know, and the one that goes with it there."""
+
+_DERIVED_BY_DEFAULT = (3, 0)
+"""Since when an index with vectors leaves them out of `_source`, unless its settings say otherwise."""
 
 _WITHOUT_LICENCE = ("oss", "unknown")
 """Builds of Elasticsearch that lack its own field types."""
@@ -109,12 +116,15 @@ class Product:
 
         It also overrides what index templates say of how documents are shown.
         """
+        index = body["settings"]["index"]
         whole = {
             setting: value
             for name, since, setting, value in _WHOLE_SOURCE
             if name == self.name and self._is_since(since)
         }
-        settings = {**body["settings"], "index": {**whole, **body["settings"]["index"]}}
+        if not _is_true(index.get(_KNN)):
+            whole.pop(_KNN_DERIVED_SOURCE, None)
+        settings = {**body["settings"], "index": {**whole, **index}}
         if self.name != "elasticsearch":
             return {**body, "settings": settings}
         open_keys: dict[str, object] = {"type": "flattened"}
@@ -123,9 +133,19 @@ class Product:
         mappings = _replace(body["mappings"], {"type": "flat_object"}, open_keys)
         return {**body, "settings": settings, "mappings": mappings}
 
+    def with_defaults(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Add to the flat settings of an index the default that leaves a part out of documents."""
+        by_default = self.name == "opensearch" and self._is_since(_DERIVED_BY_DEFAULT)
+        added = {_KNN_DERIVED_SOURCE: "true"} if by_default and _is_true(settings.get(_KNN)) else {}
+        return {**added, **settings}
+
     def _is_since(self, version: tuple[int, int]) -> bool:
         match = re.match(r"(\d+)\.(\d+)", self.version)
         return match is not None and (int(match[1]), int(match[2])) >= version
+
+
+def _is_true(value: object) -> bool:
+    return str(value).lower() == "true"
 
 
 def _replace(value: Any, old: Any, new: Any) -> Any:

@@ -58,6 +58,7 @@ _FORBIDDEN = 403
 
 _WHOLE_SOURCE = {
     "derived_source.enabled": "false",
+    "knn.derived_source.enabled": "false",
     "mapping.source.mode": "stored",
     "mapping.exclude_source_vectors": "false",
     "mode": "standard",
@@ -291,7 +292,7 @@ def template_fault(client: Client, index: str) -> HeadraceError | None:
     """
     [found] = client.read(path(index, query={"flat_settings": "true"})).json().values()
     settings = {name.removeprefix("index."): value for name, value in found["settings"].items()}
-    changing = changed_source(settings, found["mappings"])
+    changing = changed_source(client.product().with_defaults(settings), found["mappings"])
     if changing is None:
         return None
     return HeadraceError(
@@ -355,15 +356,13 @@ def _seconds(value: object) -> float:
 
 
 def _nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Nest settings; one beside a value of its first name, as `knn.algo_param`, keeps the dots."""
     result: dict[str, Any] = {}
-    for name, value in flat.items():
-        *above, last = name.split(".")
-        table = result
-        for part in above:
-            table = table.setdefault(part, {})
-            if not isinstance(table, dict):
-                raise ValueError(f"{name} is beside a value of the same name")  # noqa: TRY004
-        table[last] = value
+    for name, value in sorted(flat.items()):
+        table, left = result, name
+        while "." in left and isinstance(below := table.setdefault(left.partition(".")[0], {}), dict):
+            table, left = below, left.partition(".")[2]
+        table[left] = value
     return result
 
 

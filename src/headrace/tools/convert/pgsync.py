@@ -233,10 +233,14 @@ def _json(value: object) -> str:
 
 
 def _config_name(database: str, taken: Collection[str]) -> str:
-    """Return a name for the deployment file of one database of several."""
+    """Return a name for the deployment file of one database of several.
+
+    File systems of macOS and Windows take names that differ in case alone for one.
+    """
     base = name = re.sub(r"[^\w.-]", "_", database, flags=re.ASCII)[:_LONGEST_FILE_NAME]
+    folded = {file.lower() for file in taken}
     number = 1
-    while f"headrace.{name}.toml" in taken:
+    while f"headrace.{name}.toml".lower() in folded:
         number += 1
         name = f"{base}_{number}"
     return f"headrace.{name}.toml"

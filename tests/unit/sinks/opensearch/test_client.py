@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.sinks.opensearch.client import Product
+from headrace.sinks.opensearch.settings import changed_source
 
 BODY: dict[str, Any] = {
     "settings": {"index": {}},
@@ -78,3 +79,41 @@ def test_what_lacks_the_means_is_known(said: dict[str, object], too_old: bool) -
 def test_what_is_no_search_server_is_refused(said: object) -> None:
     with pytest.raises(ValueError, match="no version"):
         Product.of(said)
+
+
+_VECTORS = "knn.derived_source.enabled"
+
+
+@pytest.mark.parametrize(
+    ("said", "knn", "is_set"),
+    [
+        (about("2.18.0", distribution="opensearch"), True, False),
+        (about("2.19.0", distribution="opensearch"), True, True),
+        (about("3.1.0", distribution="opensearch"), "true", True),
+        (about("3.1.0", distribution="opensearch"), False, False),
+        (about("9.2.0"), True, False),
+    ],
+)
+def test_vectors_stay_in_the_documents_of_an_index_that_searches_them(
+    said: dict[str, object], knn: object, is_set: bool
+) -> None:
+    """Clusters without the plugin k-NN refuse the setting, so it comes with `knn` alone."""
+    body = {**BODY, "settings": {"index": {"knn": knn}}}
+    assert (Product.of(said).adapt(body)["settings"]["index"].get(_VECTORS) is False) is is_set
+
+
+@pytest.mark.parametrize(
+    ("said", "settings", "shows_all"),
+    [
+        (about("2.19.0", distribution="opensearch"), {"knn": "true"}, True),
+        (about("3.0.0", distribution="opensearch"), {"knn": "true"}, False),
+        (about("3.0.0", distribution="opensearch"), {"knn": "true", _VECTORS: "false"}, True),
+        (about("3.0.0", distribution="opensearch"), {"knn": "false"}, True),
+        (about("3.0.0", distribution="opensearch"), {}, True),
+    ],
+)
+def test_an_index_template_that_brings_vectors_is_recognised_by_the_default_of_the_version(
+    said: dict[str, object], settings: dict[str, str], shows_all: bool
+) -> None:
+    changing = changed_source(Product.of(said).with_defaults(settings), {})
+    assert changing == (None if shows_all else f"{_VECTORS} must be false")

@@ -33,10 +33,10 @@ def test_every_way_to_write_settings_means_the_same(written: dict[str, Any]) -> 
         ({"settings": 7}, "no table"),
         ({"index.routing_partition_size": 2}, "routing_partition_size"),
         ({"index": {"uuid": "x"}}, "uuid"),
-        ({"a": 1, "a.b": 2}, "beside a value"),
         ({"gc_deletes": "60s"}, "1h at least"),
         ({"index": {"translog": {"durability": "ASYNC"}}}, "must be request"),
         ({"index": {"gc_deletes": -1}}, "1h at least"),
+        ({"knn": True, "knn.derived_source.enabled": True}, "knn.derived_source.enabled must be false"),
         ({"index.derived_source.enabled": True}, "derived_source.enabled must be false"),
         ({"settings": {"index": {"derived_source": {"enabled": "TRUE"}}}}, "derived_source.enabled"),
         ({"index": {"mode": "logsdb"}}, "mode must be standard"),
@@ -93,6 +93,19 @@ def test_mappings_may_stand_alone_or_in_a_body() -> None:
     for wrong in refused:
         with pytest.raises(ValueError, match=r"cannot be set|no table"):
             mappings_of(wrong)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"index": {"knn": True, "knn.algo_param.ef_search": 100}},
+        {"index.knn.algo_param.ef_search": 100, "index.knn": True, "knn.derived_source.enabled": False},
+        {"settings": {"knn.algo_param": {"ef_search": 100}, "index.knn": True}},
+    ],
+)
+def test_a_setting_whose_name_begins_another_ones_stays_beside_it(written: dict[str, Any]) -> None:
+    """OpenSearch's page on k-NN has them in this way."""
+    assert settings_of(written) == {"knn": True, "knn.algo_param.ef_search": 100}
 
 
 def test_theirs_lies_over_ours() -> None:

@@ -330,6 +330,17 @@ def test_names_that_are_alike_stay_apart(tmp_path: Path, monkeypatch: pytest.Mon
         assert len(own) == len(set(plugins))
 
 
+def test_files_of_databases_whose_names_differ_in_case_alone_stay_apart(tmp_path: Path) -> None:
+    """Some file systems hold them to be one file."""
+    given = [
+        {"database": database, "index": index, "nodes": {"table": "books", "columns": ["id"]}}
+        for database, index in (("Shop", "one"), ("shop", "two"), ("SHOP_2", "three"))
+    ]
+    files = converted(tmp_path, json.dumps(given)).files
+    assert len({file.lower() for file in files}) == len(files)
+    assert len([file for file in files if file.endswith(".toml")]) == 3
+
+
 def test_a_foreign_key_by_table_without_lists_is_told(tmp_path: Path) -> None:
     sides = '"foreign_key": {"parent": {"books": 7}, "child": {"pages": ["book_id"]}}'
     text = entry(TITLE + f',\n"children": [{{"table": "pages", {CHILD[:-1]}, {sides}}}}}]}}')
