@@ -106,7 +106,7 @@ lock:
 		--no-emit-index-url --extra dev --quiet \
 		--output-file requirements.lock pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --extra spark --extra otel --constraint requirements.lock --quiet \
+		--no-emit-index-url --extra spark --extra otel --extra aws --extra azure --extra google --constraint requirements.lock --quiet \
 		--output-file deploy/requirements.lock pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --extra dev --override .ci/compat.txt --quiet \

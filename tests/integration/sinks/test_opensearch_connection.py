@@ -134,6 +134,8 @@ def test_a_file_of_certificates_that_is_none_is_told(tmp_path: Path, content: st
         ('username = "u"\npassword = "p:w"', "X", "Basic " + base64.b64encode(b"u:p:w").decode()),
         ('api_key = "id:secret"', "X", "ApiKey " + base64.b64encode(b"id:secret").decode()),
         ('api_key = { env = "K" }', "K", "ApiKey aWQ6c2VjcmV0"),
+        ('bearer_token = "aWQ6c2VjcmV0"', "X", "Bearer aWQ6c2VjcmV0"),
+        ("", "MAIN_OPENSEARCH_BEARER_TOKEN", "Bearer aWQ6c2VjcmV0"),
         ("", "MAIN_OPENSEARCH_API_KEY", "ApiKey aWQ6c2VjcmV0"),
         ("", "HEADRACE_MAIN_OPENSEARCH_API_KEY", "ApiKey aWQ6c2VjcmV0"),
     ],
