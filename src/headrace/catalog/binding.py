@@ -44,6 +44,8 @@ _MOMENTS = frozenset({"date", "time", "timetz", "timestamp", "timestamptz"})
 _ASSEMBLING = "each chunk of up to 1000 documents"
 """The reader of related rows, for messages; without an index it scans the table once for each chunk."""
 
+_FLAT = "flat_object"
+
 
 @dataclass(frozen=True, slots=True)
 class BindingFinding:
@@ -149,6 +151,13 @@ class _Binder:
         column = self._column(table, field.column, field.place)
         if column is None:
             return
+        if field.opensearch == _FLAT:
+            self._warning(
+                field.place,
+                f"{table.name}.{column.name} becomes a {_FLAT}: the cluster refuses the document of a row with a "
+                "text of more than 32,766 bytes in it",
+                'A shorter limit is a CHECK on the column; `on_error = "quarantine"` leaves such documents out.',
+            )
         if field.tag == "custom":
             if not type_check.reads_custom(field.postgres, column):
                 self._error(

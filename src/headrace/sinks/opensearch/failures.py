@@ -175,7 +175,7 @@ def from_exception(error: exceptions.HTTPError, place: str) -> HeadraceError:
     if any(name in _innermost(error).upper().replace(" ", "_") for name in _CERTIFICATE_WANTED):
         return HeadraceError(
             Kind.AUTHENTICATION,
-            f"OpenSearch at {place} lets in only clients with a certificate that it knows: {_innermost(error)}",
+            f"OpenSearch at {place} lets in only clients whose certificate it knows: {_innermost(error)}",
             "Set client_cert (and client_key) to one that the cluster's authority issued.",
         )
     if not_sent(error):
