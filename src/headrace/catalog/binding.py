@@ -154,9 +154,9 @@ class _Binder:
         if field.opensearch == _FLAT:
             self._warning(
                 field.place,
-                f"{table.name}.{column.name} becomes a {_FLAT}: the cluster refuses the document of a row with a "
-                "text of more than 32,766 bytes in it",
-                'A shorter limit is a CHECK on the column; `on_error = "quarantine"` leaves such documents out.',
+                f"{table.name}.{column.name} becomes a {_FLAT}: a text of more than 32,766 bytes in it "
+                "makes the cluster refuse the document",
+                'A CHECK on the column keeps it shorter; `on_error = "quarantine"` leaves the document out.',
             )
         if field.tag == "custom":
             if not type_check.reads_custom(field.postgres, column):

@@ -70,7 +70,7 @@ def test_the_authority_that_the_file_names_is_trusted(
     """Its path counts from the deployment file's folder."""
     write_bundle(tmp_path, authority)
     client = client_of(tmp_path, f'url = "{secured.url}"\nca_file = "ca.pem"')
-    assert client.wait_until_ready(10).startswith("3.")
+    assert client.wait_until_ready(10)
 
 
 def test_another_authority_is_not(tmp_path: Path, secured: HttpProxy) -> None:
