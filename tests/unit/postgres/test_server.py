@@ -55,7 +55,7 @@ def test_a_version_that_leaves_defaults_out_of_old_rows_is_told_where_such_rows_
 ) -> None:
     server = replace(SERVER, version=version, version_text="15.5")
     [text] = server_warnings(server, [ORDERS])
-    assert "old rows of public.orders" in text
+    assert "old rows of orders:" in text
     assert "15.6 or 16.2" in text
     assert server_warnings(server, []) == ()
 
