@@ -53,7 +53,7 @@ primary_key: id
 fields:
   - {custom: whole, postgres: [vector], opensearch: knn_vector, options: {dimension: 3}}
   - {custom: half, postgres: [halfvec], opensearch: float}
-  - {custom: many, postgres: ["_vector"], opensearch: float}
+  - {custom: many, postgres: ["vector[]"], opensearch: float}
   - {custom: pair, postgres: [ext.pair], opensearch: object}
   - {custom: few, postgres: [sparsevec], opensearch: keyword}
 """
@@ -118,7 +118,7 @@ table: piece
 primary_key: id
 fields:
   - {custom: v, postgres: [public.vector], opensearch: object}
-  - {custom: many, postgres: [public._vector], opensearch: object}
+  - {custom: many, postgres: ["public.vector[]"], opensearch: object}
 """
     assert documents(database, tmp_path, schema)["1"] == {"v": {"x": 1, "y": 2}, "many": [{"x": 3, "y": 4}]}
 
