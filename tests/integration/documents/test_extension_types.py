@@ -68,7 +68,8 @@ def vectors(database: str) -> str:
         """CREATE TABLE piece (id int PRIMARY KEY, whole ext.vector(3), half ext.halfvec(2),
                                 many ext.vector[], pair ext.pair, few ext.sparsevec(5))""",
         """INSERT INTO piece VALUES (1, '[1,-0.5,1e-8]', '[0.1,65504]', ARRAY['[1,2]'::ext.vector, NULL],
-                                      ROW(7, '[1,2]'::ext.vector), '{1:1,3:2}/5'), (2)""",
+                                      ROW(7, '[1,2]'::ext.vector), '{1:1,3:2}/5')""",
+        "INSERT INTO piece VALUES (2)",
     )
     return database
 
