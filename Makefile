@@ -10,10 +10,11 @@ BIN = $(VENV)/bin
 COMPAT = tests/unit/datasources tests/unit/spark tests/unit/mirror tests/integration/datasources tests/integration/mirror \
 	tests/integration/documents tests/integration/pipeline tests/e2e/test_mirror.py tests/e2e/test_mirror_modes.py \
 	tests/e2e/test_live.py
+EXTRAS = spark java embedded lake iceberg otel aws azure google
 # Where a shell sets it, every process of the tests compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help environment demo docs test test-all pytest soak mirror-soak chaos simulate compat lint bench bench-record deploy-check \
+.PHONY: help environment demo docs test test-all pytest soak mirror-soak chaos simulate compat compat-lowest lint bench bench-record deploy-check \
 	dist dist-installed sbom lock clean
 
 help:
@@ -27,6 +28,7 @@ help:
 	@echo "make chaos      every fault in turn, with writers (ARGS=--minutes=30: so long)"
 	@echo "make simulate   the controller against simulated servers (ARGS=\"--schedules 1000000\")"
 	@echo "make compat     sources, mirrors (by Delta for Spark) and documents on PySpark 4.2, in an environment of its own"
+	@echo "make compat-lowest  the tests on the lowest version of each dependency, in an environment of its own"
 	@echo "make lint       format, lint, types, layers"
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
 	@echo "make bench-record  the same, and keep the ratios in bench/history.jsonl (ARGS=\"drain --rounds 3\")"
@@ -78,6 +80,11 @@ compat:
 	$(VENV)-compat/bin/python -m pytest $(COMPAT) -m "not newest" --timeout 900 \
 		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
+compat-lowest:
+	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-lowest" .ci/lowest.lock
+	$(VENV)-lowest/bin/python -m pytest tests -m "not long" --timeout 900 \
+		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
 bench: environment
 	@set -e; for each in bench/*.py; do echo "== $$each"; $(BIN)/python "$$each" $(ARGS); done
 
@@ -106,11 +113,16 @@ lock:
 		--no-emit-index-url --extra dev --quiet \
 		--output-file requirements.lock pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --extra spark --extra otel --constraint requirements.lock --quiet \
+		--no-emit-index-url --extra spark --extra otel --extra aws --extra azure --extra google --constraint requirements.lock --quiet \
 		--output-file deploy/requirements.lock pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --extra dev --override .ci/compat.txt --quiet \
 		--output-file .ci/compat.lock pyproject.toml
+	$(UV) pip compile --universal --python-version 3.11 --resolution lowest-direct --no-annotate --no-header \
+		--no-emit-index-url $(EXTRAS:%=--extra %) --quiet --output-file .ci/lowest.txt pyproject.toml
+	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --extra dev --override .ci/lowest.txt --quiet \
+		--output-file .ci/lowest.lock pyproject.toml .ci/lowest-tools.txt
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --extra docs --constraint requirements.lock --quiet \
 		--output-file .ci/docs.lock pyproject.toml
@@ -118,4 +130,4 @@ lock:
 clean:
 	rm -rf build dist htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache
-	@for each in "$(VENV)" "$(VENV)-compat" "$(VENV)-docs"; do if [ -f "$$each/.headrace" ]; then rm -rf "$$each"; fi; done
+	@for each in "$(VENV)" "$(VENV)-compat" "$(VENV)-lowest" "$(VENV)-docs"; do if [ -f "$$each/.headrace" ]; then rm -rf "$$each"; fi; done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
+from support.elasticsearch import elasticsearch
 from support.servers import installation, short_lived_server
 
 settings.register_profile("headrace", deadline=None)  # a busy machine makes no test wrong
@@ -67,7 +69,14 @@ def postgres() -> Iterator[EmbeddedPostgres]:
 
 @pytest.fixture(scope="session")
 def opensearch() -> Iterator[EmbeddedOpenSearch]:
-    """An OpenSearch node. Its indexes are shared: give your own a name of your own."""
+    """An OpenSearch node. Its indexes are shared: give your own a name of your own.
+
+    HEADRACE_TEST_ELASTICSEARCH=9.2.0 puts that version of Elasticsearch in its place.
+    """
+    if version := os.environ.get("HEADRACE_TEST_ELASTICSEARCH"):
+        with elasticsearch(version) as other:
+            yield other  # type: ignore[misc] # what the sinks' tests use of a node is alike
+        return
     with EmbeddedOpenSearch(heap="512m", short_lived=True) as node:
         yield node
 

@@ -14,6 +14,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 
+from builder import llms
 from builder.stage import DOCS, GENERATED, ROOT, BrokenLinkError, stage
 
 _HOST, _PORT = "127.0.0.1", 8000
@@ -81,6 +82,7 @@ def build(folder: Path) -> bool:
     ]
     finished = subprocess.run(command, check=False, capture_output=True, text=True)
     if finished.returncode == 0:
+        llms.write(folder / "pages", folder / "site", configuration.read_text())
         print(f"docs: built {folder / 'site/index.html'}")
     else:
         said = finished.stdout + finished.stderr

@@ -31,7 +31,7 @@ GENERATED: dict[str, Callable[[], str]] = {
 }
 """The pages that are made from code, by their place in the repository; a test compares what is committed."""
 
-_FENCE = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?P<picture>!?)\[(?P<text>[^\]\[]*)\]\((?P<target>[^)\s]+)\)")
 _LIST = re.compile(r"^((?!- |\d+\. |  |\||#|$).*\S)\n(?=- |1\. )", re.MULTILINE)
 """A list right behind a line of text: the site's Markdown wants a blank line between."""
@@ -100,7 +100,7 @@ class _Stager:
     def staged(self, text: str) -> str:
         """Return the page for the site; code stays as it is."""
         parts, end = [], 0
-        for fence in _FENCE.finditer(text):
+        for fence in FENCE.finditer(text):
             parts += [self._prose(text[end : fence.start()]), fence[0]]
             end = fence.end()
         return "".join([*parts, self._prose(text[end:])])
@@ -161,5 +161,5 @@ class _Stager:
 
 def _title(page: str, anchor: str) -> str:
     """Return the heading that a link leads to."""
-    headings: list[str] = re.findall(r"^#+ (.+)$", _FENCE.sub("", page), re.MULTILINE)
+    headings: list[str] = re.findall(r"^#+ (.+)$", FENCE.sub("", page), re.MULTILINE)
     return next((heading for heading in headings if slug(heading) == anchor), headings[0])

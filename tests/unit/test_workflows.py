@@ -93,7 +93,9 @@ def test_a_release_waits_for_every_other_job() -> None:
 def test_the_versions_are_those_of_the_page_the_classifiers_and_the_embedded_servers() -> None:
     page = (ROOT / "docs/versions.md").read_text()
     named = dict(
-        re.findall(r"^\| (Python|PostgreSQL|OpenSearch|PySpark) \| ([\d., ]+) \|", page, re.MULTILINE)
+        re.findall(
+            r"^\| (Python|PostgreSQL|OpenSearch|Elasticsearch|PySpark) \| ([\d., ]+) \|", page, re.MULTILINE
+        )
     )
     run = {name: ", ".join(versions(axis)) for name, axis in AXES.items()}
     assert named == run
@@ -106,7 +108,13 @@ def test_the_versions_are_those_of_the_page_the_classifiers_and_the_embedded_ser
     assert embedded == versions("opensearch")
 
 
-AXES = {"Python": "python", "PostgreSQL": "postgres", "OpenSearch": "opensearch", "PySpark": "pyspark"}
+AXES = {
+    "Python": "python",
+    "PostgreSQL": "postgres",
+    "OpenSearch": "opensearch",
+    "Elasticsearch": "elasticsearch",
+    "PySpark": "pyspark",
+}
 
 
 def test_the_page_of_limits_names_the_same_versions() -> None:

@@ -15,17 +15,38 @@ TEXTUAL = frozenset({"text", "varchar", "bpchar", "name", "char", "citext"})
 AVERAGED = frozenset({"int2", "int4", "int8", "numeric", "float4", "float8", "money"})
 FLOATS = frozenset({"float4", "float8"})
 
-_AS_PRINTED = frozenset({"int2", "int4", "int8", "oid", "bool", "jsonb"})
+_AS_PRINTED = frozenset({"int2", "int4", "int8", "oid", "bool", "jsonb", "vector", "halfvec"})
 _NEVER_ESCAPED = frozenset(
     "uuid time timetz interval cidr macaddr macaddr8 bit varbit pg_lsn xid xid8".split()
 )
-_ELEMENT_WISE = frozenset("numeric float4 float8 money oid date timestamp timestamptz bytea json".split())
+_ELEMENT_WISE = frozenset(
+    "numeric float4 float8 money oid date timestamp timestamptz bytea json vector halfvec".split()
+)
+_VECTORS = frozenset({"vector", "halfvec"})
+"""pgvector's types, whose text is a JSON array."""
+_SHAPES = frozenset({"geometry", "geography"})
+"""PostGIS' types."""
+_GEOJSON_TYPES = (
+    *("Point", "LineString", "Polygon", "MultiPoint", "MultiLineString", "MultiPolygon"),
+    "GeometryCollection",
+)
+_DEGREES, _DIGITS = 4326, 9
+"""WGS 84, and the decimals of degrees: tenths of a millimetre."""
 _MAX_DIMENSIONS = 6
 _LINE_BREAKS = "chr(10) || chr(13)"
 
 
 def json_text(column: Column, sql: str) -> str:
     """Render `sql`, an expression of the column's type, as JSON text; NULL where it has none."""
+    element = column.base_type.removeprefix("_")
+    if (
+        element in _VECTORS
+        and column.home != "pg_catalog"
+        and "U" in (column.category, column.element_category)
+    ):
+        return f"{sql}::text" if column.category == "U" else _array(element, sql)
+    if element in _SHAPES and is_foreign(column) and column.category == "U":
+        return _shape_text(column, sql)
     if column.category == "A":
         return _array(column.base_type.removeprefix("_"), sql)
     return _scalar(column.base_type, sql)
@@ -122,6 +143,25 @@ def location_text(column: Column, sql: str) -> str:
     else:
         return json_text(column, sql)
     return _place(lat, lon)
+
+
+def _shape_text(column: Column, sql: str) -> str:
+    """Render PostGIS' geometry or geography as GeoJSON in WGS 84, which indexes of shapes expect.
+
+    Of curves and surfaces GeoJSON knows nothing: such a shape is an error of its row.
+    """
+    schema = identifier(column.home)
+    shape = f"{sql}::{schema}.geometry"
+    in_degrees = (
+        f"CASE WHEN {schema}.st_srid({shape}) IN (0, {_DEGREES}) THEN {shape} "
+        f"ELSE {schema}.st_transform({shape}, {_DEGREES}) END"
+    )
+    kind = f"{schema}.st_geometrytype({shape})"
+    names = ", ".join(f"'ST_{name}'" for name in _GEOJSON_TYPES)
+    return (
+        f"CASE WHEN {kind} IN ({names}) THEN {schema}.st_asgeojson({in_degrees}, {_DIGITS}, 0) "
+        f"ELSE ({kind} || ' is no shape of GeoJSON')::float8::text END"
+    )
 
 
 def _place(lat: str, lon: str) -> str:

@@ -44,6 +44,8 @@ _MOMENTS = frozenset({"date", "time", "timetz", "timestamp", "timestamptz"})
 _ASSEMBLING = "each chunk of up to 1000 documents"
 """The reader of related rows, for messages; without an index it scans the table once for each chunk."""
 
+_FLAT = "flat_object"
+
 
 @dataclass(frozen=True, slots=True)
 class BindingFinding:
@@ -149,6 +151,13 @@ class _Binder:
         column = self._column(table, field.column, field.place)
         if column is None:
             return
+        if field.opensearch == _FLAT:
+            self._warning(
+                field.place,
+                f"{table.name}.{column.name} becomes a {_FLAT}: a text of more than 32,766 bytes in it "
+                "makes the cluster refuse the document",
+                'A CHECK on the column keeps it shorter; `on_error = "quarantine"` leaves the document out.',
+            )
         if field.tag == "custom":
             if not type_check.reads_custom(field.postgres, column):
                 self._error(

@@ -104,7 +104,8 @@ class SourceConfig(FileModel):
     the variable `DATABASE_URL`."""
     password_command: tuple[str, ...] | None = None
     """A command, `["program", "word"]` or one text, that prints the password; asked at each connect, for
-    tokens that live for minutes, and run without a shell."""
+    tokens that live for minutes, and run without a shell. Or `"iam:aws"`, `"iam:azure"`, `"iam:google"`:
+    a token of that cloud; see docs/connections.md#tokens-of-a-cloud."""
     manage_publication: bool = True
     """Whether Headrace may make and extend the publication; if not, what it lacks is refused, with the SQL
     for its owner."""
@@ -198,10 +199,22 @@ class OpenSearchSink(FileModel):
     """For basic authentication."""
     api_key: Value | None = None
     """Instead of the two: `ID:KEY`, or the same in base64, as clusters print it."""
+    bearer_token: Value | None = None
+    """Instead of those: a token that the cluster takes as `Authorization: Bearer`."""
+    aws_region: Annotated[str, Field(pattern=r"^[a-z]{2,}(-[a-z0-9]+)+$")] | None = None
+    """Instead of those, for a domain of Amazon OpenSearch Service: sign each request (SigV4) for this region,
+    with the AWS credentials of each machine; needs `headrace[aws]`."""
+    client_cert: Annotated[Path, Field(strict=False)] | None = None
+    """A PEM file with the certificate that is shown to the cluster, with or without its key."""
+    client_key: Annotated[Path, Field(strict=False)] | None = None
+    """A PEM file with the key of `client_cert`, where that lacks it; without a passphrase."""
     tls_verify: bool = True
     """Whether the cluster's certificate must be valid."""
     ca_file: Annotated[Path, Field(strict=False)] | None = None
     """A PEM file with the authorities that are trusted. None: the system's."""
+    ca_fingerprint: Annotated[str, Field(pattern=r"^[0-9a-fA-F]{2}(?::?[0-9a-fA-F]{2}){31}$")] | None = None
+    """Instead of `ca_file`: the SHA-256 fingerprint of the authority's certificate, as Elasticsearch prints
+    it; the cluster must send that certificate."""
     gzip: bool = False
     """Whether requests are compressed: worth it where the network is slow or paid for."""
     batch_size: Annotated[int, Field(ge=1)] = 1000
@@ -471,7 +484,7 @@ class Deployment(FileModel):
             if isinstance(sink, OpenSearchSink):
                 names.update(variable for part in RESERVED for variable in reserved(name, part))
                 values.extend(sink.url if isinstance(sink.url, tuple) else (sink.url,))
-                values.extend((sink.username, sink.password, sink.api_key))
+                values.extend((sink.username, sink.password, sink.api_key, sink.bearer_token))
         values.append(self.mirror.mask_salt if self.mirror is not None else None)
         names.update(token.token_env for token in self.control.tokens if token.token_env is not None)
         return frozenset(names | {value.env for value in values if isinstance(value, EnvReference)})
@@ -498,7 +511,7 @@ DATABASE_VARIABLES = ("DATABASE_URL", "SOURCE_POSTGRES_CONNECTION_URL")
 PASSWORD_VARIABLE = "SOURCE_POSTGRES_CONNECTION_URL_PASSWORD"  # noqa: S105 -- the name of a variable
 """The variable that takes the place of a literal password of its parts; flusso 0.16's name."""
 
-RESERVED = ("url", "username", "password", "api_key", "ca_file", "gzip")
+RESERVED = ("url", "username", "password", "api_key", "bearer_token", "ca_file", "gzip")
 """The keys of a cluster that environment variables override."""
 
 

@@ -95,8 +95,10 @@ def _complete(path: Path, deployment: Deployment) -> Deployment:
     )
     sinks = dict(deployment.sinks) or {"stdout": StdoutSink(type="stdout")}
     for name, sink in sinks.items():
-        if isinstance(sink, OpenSearchSink) and sink.ca_file is not None:
-            sinks[name] = sink.model_copy(update={"ca_file": folder / sink.ca_file})
+        if isinstance(sink, OpenSearchSink):
+            files = ("ca_file", "client_cert", "client_key")
+            named = {key: folder / file for key in files if (file := getattr(sink, key)) is not None}
+            sinks[name] = sink.model_copy(update=named)
     update = {"indexes": indexes, "sinks": sinks, "control": deployment.control.below(folder)}
     if deployment.mirror is not None:
         location = deployment.mirror.location

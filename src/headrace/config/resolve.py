@@ -38,6 +38,7 @@ class ResolvedEndpoint:
     username: Secret | None = None
     password: Secret | None = None
     api_key: Secret | None = None
+    bearer_token: Secret | None = None
     ca_file: Path | None = None
     gzip: bool = False
 
@@ -157,18 +158,34 @@ class _Resolution:
         username = self._value(f"{place}.username", sink.username, *reserved(name, "username"))
         password = self._value(f"{place}.password", sink.password, *reserved(name, "password"))
         api_key = self._value(f"{place}.api_key", sink.api_key, *reserved(name, "api_key"))
+        bearer_token = self._value(
+            f"{place}.bearer_token", sink.bearer_token, *reserved(name, "bearer_token")
+        )
         nodes = [self._split(place, text) for text in self._nodes(name, sink)]
         urls = tuple(url for url, _, _ in nodes if url)
         username = username or next((user for _, user, _ in nodes if user), None)
         password = password or next((secret for _, _, secret in nodes if secret), None)
-        if api_key and (username or password):
-            self._note(f"{place} has both an api_key and a user", "Keep one of them.")
+        ways = {
+            "a user": username or password,
+            "an api_key": api_key,
+            "a bearer_token": bearer_token,
+            "an aws_region": sink.aws_region,
+        }
+        given = [way for way, value in ways.items() if value]
+        if len(given) > 1:
+            self._note(f"{place} has {' and '.join(given)}, each of which is a way to log in", "Keep one.")
         ca_file = self._value(f"{place}.ca_file", None, *reserved(name, "ca_file"))
+        if sink.ca_fingerprint and (ca_file or sink.ca_file or not sink.tls_verify):
+            self._note(
+                f"{place} has a ca_fingerprint beside a ca_file or tls_verify = false",
+                "Keep the fingerprint alone.",
+            )
         return ResolvedEndpoint(
             urls,
             username,
             password,
             api_key,
+            bearer_token,
             Path(ca_file.reveal()) if ca_file else sink.ca_file,
             self._gzip(name, given=sink.gzip),
         )

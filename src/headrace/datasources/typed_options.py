@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import ConfigDict, ModelWrapValidatorHandler, SecretStr, ValidationError, model_validator
+from pydantic import ConfigDict, SecretStr, ValidationError, model_validator
+from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from headrace.datasources.options import named_values, option_error
 from headrace.datasources.source_options import CdcOptions, SnapshotOptions

@@ -136,6 +136,15 @@ TYPES: tuple[TypeRow, ...] = (
     TypeRow(("int2vector",), ArrowForm.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int16())), "1 2"),
     TypeRow(("oidvector",), ArrowForm.VECTOR, Json.ARRAY, pa.list_(pa.field("element", pa.int64())), "1 2"),
     TypeRow(
+        ("vector", "halfvec"),
+        ArrowForm.VECTOR,
+        Json.ARRAY,
+        pa.list_(pa.field("element", pa.float32())),
+        "[1,0.5]",
+        "a `sparsevec` is text",
+        "vector",
+    ),
+    TypeRow(
         ("hstore",),
         ArrowForm.MAP,
         Json.OBJECT,

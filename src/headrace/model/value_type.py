@@ -19,6 +19,8 @@ MOST_DIGITS = 38
 MONEY_DIGITS = 19
 
 _BUILT_IN = {name: row for row in TYPES if not row.extension for name in row.names}
+_VECTORS = {"int2vector": "int2", "oidvector": "oid", "vector": "float4", "halfvec": "float4"}
+"""The type of a vector's elements."""
 _EXTENSIONS = {(row.extension, name): row for row in TYPES if row.extension for name in row.names}
 
 TypeKind = Literal["base", "domain", "enum", "array", "range", "multirange", "composite"]
@@ -71,7 +73,7 @@ class ValueType:
         arrow: the Arrow type.
         parts: an array's element, a range's subtype, a multirange's range, a composite type's fields.
         names: a composite type's field names.
-        delimiter: the delimiter between an array's elements.
+        delimiter: the delimiter between elements of an array or a vector; with commas a vector has brackets.
         dimensions: an array's number of dimensions.
     """
 
@@ -98,7 +100,9 @@ class ValueType:
     def json_in_composite(self) -> Json:
         """The JSON form as a field of a composite type, where PostgreSQL has fewer forms."""
         is_oid = self.form is ArrowForm.INTEGER and self.name == "oid"
-        return Json.STRING if self.form in (ArrowForm.MONEY, ArrowForm.BYTES) or is_oid else self.json
+        is_embedding = self.form is ArrowForm.VECTOR and self.delimiter == ","
+        is_text = self.form in (ArrowForm.MONEY, ArrowForm.BYTES) or is_oid or is_embedding
+        return Json.STRING if is_text else self.json
 
 
 def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale: int = 2) -> ValueType:
@@ -151,9 +155,10 @@ def _base(declared: DatabaseType, modifier: int, money_scale: int) -> ValueType:
     if row.form is ArrowForm.MONEY:
         return ValueType(declared.name, row.form, row.json, pa.decimal128(MONEY_DIGITS, money_scale))
     if row.form is ArrowForm.VECTOR:
-        element = _BUILT_IN[declared.name.removesuffix("vector")]
+        element = _BUILT_IN[_VECTORS[declared.name]]
         part = ValueType(element.names[0], element.form, element.json, element.arrow)
-        return ValueType(declared.name, row.form, row.json, row.arrow, (part,))
+        delimiter = "," if row.extension else " "
+        return ValueType(declared.name, row.form, row.json, row.arrow, (part,), delimiter=delimiter)
     return ValueType(declared.name, row.form, row.json, row.arrow)
 
 
@@ -225,7 +230,7 @@ def type_to_json(kind: ValueType) -> dict[str, Any]:
         written["parts"] = [type_to_json(part) for part in kind.parts]
     if kind.names:
         written["names"] = list(kind.names)
-    if kind.form is ArrowForm.ARRAY:
+    if kind.form in (ArrowForm.ARRAY, ArrowForm.VECTOR):
         written |= {"delimiter": kind.delimiter, "dimensions": kind.dimensions}
     return written
 
@@ -252,7 +257,7 @@ def type_from_json(written: dict[str, Any]) -> ValueType:
         arrow,
         parts,
         names,
-        str(written.get("delimiter", ",")),
+        str(written.get("delimiter", " " if form is ArrowForm.VECTOR else ",")),
         dimensions,
     )
 

@@ -32,9 +32,15 @@ from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection
 from headrace.postgres.coverage import TableCoverage, table_coverage
 from headrace.postgres.ddl_plan import SetupPlan
-from headrace.postgres.identity import IdentityFacts, read_identities
+from headrace.postgres.identity import IdentityFacts, read_identities, whole_old_rows
 from headrace.postgres.publication import PublicationFacts, read_publication
-from headrace.postgres.server import ServerFacts, inspect_server, reader_problems, server_problems
+from headrace.postgres.server import (
+    ServerFacts,
+    inspect_server,
+    reader_problems,
+    server_problems,
+    server_warnings,
+)
 from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import Policy, plan_setup, stream_columns
 from headrace.postgres.slot import SlotFacts, read_slot, slot_problem
@@ -212,6 +218,8 @@ def inspect(
             slot=slot,
             managed=managed,
         )
+    whole = whole_old_rows(facts for facts in identities if required[facts.root])
+    setup = dataclasses.replace(setup, warnings=(*server_warnings(server, whole), *setup.warnings))
     return Inspection(
         project,
         server,

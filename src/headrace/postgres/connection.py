@@ -16,7 +16,8 @@ from psycopg.pq import TransactionStatus
 from headrace.errors import HeadraceError
 from headrace.postgres.address import libpq_keywords, parse_address
 from headrace.postgres.answer_timeout import AnswerTimeout, WatchedConnection
-from headrace.postgres.password import run_password_command
+from headrace.postgres.cloud_tokens import cloud_token
+from headrace.postgres.password import cloud_of, run_password_command
 from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import (
     connection_error,
@@ -190,14 +191,16 @@ def conninfo_of(
     """Return libpq's keyword string to connect with now; it holds the password, so it is never printed.
 
     Raises:
-        HeadraceError: CONFIG, PASSWORD_COMMAND.
+        HeadraceError: CONFIG, PASSWORD_COMMAND, DEPENDENCY.
     """
     address = parse_address(url)
     keywords = {
         "application_name": address.parameters.get("application_name", application_name),
         **parameters,
     }
-    if address.command:
+    if (cloud := cloud_of(address.command)) is not None:
+        keywords["password"] = cloud_token(cloud, address)
+    elif address.command:
         keywords["password"] = run_password_command(address.command)
     return libpq_keywords(address, **keywords)
 

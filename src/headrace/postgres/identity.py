@@ -98,6 +98,11 @@ class IdentityChange:
     index_columns: tuple[str, ...] = ()
 
 
+def whole_old_rows(tables: Iterable[IdentityFacts]) -> frozenset[TableName]:
+    """Return the tables whose old rows are whole in the log; of partitions, the partitioned table."""
+    return frozenset(facts.root for facts in tables if facts.current.kind == "full")
+
+
 def needed_columns(facts: IdentityFacts, required: Iterable[str]) -> frozenset[str]:
     """Return the columns that an old row must carry: the required ones and the primary key.
 

@@ -1,4 +1,4 @@
-"""Run the password command, and hide passwords in messages."""
+"""Read and run the password command, and hide passwords in messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,13 @@ from collections.abc import Sequence
 
 from headrace.errors import HeadraceError, Kind
 
+CLOUDS = ("aws", "azure", "google")
+"""The clouds whose tokens `iam:CLOUD` asks for, in the place of a command."""
+
 SECONDS = 15.0
 """How long a password command may take."""
 
+_IAM = "iam:"
 _SHOWN = "********"
 _FIELD = re.compile(r"(?i)\b((?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*(?:'|$)|[^\s&'\"]+)")
 _IN_URL = re.compile(r"(://[^\s/:@]*:)\S*@")
@@ -40,7 +44,18 @@ def split_command(command: str | Sequence[str]) -> tuple[str, ...]:
         raise _invalid_command() from error
     if not words or not all(isinstance(word, str) and "\0" not in word for word in words) or not words[0]:
         raise _invalid_command()
+    if words[0].startswith(_IAM) and cloud_of(words) is None:
+        raise HeadraceError(
+            Kind.CONFIG,
+            "password_command names a cloud that is not known",
+            f"Write {', '.join(_IAM + cloud for cloud in CLOUDS)}, or a command that prints the password.",
+        )
     return tuple(words)
+
+
+def cloud_of(command: Sequence[str]) -> str | None:
+    """Return the cloud that a command `iam:CLOUD` names; None for a program."""
+    return next((cloud for cloud in CLOUDS if list(command) == [_IAM + cloud]), None)
 
 
 def _invalid_command() -> HeadraceError:

@@ -7,6 +7,7 @@ before the slot.
 
 from __future__ import annotations
 
+import logging
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,13 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute, place, query
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.generated import Sender, failing_writers, held_stored
-from headrace.postgres.identity import IdentityFacts, identity_statements, read_identities, stronger_identity
+from headrace.postgres.identity import (
+    IdentityFacts,
+    identity_statements,
+    read_identities,
+    stronger_identity,
+    whole_old_rows,
+)
 from headrace.postgres.publication import PublicationFacts, in_one_transaction, read_publication
 from headrace.postgres.publication_filters import (
     WHOLE,
@@ -33,7 +40,7 @@ from headrace.postgres.publication_filters import (
     with_row_columns,
 )
 from headrace.postgres.quoting import identifier
-from headrace.postgres.server import ServerFacts, inspect_server, server_problems
+from headrace.postgres.server import ServerFacts, inspect_server, server_problems, server_warnings
 from headrace.postgres.setup import (
     add_table_steps,
     add_tables,
@@ -56,6 +63,8 @@ JOIN unnest($1::text[], $2::text[]) AS wanted (schema, name)
 WHERE l.granted AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
   AND l.mode IN ('RowExclusiveLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
 """
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +116,9 @@ def prepare_slot(
         server = inspect_server(connection, url)
         for problem in server_problems(server):
             raise problem
+        whole = whole_old_rows(read_identities(connection, tables)) if server.loses_defaults else ()
+        for warning in server_warnings(server, whole):
+            _LOG.warning(warning)
         with _publication_lock(connection, publication):
             existing = read_publication(connection, publication)
             if existing is None and not (create and tables):

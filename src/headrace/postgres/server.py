@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute, query, refused_statement
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.server_errors import no_free_slot
@@ -16,6 +18,8 @@ from headrace.postgres.server_errors import no_free_slot
 OLDEST = 140000
 """PostgreSQL 14, as `server_version_num` counts."""
 _STANDBY_DECODES = 160000
+_WITHOUT_DEFAULTS = ((150000, 150006), (160000, 160002))
+"""Versions that show NULL in old rows for the default of a column that was added later, and who mended it."""
 _ONE_NUMBER = 100000  # since 10 a major version is one number
 
 WAL_LEVEL_REMEDY = (
@@ -50,7 +54,8 @@ SELECT current_setting('server_version_num')::int,
        (SELECT count(*) FROM pg_replication_slots)::int,
        current_setting('max_wal_senders')::int,
        (SELECT count(*) FROM pg_stat_replication)::int,
-       (SELECT setting::bigint * 1024 * 1024 FROM pg_settings WHERE name = 'max_slot_wal_keep_size')
+       (SELECT setting::bigint * 1024 * 1024 FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
+       current_setting('server_encoding')
 """
 _IDENTIFIER = "SELECT system_identifier FROM pg_control_system()"
 _TIMELINE = """
@@ -79,6 +84,7 @@ _COLUMNS = (
     "max_walsenders",
     "used_walsenders",
     "max_slot_wal_keep_size",
+    "encoding",
 )
 
 
@@ -93,6 +99,7 @@ class ServerFacts:
         timeline: the timeline of the log that is written now, or replayed by a standby.
         current_lsn: how far the log is flushed to disk (bytes); on a standby, replayed.
         max_slot_wal_keep_size: bytes of log that a slot may hold back; None is without limit.
+        encoding: the database's.
     """
 
     version: int
@@ -109,6 +116,12 @@ class ServerFacts:
     max_walsenders: int
     used_walsenders: int
     max_slot_wal_keep_size: int | None
+    encoding: str = "UTF8"
+
+    @property
+    def loses_defaults(self) -> bool:
+        """Whether old rows in the log lack the default of a column that was added to the table later."""
+        return any(first <= self.version < mended for first, mended in _WITHOUT_DEFAULTS)
 
 
 def inspect_server(connection: Connection, url: str | None = None) -> ServerFacts:
@@ -167,6 +180,27 @@ def server_problems(facts: ServerFacts) -> tuple[HeadraceError, ...]:
     if facts.wal_level != "logical":
         problems.append(_wal_level_problem(facts.wal_level))
     return tuple(problems)
+
+
+def server_warnings(facts: ServerFacts, old_rows: Iterable[TableName]) -> tuple[str, ...]:
+    """Return what makes some changes or values of this server wrong or unreadable.
+
+    Args:
+        old_rows: the tables whose whole old rows are read (REPLICA IDENTITY FULL).
+    """
+    found = []
+    if facts.encoding == "SQL_ASCII":
+        found.append(
+            f"the database {facts.database} has the encoding SQL_ASCII: PostgreSQL checks no text there, and "
+            "a value that is not UTF-8 cannot be read; find such values first, or convert the database"
+        )
+    names = ", ".join(sorted(map(str, set(old_rows)))) if facts.loses_defaults else ""
+    if names:
+        found.append(
+            f"PostgreSQL {facts.version_text} leaves the default of a column that was added later out of the "
+            f"old rows of {names}: what is found by such a column can go stale; upgrade to 15.6 or 16.2"
+        )
+    return tuple(found)
 
 
 def _wal_level_problem(wal_level: str) -> HeadraceError:

@@ -95,3 +95,14 @@ def test_a_reader_searches_without_a_network(browser: Browser, address: str, wid
     expect(page.get_by_text("Keys of the deployment file").last).to_be_visible(timeout=20_000)
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
     page.close()
+
+
+def test_programs_that_read_text_find_every_page_and_its_text(site: Path) -> None:
+    listed = re.findall(
+        r"^- \[[^\]]+\]\(([^)]+)\)(?:: (\S.*))?$", (site / "llms.txt").read_text(), re.MULTILINE
+    )
+    assert {"index.md", "schema.md", "errors/slot_lost.md"} <= {file for file, _ in listed}
+    assert all((site / file).is_file() for file, _ in listed)
+    whole = (site / "llms-full.txt").read_text()
+    assert all((site / file).read_text() in whole for file in ("schema.md", "spark.md"))
+    assert "<svg" not in whole

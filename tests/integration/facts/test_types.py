@@ -166,7 +166,8 @@ def followed(source: Source, start: Offset, settings: dict[str, Any]) -> tuple[T
 def test_every_row_of_the_table_of_types_has_values_at_its_edge() -> None:
     names = {kind.partition("(")[0].strip('"') for kind in EDGES} | {"varbit", "bpchar"}
     names = {{"char": "bpchar", '"char"': "char"}.get(name, name) for name in names} | {"char"}
-    assert {row.names[0] for row in TYPES} - names == set()
+    elsewhere = {"vector"}  # which not every server has: documents/test_extension_types.py
+    assert {row.names[0] for row in TYPES} - names == elsewhere
 
 
 UNFIT = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,12 @@ import trustme
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import server_account
 from headrace.errors import HeadraceError, Kind
+from headrace.postgres import cloud_tokens
+from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
+from support.metadata_server import metadata_server
 from support.servers import DEBIAN, short_lived_server
 
 pytestmark = pytest.mark.skipif(
@@ -171,6 +175,36 @@ def test_a_password_goes_in_the_clear_over_verified_tls_only(secured: Secured) -
             assert "verify-full" in error.remedy
     for error in refusals(secured.url("clear", sslmode="require", require_auth="password")):
         assert error.kind is Kind.CONFIG
+
+
+def test_a_token_of_a_cloud_is_the_password_of_each_new_connection(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Azure's servers do: the token goes in the clear, so over verified TLS only."""
+    tokens = iter(["first", "second"])
+
+    def answer(_: str) -> object:
+        token = next(tokens)
+        with connect(secured.server.url) as admin:
+            execute(admin, f"ALTER ROLE clear PASSWORD '{token}'")
+        return {"access_token": token, "expires_on": int(time.time()) + 60, "resource": "r"}
+
+    verified = secured.url(
+        "clear", host="localhost", sslmode="verify-full", sslrootcert=secured.file("ca.pem")
+    )
+    cloud_tokens._azure_identity.cache_clear()
+    try:
+        with metadata_server(answer) as place:
+            monkeypatch.setenv("IDENTITY_ENDPOINT", f"http://{place}/token")
+            monkeypatch.setenv("IDENTITY_HEADER", "h")
+            url = for_slot(verified, "orders", ["iam:azure"])
+            for opening in (ReadSession, replication_connection):
+                opening(url).close()
+        assert next(tokens, None) is None
+    finally:
+        cloud_tokens._azure_identity.cache_clear()
+        with connect(secured.server.url) as admin:
+            execute(admin, f"ALTER ROLE clear PASSWORD '{SECRET}'")
 
 
 def test_md5_is_refused_until_the_user_names_it(secured: Secured) -> None:

@@ -151,7 +151,7 @@ def test_chunks_are_cut_by_count() -> None:
 def test_the_pipeline_and_the_need_for_an_alias_are_told() -> None:
     with scripted(accepted) as server:
         write(server, "a", options=WriterOptions(pipeline="p q"))
-    assert "pipeline=p+q" in server.requests[0].target
+    assert "pipeline=p%20q" in server.requests[0].target
     assert "require_alias=true" in server.requests[0].target
 
 

@@ -1,4 +1,7 @@
-"""The sink against the other servers that it is for: what every sink does, and a deployment's documents."""
+"""The sink against the other servers that it is for: what every sink does, and a deployment's documents.
+
+`make test` runs it on Elasticsearch 9.2, `make test-all` on all.
+"""
 
 from __future__ import annotations
 
@@ -42,28 +45,38 @@ from headrace.state import (
 from headrace.state.lease import Lease
 from headrace.testing.conformance import DocumentSinkConformance
 from integration.sinks.opensearch_sink import OpenSearchUnderTest
+from support.elasticsearch import ELASTICSEARCH_8, ELASTICSEARCH_9, ElasticsearchNode, elasticsearch
 
-pytestmark = pytest.mark.long
+Node = EmbeddedOpenSearch | ElasticsearchNode
+SERVERS = [
+    pytest.param(ELASTICSEARCH_9, id="elasticsearch-9.2"),
+    pytest.param(ELASTICSEARCH_8, id="elasticsearch-8.19", marks=pytest.mark.long),
+    pytest.param(ELASTICSEARCH_7, id="elasticsearch-7.10", marks=pytest.mark.long),
+    pytest.param(OPENSEARCH_2, id="opensearch-2.19", marks=pytest.mark.long),
+]
 
-SERVERS = {"opensearch-2.19": OPENSEARCH_2, "elasticsearch-7.10": ELASTICSEARCH_7}
 
-
-@pytest.fixture(scope="module", params=SERVERS.values(), ids=list(SERVERS))
-def node(request: pytest.FixtureRequest) -> Iterator[EmbeddedOpenSearch]:
-    release: Release = request.param
-    with EmbeddedOpenSearch(heap="512m", short_lived=True, release=release) as one:
+@pytest.fixture(scope="module", params=SERVERS)
+def node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    release: Release | str = request.param
+    server = (
+        elasticsearch(release)
+        if isinstance(release, str)
+        else EmbeddedOpenSearch(heap="512m", short_lived=True, release=release)
+    )
+    with server as one:
         yield one
 
 
 @pytest.fixture
-def client(node: EmbeddedOpenSearch) -> Iterator[Client]:
+def client(node: Node) -> Iterator[Client]:
     with contextlib.closing(Client(Endpoint((node.url,)))) as one:
         yield one
 
 
 class TestSink(DocumentSinkConformance):
     @pytest.fixture
-    def sink(self, node: EmbeddedOpenSearch) -> Iterator[OpenSearchUnderTest]:
+    def sink(self, node: Node) -> Iterator[OpenSearchUnderTest]:
         one = OpenSearchUnderTest(node.url)
         yield one
         one.close()
@@ -71,10 +84,11 @@ class TestSink(DocumentSinkConformance):
 
 def test_it_says_who_it_is(client: Client) -> None:
     version = client.wait_until_ready(20)
-    assert (client.product().name, version.split(".")[0]) in {("opensearch", "2"), ("elasticsearch", "7")}
+    found = client.product().name, version.split(".")[0]
+    assert found in {("opensearch", "2"), *(("elasticsearch", number) for number in "789")}
 
 
-def test_an_id_or_a_value_that_cannot_be_stays_alone(node: EmbeddedOpenSearch) -> None:
+def test_an_id_or_a_value_that_cannot_be_stays_alone(node: Node) -> None:
     sink = OpenSearchUnderTest(node.url)
     bodies = {"a": b'{"n":1}', "x" * 513: b'{"n":1}', "b": b'{"n":"x"}', "c": b'{"n":', "d": b'{"n":2}'}
     result = sink.writer.write(DocumentOperation("users", one, 1, body) for one, body in bodies.items())
@@ -85,7 +99,7 @@ def test_an_id_or_a_value_that_cannot_be_stays_alone(node: EmbeddedOpenSearch) -
     sink.close()
 
 
-def test_a_generation_that_is_gone_is_not_made_by_a_bulk(node: EmbeddedOpenSearch) -> None:
+def test_a_generation_that_is_gone_is_not_made_by_a_bulk(node: Node) -> None:
     sink = OpenSearchUnderTest(node.url)
     sink.client.call("DELETE", f"/{sink.generation.index}")
     for body in (b'{"n":1}', None):
@@ -144,7 +158,7 @@ TABLE = (
 
 
 def test_a_deployments_documents_are_backfilled_and_served(
-    node: EmbeddedOpenSearch, client: Client, database: str, tmp_path: Path
+    node: Node, client: Client, database: str, tmp_path: Path
 ) -> None:
     from headrace.pipeline.inspection import inspect  # noqa: PLC0415
     from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work  # noqa: PLC0415
@@ -195,7 +209,7 @@ def test_a_deployments_documents_are_backfilled_and_served(
     generations.drop(made)
 
 
-def test_what_is_restored_in_place_has_another_history(node: EmbeddedOpenSearch, client: Client) -> None:
+def test_what_is_restored_in_place_has_another_history(node: Node, client: Client) -> None:
     prefix = f"h{uuid.uuid4().hex[:8]}_"
     body: dict[str, Any] = {"settings": {"index": {"number_of_shards": 2}}, "mappings": {}}
     made = Generations(client, prefix).create("thing", "ab", body)

@@ -160,7 +160,13 @@ def test_an_override_is_reported(tmp_path: Path) -> None:
         (URL + SINK + 'url = "http://h:x"', {}, "sinks.primary.url is no address of a cluster"),
         (URL + SINK + 'url = "http://h"\npassword = {env = "P"}', {}, "sinks.primary.password refers to"),
         (URL + SINK + 'url = ["http://h", "secret"]', {}, "sinks.primary.url is no address of a cluster"),
-        (CLUSTER + 'api_key = "secret"\nusername = "u"', {}, "both an api_key and a user"),
+        (CLUSTER + 'api_key = "secret"\nusername = "u"', {}, "has a user and an api_key, each of which"),
+        (
+            CLUSTER + 'aws_region = "eu-west-1"',
+            {"PRIMARY_OPENSEARCH_BEARER_TOKEN": "secret"},
+            "a bearer_token and",
+        ),
+        (CLUSTER + f'tls_verify = false\nca_fingerprint = "{"a1" * 32}"', {}, "a ca_fingerprint beside"),
         (CLUSTER, {"PRIMARY_OPENSEARCH_GZIP": "secret"}, "neither true nor false"),
     ],
 )

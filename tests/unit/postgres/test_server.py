@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.server import OLDEST, ServerFacts, check_version, server_problems
+from headrace.model.names import TableName
+from headrace.postgres.server import OLDEST, ServerFacts, check_version, server_problems, server_warnings
 
 SERVER = ServerFacts(
     version=180006,
@@ -43,3 +44,27 @@ def test_a_standby_is_a_source_from_16_on() -> None:
     [problem] = server_problems(replace(SERVER, version=150018, in_recovery=True))
     assert problem.kind is Kind.SERVER_VERSION
     assert "15 decodes on a primary only" in problem.cause
+
+
+ORDERS = TableName("public", "orders")
+
+
+@pytest.mark.parametrize("version", [150000, 150005, 160000, 160001])
+def test_a_version_that_leaves_defaults_out_of_old_rows_is_told_where_such_rows_are_read(
+    version: int,
+) -> None:
+    server = replace(SERVER, version=version, version_text="15.5")
+    [text] = server_warnings(server, [ORDERS])
+    assert "old rows of orders:" in text
+    assert "15.6 or 16.2" in text
+    assert server_warnings(server, []) == ()
+
+
+@pytest.mark.parametrize("version", [140020, 150006, 160002, 170000, 180006])
+def test_other_versions_keep_defaults_in_old_rows(version: int) -> None:
+    assert server_warnings(replace(SERVER, version=version), [ORDERS]) == ()
+
+
+def test_a_database_whose_texts_nobody_checks_is_named() -> None:
+    [text] = server_warnings(replace(SERVER, encoding="SQL_ASCII"), [])
+    assert "database shop has the encoding SQL_ASCII" in text

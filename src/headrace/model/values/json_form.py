@@ -42,6 +42,8 @@ def json_form(kind: ValueType, texts: Texts, column: str) -> pa.StringArray:
 
 
 def _json(kind: ValueType, texts: pa.StringArray, *, in_composite: bool) -> pa.StringArray:
+    if in_composite and kind.json_in_composite is Json.STRING:
+        return _printed(texts)
     match kind.form:
         case ArrowForm.ARRAY | ArrowForm.VECTOR:
             return _arrays(kind, texts, in_composite=in_composite)
@@ -49,7 +51,7 @@ def _json(kind: ValueType, texts: pa.StringArray, *, in_composite: bool) -> pa.S
             return _composites(kind, texts)
         case ArrowForm.MAP:
             return pa.array([None if text is None else _map(text) for text in texts.to_pylist()], pa.string())
-    return _printed(texts) if in_composite and kind.json_in_composite is Json.STRING else _scalar(kind, texts)
+    return _scalar(kind, texts)
 
 
 def _scalar(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:

@@ -53,8 +53,8 @@ def plain_lists(kind: ValueType, texts: pa.StringArray) -> pa.ListArray | None:
     vector = kind.form is ArrowForm.VECTOR
     if not vector and not pc.all(pc.match_substring_regex(texts, _PLAIN), min_count=0).as_py():
         return None
-    inner = texts if vector else pc.utf8_slice_codeunits(texts, 1, -1)
-    split = pc.split_pattern(inner, " " if vector else kind.delimiter)
+    inner = texts if vector and kind.delimiter == " " else pc.utf8_slice_codeunits(texts, 1, -1)
+    split = pc.split_pattern(inner, kind.delimiter)
     empty = pc.fill_null(pc.equal(inner, ""), fill_value=False)
     if pc.any(empty).as_py():
         split = pc.if_else(empty, pa.scalar([], split.type), split)

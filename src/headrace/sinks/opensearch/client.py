@@ -25,10 +25,13 @@ from tenacity import (
     wait_random_exponential,
 )
 from urllib3.exceptions import HTTPError
+from urllib3.util import parse_url
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch import failures
 from headrace.sinks.opensearch.endpoint import Endpoint
+from headrace.sinks.opensearch.pinned_connection import pinned_pools
+from headrace.sinks.opensearch.signing import Signer
 
 _OLDEST_VERSIONS = {"opensearch": (2, 0), "elasticsearch": (7, 10)}
 """`require_alias` keeps a bulk from creating an index of a deleted name; older versions lack it."""
@@ -53,6 +56,9 @@ _DERIVED_BY_DEFAULT = (3, 0)
 
 _WITHOUT_LICENCE = ("oss", "unknown")
 """Builds of Elasticsearch that lack its own field types."""
+
+_SERVERLESS = "serverless"
+"""The build flavor of Elastic Cloud Serverless."""
 
 _CONNECTIONS = 8
 _COMPRESSION_LEVEL = 1
@@ -222,6 +228,7 @@ class Client:
     ) -> None:
         self.endpoint = endpoint.normalised()
         self._pool = _pool(self.endpoint)
+        self._signer = Signer(self.endpoint.aws_region) if self.endpoint.aws_region else None
         self._first = first % len(self.endpoint.urls)
         self._read_attempts = read_attempts
         self._product: Product | None = None
@@ -367,6 +374,10 @@ class Client:
         """Close all connections; idempotent, and a later request opens new ones."""
         self._pool.clear()
 
+    def _sign(self, method: str, url: str, body: bytes | None) -> dict[str, str]:
+        """Return the headers that sign a request; none where requests are not signed."""
+        return self._signer.headers(method, str(parse_url(url)), body) if self._signer else {}
+
     def _at_some_node(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> Answer:
         urls = self.endpoint.urls
         first = self._first
@@ -374,7 +385,14 @@ class Client:
             node = (first + step) % len(urls)
             try:
                 response = self._pool.request(
-                    method, urls[node] + target, body=body, headers={**self._pool.headers, **headers}
+                    method,
+                    urls[node] + target,
+                    body=body,
+                    headers={
+                        **self._pool.headers,
+                        **headers,
+                        **self._sign(method, urls[node] + target, body),
+                    },
                 )
             except HTTPError as error:
                 self._recovered_at = -_RESTART_SECONDS  # it may start again, and another node answer now
@@ -392,7 +410,8 @@ class Client:
 def path(*parts: str, query: Mapping[str, str | int] | None = None) -> str:
     """Build a request's target from unescaped parts: `path("a/b", "_doc", "1")` is `/a%2Fb/_doc/1`."""
     escaped = "/" + "/".join(quote(part, safe=",*") for part in parts)
-    return f"{escaped}?{urlencode(query)}" if query else escaped
+    # A space is %20: as "+" it would be signed otherwise than the server reads it.
+    return f"{escaped}?{urlencode(query, quote_via=quote)}" if query else escaped
 
 
 def join_names(names: Sequence[str]) -> Iterator[str]:
@@ -405,18 +424,23 @@ def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
     headers = {"accept": "application/json", "user-agent": "headrace"}
     if endpoint.authorization is not None:
         headers["authorization"] = endpoint.authorization
-    endpoint.check_ca_file()
+    endpoint.check_files()
     if not endpoint.verify:
         urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)
-    return urllib3.PoolManager(
+    manager = urllib3.PoolManager(
         headers=headers,
         maxsize=_CONNECTIONS,
         timeout=urllib3.Timeout(connect=endpoint.connect_timeout, read=endpoint.timeout),
         retries=False,
         cert_reqs="CERT_REQUIRED" if endpoint.verify else "CERT_NONE",
         ca_certs=str(endpoint.ca_file) if endpoint.ca_file else None,
+        cert_file=str(endpoint.client_cert) if endpoint.client_cert else None,
+        key_file=str(endpoint.client_key) if endpoint.client_key else None,
         assert_hostname=None if endpoint.verify else False,
     )
+    if endpoint.ca_fingerprint is not None:
+        manager.pool_classes_by_scheme = pinned_pools(endpoint.ca_fingerprint)
+    return manager
 
 
 def _place(url: str) -> str:
@@ -441,5 +465,12 @@ def _product(answer: Answer) -> Product:
             Kind.SINK_REJECTED,
             f"the cluster at {answer.place} is {product.name} {product.version}",
             "Headrace needs OpenSearch 2 or later, or Elasticsearch 7.10 or later.",
+        )
+    if product.build == _SERVERLESS:
+        raise HeadraceError(
+            Kind.SINK_REJECTED,
+            f"{answer.place} is Elastic Cloud Serverless, which lets nobody ask for health and shards, nor "
+            "set how long deletions are remembered: what is written could not be relied on",
+            "Use a hosted deployment of Elastic Cloud, or a cluster of your own.",
         )
     return product

@@ -16,6 +16,9 @@ from urllib3.util import Url, parse_url
 
 from headrace.errors import HeadraceError, Kind
 
+_SERVERLESS = ".aoss.amazonaws.com"
+"""The end of the addresses of OpenSearch Serverless."""
+
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
@@ -24,7 +27,12 @@ class Endpoint:
     Attributes:
         urls: the nodes, tried in order from the one that answered last.
         api_key: instead of user and password: `ID:KEY`, or the same in base64.
+        bearer_token: instead of the others: a token as it is sent.
+        aws_region: instead of the others: sign requests for this region, with the process's own credentials.
+        client_cert: a PEM file with the certificate that is shown to the server, and its key.
+        client_key: a PEM file with the key, where `client_cert` lacks it.
         ca_file: a PEM file that replaces the system's certificates; read where the requests are sent.
+        ca_fingerprint: instead of `ca_file`: the SHA-256 of the authority's certificate, in hexadecimal.
         verify: whether the server's certificate and host name are checked.
         gzip: whether request bodies are compressed (worth it over a slow or metered network only).
         timeout: seconds for an answer.
@@ -35,7 +43,12 @@ class Endpoint:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     api_key: str | None = field(default=None, repr=False)
+    bearer_token: str | None = field(default=None, repr=False)
+    aws_region: str | None = None
+    client_cert: Path | None = None
+    client_key: Path | None = None
     ca_file: Path | None = None
+    ca_fingerprint: str | None = None
     verify: bool = True
     gzip: bool = False
     timeout: float = 30.0
@@ -51,7 +64,9 @@ class Endpoint:
 
     @property
     def authorization(self) -> str | None:
-        """Return the authorization header, or None without credentials."""
+        """Return the authorization header; None without credentials, or where each request is signed."""
+        if self.bearer_token is not None:
+            return f"Bearer {self.bearer_token}"
         if self.api_key is not None:
             encoded = _base64(self.api_key) if ":" in self.api_key else self.api_key
             return f"ApiKey {encoded}"
@@ -60,23 +75,27 @@ class Endpoint:
             return f"Basic {_base64(pair)}"
         return None
 
-    def check_ca_file(self) -> None:
-        """Check that this process can read the file of certificates.
+    def check_files(self) -> None:
+        """Check that this process can read the files of certificates.
 
         Raises:
             HeadraceError: CONFIG.
         """
-        if self.ca_file is None:
-            return
-        try:
-            ssl.create_default_context(cafile=str(self.ca_file))
-        except OSError as error:
-            reason = "it holds no PEM certificates" if isinstance(error, ssl.SSLError) else error.strerror
-            raise HeadraceError(
-                Kind.CONFIG,
-                f"the ca_file {self.ca_file} of the OpenSearch sink cannot be used: {reason}",
-                "Name a PEM file that is there on every machine that writes documents.",
-            ) from error
+        if self.ca_file is not None:
+            try:
+                ssl.create_default_context(cafile=str(self.ca_file))
+            except OSError as error:
+                raise _unusable_file(
+                    "ca_file", self.ca_file, error, "it holds no PEM certificates"
+                ) from error
+        if self.client_cert is not None:
+            try:
+                ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
+                    self.client_cert, self.client_key, password=_no_password
+                )
+            except (OSError, _LockedKeyError) as error:
+                why = "certificate and key are no PEM without a passphrase, or do not fit together"
+                raise _unusable_file("client_cert", self.client_cert, error, why) from error
 
     def normalised(self) -> Self:
         """Return the same endpoint with credentials taken out of the URLs and trailing slashes removed.
@@ -99,6 +118,26 @@ class Endpoint:
         )
 
 
+class _LockedKeyError(Exception):
+    """A key is encrypted."""
+
+
+def _no_password() -> str:
+    """Refuse to open an encrypted key; OpenSSL would ask at the terminal."""
+    raise _LockedKeyError
+
+
+def _unusable_file(key: str, file: Path, error: Exception, otherwise: str) -> HeadraceError:
+    reason = (
+        error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else otherwise
+    )
+    return HeadraceError(
+        Kind.CONFIG,
+        f"the {key} {file} of the OpenSearch sink cannot be used: {reason}",
+        "Name a PEM file that is there on every machine that writes documents.",
+    )
+
+
 def connection_warnings(endpoints: Iterable[Endpoint]) -> list[str]:
     """List, once each, the connections that others on the network can read or alter."""
     return list(dict.fromkeys(text for endpoint in endpoints for text in _warnings(endpoint.normalised())))
@@ -112,8 +151,9 @@ def _warnings(endpoint: Endpoint) -> Iterable[str]:
                 f"tls_verify = false: whoever stands between here and {place} can read and alter everything; "
                 "set ca_file to the PEM file of the certificate's authority instead"
             )
-        if url.scheme == "http" and endpoint.authorization is not None and not _is_loopback(str(url.host)):
-            yield f"the password or API key goes to {place} in the clear; use https"
+        logs_in = endpoint.authorization is not None or endpoint.aws_region is not None
+        if url.scheme == "http" and logs_in and not _is_loopback(str(url.host)):
+            yield f"the password, key or token goes to {place} in the clear; use https"
 
 
 def _is_loopback(host: str) -> bool:
@@ -134,6 +174,13 @@ def _parse(text: str) -> Url:
         raise _url_error() from error
     if url.scheme not in ("http", "https") or not url.host or url.query or url.fragment:
         raise _url_error()
+    if url.host.endswith(_SERVERLESS):
+        raise HeadraceError(
+            Kind.CONFIG,
+            f"{url.host} is a collection of OpenSearch Serverless, which keeps no versions of documents: an "
+            "old write could undo a newer one",
+            "Use a domain of Amazon OpenSearch Service (with aws_region), or a cluster of your own.",
+        )
     return url
 
 

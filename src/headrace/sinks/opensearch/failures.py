@@ -18,7 +18,10 @@ _LINE_AND_COLUMN = re.compile(r"\[\d+:\d+\] ")
 """Elasticsearch 8 and 9 put the place in the request's body before a reason."""
 _UNAUTHORIZED, _FORBIDDEN, _TIMED_OUT = 401, 403, 408
 
-_CREDENTIALS = "Correct username and password of the sink, or its api_key."
+_CERTIFICATE_WANTED = ("CERTIFICATE_REQUIRED", "ALERT_UNKNOWN_CA", "ALERT_BAD_CERTIFICATE")
+"""OpenSSL's names for what a server says that does not take the client's certificate, or its absence."""
+
+_CREDENTIALS = "Correct username and password of the sink, its api_key, bearer_token or client_cert."
 
 _WITHOUT_VALUES = [
     re.compile(pattern)
@@ -42,6 +45,8 @@ def reason(data: bytes) -> str:
     except ValueError:
         return " ".join(data[:200].decode("utf-8", "replace").split())
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
+    if isinstance(error, dict) and (said := error.get("message", error.get("Message"))):
+        return describe(said)  # of a gateway before the cluster, such as Amazon's
     if isinstance(error, dict) and "unassigned_shards" in error:
         return (
             f"the cluster's health is {error.get('status')}, "
@@ -109,7 +114,7 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
     if status == _UNAUTHORIZED:
         return HeadraceError(
             Kind.AUTHENTICATION,
-            f"OpenSearch at {place} refused the user, the password or the API key{said}",
+            f"OpenSearch at {place} refused the credentials{said}",
             _CREDENTIALS,
         )
     if status == _FORBIDDEN and b"cluster_block_exception" not in data:
@@ -166,6 +171,12 @@ def from_exception(error: exceptions.HTTPError, place: str) -> HeadraceError:
             Kind.AUTHENTICATION,
             f"the certificate of OpenSearch at {place} is not trusted: {_innermost(error)}",
             _tls_remedy(_innermost(error)),
+        )
+    if any(name in _innermost(error).upper().replace(" ", "_") for name in _CERTIFICATE_WANTED):
+        return HeadraceError(
+            Kind.AUTHENTICATION,
+            f"OpenSearch at {place} lets in only clients whose certificate it knows: {_innermost(error)}",
+            "Set client_cert (and client_key) to one that the cluster's authority issued.",
         )
     if not_sent(error):
         return HeadraceError(

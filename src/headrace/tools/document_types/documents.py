@@ -16,7 +16,7 @@ from headrace.catalog.table import Catalog, Column
 from headrace.catalog.type_check import canonical
 from headrace.catalog.types import RowType
 from headrace.model.names import TableName
-from headrace.model.types import TYPES, ArrowForm, Json
+from headrace.model.types import TYPES, ArrowForm, Json, TypeRow
 from headrace.model.value_type import ValueType
 from headrace.schema.language import SCALARS
 from headrace.schema.tree import (
@@ -58,14 +58,18 @@ _BY_FORM: dict[Json, JsonType] = {
     Json.BASE64: STRING,
     Json.ITSELF: ANY,
     Json.OBJECT: JsonMap(union(STRING, NULL)),
-    Json.ARRAY: JsonList(INTEGER),
+    Json.ARRAY: JsonList(INTEGER),  # by name alone: int2vector, oidvector
 }
 """The types of values that consist of no others; an object is an hstore, an array a vector."""
-_BY_NAME: dict[str, JsonType] = {
-    name: INTEGER if row.form is ArrowForm.INTEGER else _BY_FORM[row.json]
-    for row in TYPES
-    for name in row.names
-}
+
+
+def _json_of_row(row: TypeRow) -> JsonType:
+    if row.extension == "vector":
+        return JsonList(NUMBER)
+    return INTEGER if row.form is ArrowForm.INTEGER else _BY_FORM[row.json]
+
+
+_BY_NAME: dict[str, JsonType] = {name: _json_of_row(row) for row in TYPES for name in row.names}
 _BY_TAG: dict[str, JsonType] = {
     **dict.fromkeys(SCALARS, STRING),
     **dict.fromkeys(("short", "integer", "long"), INTEGER),
@@ -240,6 +244,8 @@ class _Reader:
             for _ in range(type_.dimensions):
                 result = JsonList(result)
             return result
+        if type_.form is ArrowForm.VECTOR and form is not Json.STRING:
+            return JsonList(self._json(type_.parts[0], path))
         if form is not Json.STRING and _is_whole(type_):
             return INTEGER
         return _BY_FORM[form or type_.json]

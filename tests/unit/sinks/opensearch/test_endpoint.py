@@ -35,6 +35,12 @@ def test_another_form_is_refused_without_showing_it(url: str) -> None:
     assert caught.value.kind is Kind.CONFIG
 
 
+def test_a_collection_of_opensearch_serverless_is_refused_by_name() -> None:
+    with pytest.raises(HeadraceError, match="OpenSearch Serverless, which keeps no versions") as caught:
+        Endpoint(("https://abc123.eu-west-1.aoss.amazonaws.com",)).normalised()
+    assert (caught.value.kind, "aws_region" in caught.value.remedy) == (Kind.CONFIG, True)
+
+
 def test_no_url_is_refused() -> None:
     with pytest.raises(HeadraceError, match="no URL"):
         Endpoint(()).normalised()
@@ -60,6 +66,8 @@ def test_parts_of_a_path_are_escaped() -> None:
             "to b:1 in the clear",
         ),
         (Endpoint(("http://[fd00::1]:9200",), api_key="i:k"), "in the clear"),
+        (Endpoint(("http://search:9200",), bearer_token="s3cret"), "in the clear"),
+        (Endpoint(("http://search:9200",), aws_region="eu-west-1"), "in the clear"),
     ],
 )
 def test_a_connection_that_others_can_read_or_alter_is_warned_about_once(
