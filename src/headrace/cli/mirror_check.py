@@ -57,7 +57,10 @@ def _rows(table: TablePlan) -> str:
 
 
 def _todo(table: TablePlan) -> str:
-    return "loads it" if table.complete is None else f"goes on from {format_lsn(table.complete)}"
+    if table.complete is not None:
+        altered = "" if table.why is None else f"{table.why}; "
+        return f"{altered}goes on from {format_lsn(table.complete)}"
+    return "loads it" if table.why is None else f"reads it again: {table.why}"
 
 
 def _summary(plan: MirrorPlan) -> str:

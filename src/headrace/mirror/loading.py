@@ -178,7 +178,7 @@ class LakeLoader:
         moment = source.moment
         schema = table.lake_schema
         files: list[DataFile] = []
-        existing = open_mirrored(self._lake, table)
+        existing = self._lake.open(table.name)
         if existing is not None and mode.keeps:
             alteration = _plan_kept(existing.schema, schema, keeps=True)
             schema = pa.schema(
@@ -241,6 +241,8 @@ class LakeLoader:
             self._check_stopping()
             plan.learn(loaded.unit.ranges, loaded.files)
             files += loaded.files
+            for text in loaded.told:
+                self._report.warning(text)
             if loaded.is_taken:
                 taken += sum(file.rows for file in loaded.files)
             elif journal is not None:
@@ -293,29 +295,3 @@ def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:
         for field in old
     ]
     return plan_alteration(pa.schema(marked), new, keeps=keeps, complete=0, now=0, highest=0)
-
-
-def open_mirrored(lake: Lake, table: MirroredTable) -> LakeTable | None:
-    """Open the lake's table; None where there is none.
-
-    Raises:
-        HeadraceError: CONFIG: it was written by another program, or in another mode.
-    """
-    found = lake.open(table.name)
-    if found is None:
-        return None
-    if found.position is None:
-        raise HeadraceError(
-            Kind.CONFIG,
-            f"{lake.path(table.name)} is a table that no mirror wrote",
-            "Remove it, or give the mirror another location.",
-        )
-    added = {field.name for field in found.schema if number_of(field) is None}
-    if added != table.rules.names:
-        raise HeadraceError(
-            Kind.CONFIG,
-            f"the lake's table {table.name} was not written in the mode {table.mode!r}"
-            f"{' with soft_delete' if table.soft_delete else ''}",
-            f"Give its [[mirror.tables]] what it had, or remove {lake.path(table.name)}.",
-        )
-    return found

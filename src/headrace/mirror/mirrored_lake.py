@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,15 @@ from headrace.mirror.files import flush, folds_case
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, known_position, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
-from headrace.mirror.ownership import check_own
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.table_checks import check_excluded, find_absent_columns, find_namesakes, find_problem
+from headrace.mirror.table_checks import (
+    check_named_columns,
+    find_absent_columns,
+    find_namesakes,
+    find_problem,
+)
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
@@ -71,6 +75,10 @@ def _sent_ever_since(stream: Mapping[str, Any], now: Published) -> Callable[[Tab
     return is_sent
 
 
+def _to_be_read(position: TablePosition) -> TablePosition:
+    return replace(position, waits_for=position.waits_for or "it must be read again")
+
+
 @dataclass(frozen=True, slots=True)
 class _LeftOut:
     """A table that only patterns match, and that is not mirrored.
@@ -103,6 +111,7 @@ class MirroredLake:
         self._waiting = WaitingTables(report)
         self._left_out: dict[TableName, _LeftOut] = {}
         self._ahead: set[TableName] = set()
+        self._unheld: set[tuple[TableName, str]] = set()
         self._write_to(open_lake(config), load_in_threads)
 
     def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:
@@ -202,30 +211,29 @@ class MirroredLake:
             positions = self._table.read()
             known = positions.tables
             tables = self._read_tables(known)
-            check_excluded(tables, known)
+            check_named_columns(tables, known)
             self._check_goes_on(positions)
+            actions, _ = self._writer.decide(
+                tables,
+                known,
+                (lambda _: True)
+                if positions.stream is None
+                else _sent_ever_since(positions.stream, self._read_published([*tables])),
+            )
             plan = make_plan(
-                session, tables, known, publication=self._config.publication, slot=self._config.slot
+                session,
+                tables,
+                known,
+                actions,
+                publication=self._config.publication,
+                slot=self._config.slot,
             )
         waiting = {name: table.error for name, table in self._waiting.tables.items()}
-        waiting |= self._find_written(tables, known)
         return replace(
-            plan, waiting=waiting, left_out={name: table.why for name, table in self._left_out.items()}
+            plan,
+            waiting=waiting | {**plan.waiting},
+            left_out={name: table.why for name, table in self._left_out.items()},
         )
-
-    def _find_written(
-        self, tables: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition]
-    ) -> dict[TableName, HeadraceError]:
-        """Return the error of each table that another program has written."""
-        found = {}
-        for name in tables:
-            lake = self.lake.open(name) if name in known else None
-            if lake is not None:
-                try:
-                    check_own(lake, known[name], tables[name])
-                except HeadraceError as error:
-                    found[name] = error
-        return found
 
     def _check_goes_on(self, known: LakePositions) -> None:
         """Make sure that the log goes on where the lake is, where there is a lake.
@@ -271,67 +279,44 @@ class MirroredLake:
         if not tables:
             self._positions, self._writer.tables = known, {}
             return []
-        now = self._read_log()
-        stream = known.stream
-        if stream is None:
-            assert now.confirmed is not None
-            stream = Offset(now.confirmed).to_json() | now.origin.to_json()
-        else:
-            self._check_log(now, stream, known)
-        check_excluded(tables, known.tables)
+        stream = self._find_start(known)
+        check_named_columns(tables, known.tables)
         published = self._read_published([*tables])
-        sent = _sent_ever_since(stream, published)
-        same = {
-            name: position
-            for name, position in known.tables.items()
-            if name in tables
-            and position.waits_for is None
-            and name not in self._waiting
-            and position.relation == tables[name].relation
-            and sent(name)
-        }
-        stream = dict(stream) | published.to_json()
-        fitting = {name: table for name, table in tables.items() if name in same}
         self._writer.altered = {}
-        again = self._writer.follow_alterations(fitting, same)
-        self._refuse_written(tables, known.tables, same)
-        missing = [
-            name for name in tables if (name not in same or name in again) and not self._waiting.is_held(name)
-        ]
-        others = {
-            name: replace(position, waits_for=position.waits_for or "it must be read anew")
+        missing = self._writer.bring_up(tables, known.tables, _sent_ever_since(stream, published))
+        stream = dict(stream) | published.to_json()
+        followed = [name for name in tables if name not in missing and name not in self._waiting]
+        again = {
+            name: position if name in followed else _to_be_read(position)
             for name, position in known.tables.items()
-            if name not in same and (name in tables or name in self._waiting)
+            if name in tables or name in self._waiting
         }
-        self._positions = LakePositions(same | others, stream)
-        self._writer.tables = {
-            name: tables[name] for name in same if name not in again and name not in self._waiting
-        }
-        if missing:
-            with ReadSession(self._url, lock_seconds=_LOOK_SECONDS) as session:
-                sizes = read_sizes(session, missing)
-            self._report.info(f"{len(missing)} of {len(tables)} tables to load: {total(sizes.values())}")
-        for name, loaded in self._load(missing) if missing else ():
-            self._waiting.remove(name)
-            self._writer.tables[name], _ = loaded
-            self._note(stream, {name: loaded}, only={name})  # a killed load goes on with the next table
+        self._positions = LakePositions(again, stream)
+        self._writer.tables = {name: tables[name] for name in followed}
+        self._load_missing(missing, len(tables), stream)
         self._note(stream, {})
         return list(self._writer.tables)
 
-    def _refuse_written(
-        self,
-        tables: Mapping[TableName, MirroredTable],
-        known: Mapping[TableName, TablePosition],
-        same: Collection[TableName],
-    ) -> None:
-        """Let a table that waited wait on, where another program has written it, until somebody looks."""
-        for name, table in tables.items():
-            position = known.get(name)
-            if position is not None and position.waits_for is not None and name not in same:
-                with self._waiting.alone(table):
-                    lake = self.lake.open(name)
-                    if lake is not None:
-                        check_own(lake, position, table)
+    def _find_start(self, known: LakePositions) -> Mapping[str, Any]:
+        """Return the offset from which the log is followed, and make sure that the log has it."""
+        now = self._read_log()
+        if known.stream is not None:
+            self._check_log(now, known.stream, known)
+            return known.stream
+        assert now.confirmed is not None
+        return Offset(now.confirmed).to_json() | now.origin.to_json()
+
+    def _load_missing(self, missing: Sequence[TableName], of: int, stream: Mapping[str, Any]) -> None:
+        """Load tables, and note each: a killed load goes on with the next one."""
+        if not missing:
+            return
+        with ReadSession(self._url, lock_seconds=_LOOK_SECONDS) as session:
+            sizes = read_sizes(session, missing)
+        self._report.info(f"{len(missing)} of {of} tables to load: {total(sizes.values())}")
+        for name, loaded in self._writer.loader.load(missing, others_go_on=bool(self._writer.tables)):
+            self._waiting.remove(name)
+            self._writer.tables[name], _ = loaded
+            self._note(stream, {name: loaded}, only={name})
 
     def _read_tables(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
         """Read the tables that can be mirrored, and let the others wait, or leave them out.
@@ -355,6 +340,7 @@ class MirroredLake:
         self._leave_out(dict.fromkeys(foreign), "of an extension")
         self._leave_out(dict.fromkeys([*absent, *unfit]), "there is no such table")
         found = {name: table for name, table in found.items() if not self._is_left_out(table)}
+        self._tell_unheld(found.values())
         problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
         problems |= find_absent_columns(found, known)
         problems |= self._find_namesakes([name for name in found if name not in problems], known)
@@ -363,6 +349,18 @@ class MirroredLake:
         if problems and not tables and not self._waiting.tables:
             raise ErrorGroup([*problems.values()])
         return {name: table for name, table in tables.items() if not self._waiting.is_held(name)}
+
+    def _tell_unheld(self, tables: Iterable[MirroredTable]) -> None:
+        """Name columns once that are not mirrored, because their values are names that RENAME alters."""
+        for table in tables:
+            for column in table.unheld:
+                if (table.name, column) not in self._unheld:
+                    self._unheld.add((table.name, column))
+                    self._report.warning(
+                        f"left out: the column {column} of {table.name}: it shows names of catalog objects, "
+                        f'which RENAME alters in no row. Write types = {{ {column} = "text" }} to have the '
+                        "names of the time when rows were written"
+                    )
 
     def _find_namesakes(
         self, names: Iterable[TableName], known: Collection[TableName]
@@ -424,9 +422,6 @@ class MirroredLake:
         """Tell whether a table is left out, and the catalog says of it what it said then."""
         left_out = self._left_out.get(table.name)
         return left_out is not None and left_out.said == said_of(table)
-
-    def _load(self, names: Sequence[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
-        return self._writer.loader.load(names, others_go_on=bool(self._writer.tables))
 
     def _read_published(self, names: Sequence[TableName]) -> Published:
         with connect(self._url) as connection:

@@ -345,8 +345,8 @@ class _DatabaseRows:
         selection = RowSelection(self.table.row_type, self.table.columns, () if where is None else (where,))
         with RowSession(self.url, snapshot=self.snapshot) as session:
             for range_ in self.ranges:
-                rows = read_part(session, selection, range_, self.table.schema, _BATCH_BYTES)
-                yield from map(self.table.masks.apply, _unmoved(self.table.name, rows))
+                rows = read_part(session, selection, range_, self.table.read_schema, _BATCH_BYTES)
+                yield from map(self.table.in_lake, _unmoved(self.table.name, rows))
 
 
 def _unmoved(name: TableName, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

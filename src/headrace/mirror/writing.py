@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,27 +14,24 @@ from headrace.capture.envelope import by_table, unwrapped
 from headrace.capture.visibility import await_visible
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.alterations import altered_rows, plan_alteration
+from headrace.mirror.alterations import altered_rows
 from headrace.mirror.column_names import ColumnNames, rows_names
 from headrace.mirror.columns import (
-    DROPPED,
     PREFIX,
     all_fitted,
     defaults_of,
-    described,
     former_names,
 )
 from headrace.mirror.drift import altered_columns, column_numbers, find_drift
 from headrace.mirror.lake import Lake, LakeTable, known_position
+from headrace.mirror.lake_types import explain_unfit
 from headrace.mirror.load_units import UnitLoader, load_in_threads
-from headrace.mirror.loading import LakeLoader, open_mirrored
+from headrace.mirror.loading import LakeLoader
 from headrace.mirror.net_changes import Position
-from headrace.mirror.ownership import check_own
-from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.mirror.positions import TablePosition
-from headrace.mirror.table_checks import check_renamed, find_problem
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
-from headrace.mirror.waiting import WaitingTables
+from headrace.mirror.units import Action, Alter, Apply, LakeFacts, Load, Observed, Repartition, Wait, decide
+from headrace.mirror.waiting import FAILURES, WaitingTables, failure_of
 from headrace.model.changes import Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -92,25 +90,93 @@ class LakeWriter:
         self.written: tuple[TableName, ...] = ()
         self.altered: dict[TableName, tuple[Fingerprint, Lsn]] = {}
 
-    def follow_alterations(
-        self, tables: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition]
+    def bring_up(
+        self,
+        tables: Mapping[TableName, MirroredTable],
+        known: Mapping[TableName, TablePosition],
+        is_sent: Callable[[TableName], bool] = lambda _: True,
     ) -> list[TableName]:
-        """Give the lake's tables the columns that the database's have; return those that must be loaded.
+        """Make the lake's tables fit to take changes; return those that must be loaded.
 
         One that has to wait is not among them.
 
         Args:
             tables: the database's tables.
-            known: up to where each is complete.
+            known: what is noted of each.
+            is_sent: tells whether the publication has sent a table since.
         """
         to_load = []
-        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
-            for name, table in tables.items():
-                with self._alone(table):
-                    if not self._follow(session, table, known[name]):
-                        to_load.append(name)
+        actions, now = self.decide(tables, known, is_sent)
+        for name, action in actions.items():
+            with self._alone(tables[name]):
+                if isinstance(action, Wait):
+                    raise action.error
+                if isinstance(action, Load):
+                    to_load.append(name)
+                    if action.why is not None:
+                        self._report.info(action.why)
+                else:
+                    self._act(action, tables[name])
+                    if action.renames:
+                        self.altered[name] = known[name].catalog, now
         self.altered = {name: before for name, before in self.altered.items() if name not in to_load}
         return to_load
+
+    def decide(
+        self,
+        tables: Mapping[TableName, MirroredTable],
+        known: Mapping[TableName, TablePosition],
+        is_sent: Callable[[TableName], bool] = lambda _: True,
+    ) -> tuple[dict[TableName, Action], Lsn]:
+        """Return what is to be done with each table, and a position (bytes) behind all that was seen.
+
+        Args:
+            tables: the database's tables.
+            known: what is noted of each.
+            is_sent: tells whether the publication has sent a table since.
+        """
+        actions: dict[TableName, Action] = {}
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+            [(now,)] = session.query(_POSITION)
+            for name, table in tables.items():
+                try:
+                    observed = self._observe(session, table, known.get(name))
+                    actions[name] = decide(table, replace(observed, now=int(now), is_sent=is_sent(name)))
+                except FAILURES as error:
+                    actions[name] = Wait(failure_of(table, error))
+        return actions, int(now)
+
+    def _observe(self, session: ReadSession, table: MirroredTable, noted: TablePosition | None) -> Observed:
+        name, facts, drift = table.name, None, None
+        lake = self._lake.open(name)
+        if lake is not None:
+            position = lake.position
+            is_known = position is not None and noted is not None
+            other = lake.find_other_commit(noted.version) if is_known and noted is not None else None
+            is_put_back = other is not None and noted is not None and lake.is_put_back(noted.version)
+            facts = LakeFacts(self._lake.path(name), lake.schema, position, other, is_put_back)
+        if noted is None:
+            return Observed(None, facts, 0)
+        if noted.relation == table.relation:
+            drift = find_drift(session, noted.catalog, table.catalog, table.columns)
+        waits = noted.waits_for if self._waiting is None else self._waiting.reason(name) or noted.waits_for
+        return Observed(noted, facts, 0, self._names_before(name, noted), waits=waits, drift=drift)
+
+    def _act(self, action: Apply | Alter | Repartition, table: MirroredTable) -> None:
+        lake = self._opened(table.name)
+        match action:
+            case Alter(alteration):
+                self._report.info(f"altering {table.name}: {alteration}")
+                rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
+                self._rewrite(lake, alteration.schema, rows)
+            case Repartition(schema):
+                wanted = ", ".join(map(str, table.partitions)) or "nothing"
+                self._report.info(f"partitioning {table.name} by {wanted}")
+                self._rewrite(lake, schema, lake.rows())
+
+    def _rewrite(self, lake: LakeTable, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> None:
+        written = self._lake.write(lake.name, schema, all_fitted(rows, schema))
+        self._lake.replace(lake.name, schema, written, known_position(lake), lake)
 
     def _alone(self, table: MirroredTable) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._waiting is None else self._waiting.alone(table)
@@ -118,80 +184,9 @@ class LakeWriter:
     def _waits(self, name: TableName) -> bool:
         return self._waiting is not None and name in self._waiting
 
-    def _follow(self, session: ReadSession, table: MirroredTable, known: TablePosition) -> bool:
-        """Alter one table of the lake; return whether it fits by then."""
-        lake = open_mirrored(self._lake, table)
-        if lake is None:
-            return False
-        check_renamed(table, lake.schema, known.highest)
-        if known.where != table.where:
-            return False
-        check_own(lake, known, table)
-        position = known_position(lake)
-        complete = max(known.complete, position[0])
-        drift = find_drift(session, known.catalog, table.catalog, table.columns)
-        drift = drift or self._note_names(table, known, complete)
-        if drift is not None:
-            self._report.info(drift)
-            return False
-        kept = pa.schema([field for field in lake.schema if DROPPED not in (field.metadata or {})])
-        if described(kept) == described(table.lake_schema):
-            self._partition(table, lake)
-            return True
-        alteration = plan_alteration(
-            lake.schema,
-            table.lake_schema,
-            keeps=table.rules.keeps,
-            complete=complete,
-            now=self._read_position(),
-            highest=known.highest,
-            defaults=table.default_texts(),
-        )
-        if alteration.needs_load or table.is_known_by_content:
-            return False
-        self._report.info(f"altering {table.name}: {alteration}")
-        rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
-        self._rewrite(lake, alteration.schema, rows, position)
-        return True
-
-    def _note_names(self, table: MirroredTable, known: TablePosition, complete: Lsn) -> str | None:
-        """Note which names columns had before, where they have others now; return why that does not do."""
-        before, now = known.catalog.tables.get(table.name), table.catalog.tables[table.name]
-        if before is None or (
-            column_numbers(before) == column_numbers(now) and len(altered_columns(before, now)) <= 1
-        ):
-            return None
-        if self._names_before(table.name, known)[1] > complete:
-            return (
-                f"columns of {table.name} were altered again before the log had come to the alteration before"
-            )
-        self.altered[table.name] = known.catalog, self._read_position()
-        return None
-
     def _names_before(self, name: TableName, known: TablePosition) -> tuple[Fingerprint, Lsn]:
         """Return the catalog before the last alteration of a table's columns, and where that lies behind."""
         return self.altered.get(name, (known.former, known.altered))
-
-    def _partition(self, table: MirroredTable, lake: LakeTable) -> None:
-        """Write a table's files anew where the file wants other partitions."""
-        partitions = table.partitions
-        if partitions_of(lake.schema) != partitions:
-            wanted = ", ".join(map(str, partitions)) or "nothing"
-            self._report.info(f"partitioning {table.name} by {wanted}")
-            schema = with_partitions(lake.schema, partitions)
-            self._rewrite(lake, schema, lake.rows(), known_position(lake))
-
-    def _rewrite(
-        self, lake: LakeTable, schema: pa.Schema, rows: Iterable[pa.RecordBatch], position: Position
-    ) -> None:
-        written = self._lake.write(lake.name, schema, all_fitted(rows, schema))
-        self._lake.replace(lake.name, schema, written, position, lake)
-
-    def _read_position(self) -> Lsn:
-        """Return a position in the log (bytes) that all alterations seen so far lie before."""
-        with ReadSession(self._url) as session:
-            [(now,)] = session.query(_POSITION)
-        return int(now)
 
     def apply(
         self, batch: pa.Table, tables: Iterable[TableName], known: Mapping[TableName, TablePosition]
@@ -205,49 +200,37 @@ class LakeWriter:
             tables: the followed tables.
             known: up to where each is complete.
         """
-        truncated_partitions = (
-            {
-                name.as_py()
-                for name in pc.unique(pc.struct_field(batch.column("source"), "partition_of")).drop_null()
-            }
-            if len(batch)
-            else set()
-        )
-        changes: dict[TableName, list[pa.RecordBatch]] = {}
-        for part in map(unwrapped, batch.to_batches()):
-            for name, places in by_table(part):
-                own = part if len(places) == len(part) else part.take(pa.array(places))
-                changes.setdefault(name, []).append(own)
-        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
-            self._await_visible(session, batch)
-            names = [
-                name
-                for name in tables
-                if (name in changes or str(name) in truncated_partitions) and not self._waits(name)
-            ]
-            found = self._selection.read(session, names)
-        # one that was made again is not published yet: the next start publishes and loads it
-        mirrored = {name: table for name, table in found.items() if known[name].relation == table.relation}
-        for table in mirrored.values():
-            with self._alone(table):
-                _check(table)
-        mirrored = {name: table for name, table in mirrored.items() if not self._waits(name)}
+        changes, cut = _changes_of_tables(batch), _truncated_partitions(batch)
+        names = [name for name in tables if (name in changes or str(name) in cut) and not self._waits(name)]
+        mirrored = self._read_tables(batch, names, known)
         self.tables |= mirrored
         self.written = tuple(mirrored)
-        to_load = self.follow_alterations(mirrored, known)
+        to_load = self.bring_up(mirrored, known)
         for name, table in mirrored.items():
             if name not in to_load and not self._waits(name):
                 with self._alone(table):
-                    if str(name) in truncated_partitions or self._is_not_told(table, changes, known):
+                    if str(name) in cut or self._is_not_told(table, changes, known):
                         to_load.append(name)
         loaded = dict(self.loader.load(to_load, others_go_on=True)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
         self.altered = {name: before for name, before in self.altered.items() if name not in loaded}
         for name, table in mirrored.items():
-            if name not in loaded and name not in to_load and not self._waits(name):
+            if name not in to_load and not self._waits(name):
                 with self._alone(table):
                     self._apply_anew(table, changes[name])
         return loaded
+
+    def _read_tables(
+        self, batch: pa.Table, names: Sequence[TableName], known: Mapping[TableName, TablePosition]
+    ) -> dict[TableName, MirroredTable]:
+        """Read what the database says of tables once it shows what these changes came behind.
+
+        One that was made again is not published yet: the next start publishes and loads it.
+        """
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+            self._await_visible(session, batch)
+            found = self._selection.read(session, names)
+        return {name: table for name, table in found.items() if known[name].relation == table.relation}
 
     def _is_not_told(
         self,
@@ -356,7 +339,11 @@ class LakeWriter:
         former = former_names(lake.schema)
         after = (part.filter(_is_after(part, position)) for part in changes)
         defaults = defaults_of(lake.schema)
-        typed = [_typed_rows(table, _renamed(part, former), defaults) for part in after if len(part)]
+        typed = [
+            _typed_rows(table, _renamed(part, former), defaults, self._report.warning)
+            for part in after
+            if len(part)
+        ]
         if typed:
             table.rules.apply(self._lake, lake, table.key, pa.concat_tables(typed))
 
@@ -367,15 +354,22 @@ class LakeWriter:
         return lake
 
 
-def _check(table: MirroredTable) -> None:
-    """Make sure that a table can be mirrored as the file wants it.
+def _changes_of_tables(batch: pa.Table) -> dict[TableName, list[pa.RecordBatch]]:
+    """Return the changes of each table, in `CHANGES_SCHEMA`."""
+    changes: dict[TableName, list[pa.RecordBatch]] = {}
+    for part in map(unwrapped, batch.to_batches()):
+        for name, places in by_table(part):
+            own = part if len(places) == len(part) else part.take(pa.array(places))
+            changes.setdefault(name, []).append(own)
+    return changes
 
-    Raises:
-        HeadraceError: as of `find_problem`.
-    """
-    problem = find_problem(table)
-    if problem is not None:
-        raise problem
+
+def _truncated_partitions(batch: pa.Table) -> frozenset[str]:
+    """Return the tables of which partitions were truncated by themselves."""
+    if not len(batch):
+        return frozenset()
+    names = pc.unique(pc.struct_field(batch.column("source"), "partition_of")).drop_null()
+    return frozenset(names.to_pylist())
 
 
 def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:
@@ -423,9 +417,25 @@ def _is_after(changes: pa.RecordBatch, position: Position) -> pa.Array:
     return pa.array((lsn > position[0]) | ((lsn == position[0]) & (sequence > position[1])))
 
 
-def _typed_rows(table: MirroredTable, changes: pa.RecordBatch, defaults: Mapping[str, str]) -> pa.Table:
-    rows = table.masks.apply(pa.Table.from_batches([table.shape.rows(changes)]))
+def _typed_rows(
+    table: MirroredTable,
+    changes: pa.RecordBatch,
+    defaults: Mapping[str, str],
+    tell: Callable[[str], object],
+) -> pa.Table:
+    try:
+        read = table.shape.rows(changes)
+    except HeadraceError as error:
+        raise (error if error.kind is not Kind.VALUE else _explain(table, changes) or error) from error
+    rows = table.in_lake(pa.Table.from_batches([read]), tell)
     return rows if table.mode == "changes" else _with_defaults(rows, changes, table, defaults)
+
+
+def _explain(table: MirroredTable, changes: pa.RecordBatch) -> HeadraceError | None:
+    """Return the error of the first changes with a value that does not fit, by their key; None: all fit."""
+    kinds = table.shape.columns
+    texts = replace(table.shape, columns={name: kind.as_text for name, kind in kinds.items()})
+    return explain_unfit(texts.rows(changes), kinds, table.name, table.key)
 
 
 def _with_defaults(

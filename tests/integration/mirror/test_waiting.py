@@ -79,6 +79,17 @@ def test_tables_that_patterns_match_and_that_cannot_be_followed_are_left_out_and
     run(url, "ALTER EXTENSION plpgsql DROP TABLE owned")
 
 
+def test_tables_that_a_part_excludes_belong_to_a_later_one_or_to_none(url: str, tmp_path: Path) -> None:
+    run(url, "CREATE TABLE tmp_a (id int PRIMARY KEY)", "CREATE TABLE tmp_b (id int PRIMARY KEY)")
+    part = MirroredTables(tables=("public.*",), exclude=("public.tmp_*",))
+    history = MirroredTables(tables=("public.tmp_b",), mode="history")
+    mirror, tables, _ = prepared(url, config_of(tmp_path, part, history))
+    assert tables == [A, B, TableName("public", "tmp_b")]
+    assert mirror.plan().tables[-1].mode == "history"
+    run(url, "CREATE TABLE tmp_c (id int PRIMARY KEY)")
+    assert not mirror.is_altered()
+
+
 def test_a_table_of_changes_that_cannot_be_published_is_left_out_too(url: str, tmp_path: Path) -> None:
     run(url, "CREATE TABLE staging AS SELECT 1 AS n")
     part = MirroredTables(tables=("public.*",), mode="changes")
