@@ -66,11 +66,17 @@ class FollowedMirror:
     Args:
         url: the database.
         config: `[mirror]` of a deployment file.
+        wal_budget: how much log (bytes) the slot may keep for tables that wait.
+
+    Attributes:
+        limits: up to where the slot could be confirmed (bytes), each time that positions were noted.
     """
 
-    def __init__(self, url: str, config: MirrorConfig) -> None:
+    def __init__(self, url: str, config: MirrorConfig, wal_budget: int | None = None) -> None:
         self._url = url
         self._config = config
+        self._wal_budget = wal_budget
+        self.limits: list[int] = []
 
     @classmethod
     def of(cls, url: str, folder: Path, slot: str, *parts: MirroredTables, kind: Format = "delta") -> Self:
@@ -83,7 +89,8 @@ class FollowedMirror:
     def prepare(self) -> tuple[MirrorRun, list[TableName], Told]:
         """A mirror that has its tables, and follows their alterations."""
         told = Told()
-        mirror = MirrorRun(self._url, self._config, told, threading.Event())
+        mirror = MirrorRun(self._url, self._config, told, threading.Event(), self._wal_budget)
+        mirror.limit_confirmation = self.limits.append
         mirror.set_up()
         return mirror, mirror.prepare(), told
 

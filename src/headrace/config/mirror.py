@@ -29,6 +29,7 @@ Engine = Literal["local", "spark"]
 Mask = Literal["sha256", "redact", "null"]
 OnValue = Literal["null", "text", "wait"]
 LakeType = Literal["text", "timestamptz"]
+OnError = Literal["reload", "wait"]
 
 
 class MirroredTables(FileModel):
@@ -64,6 +65,10 @@ class MirroredTables(FileModel):
     types: dict[str, LakeType] = Field(default_factory=dict)
     """Types of columns in the lake: `text`: what PostgreSQL prints; `timestamptz`, of a `timestamp`: the
     instant that it is in UTC."""
+
+    on_error: OnError = "reload"
+    """What a table that has to wait misses meanwhile: `reload`: it is read again when it can go on; `wait`:
+    the slot keeps the log for it, up to `wal_budget` of `[source]`, so that no change is missed."""
 
     @field_validator("tables", "exclude")
     @classmethod

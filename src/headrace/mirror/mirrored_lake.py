@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -44,6 +45,8 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import publication_too_young
 from headrace.postgres.slot import read_slot, slot_problem
 from headrace.reporter import Reporter
+from headrace.status.mirror_board import MirrorBoard, TableStatus
+from headrace.status.phases import Phase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +58,7 @@ RELOAD = (
 WATCH_SECONDS = 10.0
 """How often a mirror looks whether tables were created, dropped or altered."""
 _NO_KEY = "no key tells changed rows apart; with a primary key the table is taken in"
+_NO_LIMIT = (1 << 64) - 1
 _LOOK_SECONDS = 0.5
 """So long the sizes of tables are waited for, which are shown alone."""
 
@@ -99,9 +103,16 @@ class MirroredLake:
         url: the database.
         config: what is mirrored, and where to.
         report: is told what happens.
+        wal_budget: how much log (bytes) the slot may keep for tables that wait; None: as much as it takes.
+
+    Attributes:
+        board: shows what is done with each table.
+        limit_confirmation: is told up to where (bytes) the slot may be confirmed.
     """
 
-    def __init__(self, url: str, config: MirrorConfig, report: Reporter) -> None:
+    def __init__(
+        self, url: str, config: MirrorConfig, report: Reporter, wal_budget: int | None = None
+    ) -> None:
         self._url = url
         self._config = config
         self._report = report
@@ -110,6 +121,9 @@ class MirroredLake:
         self._tended: Collection[TableName] = ()
         self._waiting = WaitingTables(report)
         self._left_out: dict[TableName, _LeftOut] = {}
+        self._budget = wal_budget
+        self.board = MirrorBoard(config.slot)
+        self.limit_confirmation: Callable[[Lsn], object] = lambda _: None
         self._ahead: set[TableName] = set()
         self._unheld: set[tuple[TableName, str]] = set()
         self._write_to(open_lake(config), load_in_threads)
@@ -278,33 +292,57 @@ class MirroredLake:
         tables = self._read_tables(known.tables)
         if not tables:
             self._positions, self._writer.tables = known, {}
+            self._show(Phase.LIVE)
             return []
-        stream = self._find_start(known)
+        stream, confirmed = self._find_start(known)
         check_named_columns(tables, known.tables)
         published = self._read_published([*tables])
         self._writer.altered = {}
-        missing = self._writer.bring_up(tables, known.tables, _sent_ever_since(stream, published))
+        missing = self._writer.bring_up(tables, known.tables, _sent_ever_since(stream, published), confirmed)
         stream = dict(stream) | published.to_json()
-        followed = [name for name in tables if name not in missing and name not in self._waiting]
+        followed = [name for name in tables if name not in missing and not self._waiting.is_held(name)]
         again = {
-            name: position if name in followed else _to_be_read(position)
+            name: replace(position, waits_for=None) if name in followed else _to_be_read(position)
             for name, position in known.tables.items()
             if name in tables or name in self._waiting
         }
         self._positions = LakePositions(again, stream)
         self._writer.tables = {name: tables[name] for name in followed}
+        self._tell_kept(followed, known)
         self._load_missing(missing, len(tables), stream)
         self._note(stream, {})
+        self._show(Phase.LIVE)
         return list(self._writer.tables)
 
-    def _find_start(self, known: LakePositions) -> Mapping[str, Any]:
-        """Return the offset from which the log is followed, and make sure that the log has it."""
+    def _show(self, phase: Phase, loading: Collection[TableName] = ()) -> None:
+        """Show what is done with each table."""
+        positions, waiting = self._positions.tables, self._waiting.tables
+        shown: dict[str, TableStatus] = {}
+        for name in {*positions, *self._writer.tables, *waiting, *loading}:
+            complete = positions[name].complete if name in positions else None
+            if name in waiting:
+                error, due = waiting[name].error, waiting[name].next_try - time.monotonic()
+                next_try = time.time() + max(0.0, due)
+                shown[str(name)] = TableStatus("waiting", complete, error.cause, error.remedy, next_try)
+            else:
+                shown[str(name)] = TableStatus("loading" if name in loading else "live", complete)
+        self.board.show(phase, shown)
+
+    def _find_start(self, known: LakePositions) -> tuple[Mapping[str, Any], Lsn | None]:
+        """Return the offset that the tables have reached, and from where (bytes) the log is read again."""
         now = self._read_log()
         if known.stream is not None:
             self._check_log(now, known.stream, known)
-            return known.stream
+            return known.stream, now.confirmed
         assert now.confirmed is not None
-        return Offset(now.confirmed).to_json() | now.origin.to_json()
+        return Offset(now.confirmed).to_json() | now.origin.to_json(), now.confirmed
+
+    def _tell_kept(self, followed: Sequence[TableName], known: LakePositions) -> None:
+        """Let tables go on for which the slot has kept the log."""
+        for name in followed:
+            if known.tables[name].waits_for is not None or name in self._waiting:
+                self._report.info(f"the table {name} goes on from where it was: the slot has kept the log")
+                self._waiting.forget(name)
 
     def _load_missing(self, missing: Sequence[TableName], of: int, stream: Mapping[str, Any]) -> None:
         """Load tables, and note each: a killed load goes on with the next one."""
@@ -313,10 +351,14 @@ class MirroredLake:
         with ReadSession(self._url, lock_seconds=_LOOK_SECONDS) as session:
             sizes = read_sizes(session, missing)
         self._report.info(f"{len(missing)} of {of} tables to load: {total(sizes.values())}")
+        left = {*missing}
+        self._show(Phase.BACKFILLING, left)
         for name, loaded in self._writer.loader.load(missing, others_go_on=bool(self._writer.tables)):
             self._waiting.remove(name)
             self._writer.tables[name], _ = loaded
             self._note(stream, {name: loaded}, only={name})
+            left.discard(name)
+            self._show(Phase.BACKFILLING, left)
 
     def _read_tables(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
         """Read the tables that can be mirrored, and let the others wait, or leave them out.
@@ -530,6 +572,7 @@ class MirroredLake:
         for name in self._waiting.tables:
             self._writer.tables.pop(name, None)
         self._note(end, loaded, only={*loaded, *self._writer.written, *self._tended})
+        self._show(Phase.LIVE)
         self._tended = self._writer.written if len(batch) else ()
         self._upkeep.tend(self._tended)
 
@@ -579,3 +622,15 @@ class MirroredLake:
         self._table.write(self._positions)
         if is_folder(self.lake.location):
             flush(self.lake.location)  # the slot may be confirmed behind this
+        self.limit_confirmation(self._find_limit(offset.lsn))
+
+    def _find_limit(self, reached: Lsn) -> Lsn:
+        """Return up to where (bytes) the slot may be confirmed: not behind what waiting tables lack."""
+        kept = [
+            position.complete
+            for name, position in self._positions.tables.items()
+            if position.waits_for is not None
+            and self._selection.keeps_log(name)
+            and (self._budget is None or reached - position.complete <= self._budget)
+        ]
+        return min(kept, default=_NO_LIMIT)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.capture.signals import SignalFiles
 from headrace.config.deployment import Deployment
 from headrace.config.mirror import MirrorConfig
 from headrace.config.resolve import resolve_mirror
@@ -33,6 +34,7 @@ from headrace.spark import register
 from headrace.spark.delta import with_delta
 from headrace.spark.failures import spark_failures
 from headrace.spark.session import LocalSpark
+from headrace.status.phases import Phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +62,8 @@ def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Ev
         )
     database, config = resolve_mirror(deployment)
     password_command = tuple(deployment.source.password_command or ())
-    return MirrorRun(for_slot(database.reveal(), config.slot, password_command), config, report, stopping)
+    url = for_slot(database.reveal(), config.slot, password_command)
+    return MirrorRun(url, config, report, stopping, deployment.source.wal_budget)
 
 
 def open_comparer(deployment: Deployment) -> LakeComparer:
@@ -80,11 +83,19 @@ class MirrorRun(MirroredLake):
         config: what is mirrored, and where to.
         report: is told what happens.
         stopping: ends `run`.
+        wal_budget: how much log (bytes) the slot may keep for tables that wait; None: as much as it takes.
     """
 
-    def __init__(self, url: str, config: MirrorConfig, report: Reporter, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        url: str,
+        config: MirrorConfig,
+        report: Reporter,
+        stopping: threading.Event,
+        wal_budget: int | None = None,
+    ) -> None:
         self._stopping = stopping
-        super().__init__(url, config, report)
+        super().__init__(url, config, report, wal_budget)
 
     def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:
         super()._write_to(lake, load_units)
@@ -147,6 +158,7 @@ class MirrorRun(MirroredLake):
                 failures = 1 if is_calm else failures + 1
                 seconds = min(_LONGEST_WAIT, 2.0**failures)
                 self._report.warning(f"{error.cause}; trying again in {seconds:.0f} s")
+                self.board.show(Phase.DEGRADED, error=error)
                 self._stopping.wait(seconds)
             if once or self._stopping.is_set():
                 return
@@ -204,6 +216,10 @@ class MirrorRun(MirroredLake):
         """Follow the log until stopped, or until tables were added, dropped or altered."""
         config = self._config
         ending = threading.Event()
+        signals = checkpoint.with_name(f"{checkpoint.name}-signals")
+        signals.mkdir()
+        self.limit_confirmation = SignalFiles(signals).set_confirm_limit
+        self.limit_confirmation(self._find_limit(0))
 
         def write(batch: DataFrame, number: int) -> None:
             arrow = batch.toArrow()
@@ -226,6 +242,7 @@ class MirrorRun(MirroredLake):
                 unchangedToast="mark",
                 onUnloggedChange="ignore",  # it reads tables anew itself
                 maxBytesPerTrigger=str(_BATCH_BYTES),
+                confirmFolder=str(signals),
                 **self._conditions(),
             )
             .load()

@@ -259,6 +259,10 @@ class Selection:
         self._publication = config.publication
         self._salt = config.mask_salt if isinstance(config.mask_salt, Secret) else None
 
+    def keeps_log(self, table: TableName) -> bool:
+        """Tell whether the slot keeps the log for a table while it waits."""
+        return any(part.matches(table) for part in self._parts) and self._part(table).on_error == "wait"
+
     def names(self, table: TableName) -> bool:
         """Tell whether the file names a table itself, not by a pattern."""
         return any(pattern.exact == table for part in self._parts for pattern in part.patterns)

@@ -57,6 +57,7 @@ class Observed:
         is_sent: whether the publication has sent it since.
         waits: why it waits, or waited until now; None: it does not.
         drift: what was done to its rows beside the log; None: nothing.
+        is_kept: whether the slot has kept the log for it since it waits.
     """
 
     noted: TablePosition | None
@@ -66,6 +67,7 @@ class Observed:
     is_sent: bool = True
     waits: str | None = None
     drift: str | None = None
+    is_kept: bool = False
 
     @property
     def complete(self) -> Lsn:
@@ -176,7 +178,9 @@ def _written(table: MirroredTable, observed: Observed) -> Action | None:
 
 
 def _waited(table: MirroredTable, observed: Observed) -> Action | None:
-    return None if observed.waits is None else Load(f"the table {table.name} waited: {observed.waits}")
+    if observed.waits is None or observed.is_kept:
+        return None
+    return Load(f"the table {table.name} waited: {observed.waits}")
 
 
 def _named_otherwise(table: MirroredTable, observed: Observed) -> Action | None:

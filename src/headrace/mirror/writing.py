@@ -95,6 +95,7 @@ class LakeWriter:
         tables: Mapping[TableName, MirroredTable],
         known: Mapping[TableName, TablePosition],
         is_sent: Callable[[TableName], bool] = lambda _: True,
+        confirmed: Lsn | None = None,
     ) -> list[TableName]:
         """Make the lake's tables fit to take changes; return those that must be loaded.
 
@@ -104,9 +105,10 @@ class LakeWriter:
             tables: the database's tables.
             known: what is noted of each.
             is_sent: tells whether the publication has sent a table since.
+            confirmed: from where (bytes) the log will be read again; None: it goes on.
         """
         to_load = []
-        actions, now = self.decide(tables, known, is_sent)
+        actions, now = self.decide(tables, known, is_sent, confirmed)
         for name, action in actions.items():
             with self._alone(tables[name]):
                 if isinstance(action, Wait):
@@ -127,6 +129,7 @@ class LakeWriter:
         tables: Mapping[TableName, MirroredTable],
         known: Mapping[TableName, TablePosition],
         is_sent: Callable[[TableName], bool] = lambda _: True,
+        confirmed: Lsn | None = None,
     ) -> tuple[dict[TableName, Action], Lsn]:
         """Return what is to be done with each table, and a position (bytes) behind all that was seen.
 
@@ -134,17 +137,32 @@ class LakeWriter:
             tables: the database's tables.
             known: what is noted of each.
             is_sent: tells whether the publication has sent a table since.
+            confirmed: from where (bytes) the log will be read again; None: it goes on.
         """
         actions: dict[TableName, Action] = {}
         with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
             [(now,)] = session.query(_POSITION)
             for name, table in tables.items():
                 try:
-                    observed = self._observe(session, table, known.get(name))
-                    actions[name] = decide(table, replace(observed, now=int(now), is_sent=is_sent(name)))
+                    noted = known.get(name)
+                    observed = replace(
+                        self._observe(session, table, noted),
+                        now=int(now),
+                        is_sent=is_sent(name),
+                        is_kept=self._is_kept(noted, confirmed, name),
+                    )
+                    actions[name] = decide(table, observed)
                 except FAILURES as error:
                     actions[name] = Wait(failure_of(table, error))
         return actions, int(now)
+
+    def _is_kept(self, noted: TablePosition | None, confirmed: Lsn | None, name: TableName) -> bool:
+        return (
+            noted is not None
+            and confirmed is not None
+            and confirmed <= noted.complete
+            and self._selection.keeps_log(name)
+        )
 
     def _observe(self, session: ReadSession, table: MirroredTable, noted: TablePosition | None) -> Observed:
         name, facts, drift = table.name, None, None

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror import mirrored_lake, verify
+from headrace.mirror.formats import open_lake
 from headrace.mirror.loading import LoadStoppedError
-from headrace.mirror.positions import PositionsTable
+from headrace.mirror.positions import PositionsTable, TablePosition
 from headrace.mirror.run import MirrorRun
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
@@ -157,6 +160,104 @@ def test_a_value_that_no_lake_has_lets_its_table_wait_and_the_others_go_on(
     assert "loading b" in mirror.prepare()[2].texts
     mirror.follow()
     assert mirror.wrong() == []
+
+
+KEPT = MirroredTables(tables=("public.b",), mode="history", on_error="wait")
+OTHERS = MirroredTables(tables=("public.*",))
+
+
+def versions_of_b(folder: Path) -> list[tuple[int, str | None]]:
+    rows = pl.read_delta(str(folder / "public" / "b")).sort("_from_lsn", "id")
+    return [
+        (number, None if price is None else str(price)) for number, price in rows["id", "price"].iter_rows()
+    ]
+
+
+def test_a_table_for_which_the_slot_keeps_the_log_misses_nothing(url: str, tmp_path: Path) -> None:
+    mirror = FollowedMirror(url, config_of(tmp_path, KEPT, OTHERS))
+    mirror.prepare()
+    run(
+        url,
+        "INSERT INTO b VALUES (2, 'NaN')",
+        "INSERT INTO a VALUES (2, 2)",
+        "UPDATE b SET price = 5 WHERE id = 1",
+    )
+    assert [text for text in mirror.follow() if "the table b waits" in text]
+    run(url, "UPDATE b SET price = 6 WHERE id = 1")
+    mirror.follow()
+    behind = PositionsTable(open_lake(config_of(tmp_path, KEPT, OTHERS)), SLOT).read().tables
+    assert mirror.limits[-1] == behind[B].complete < behind[A].complete
+    part = MirroredTables.model_validate(KEPT.model_dump() | {"on_value": {"price": "null"}})
+    mended = FollowedMirror(url, config_of(tmp_path, part, OTHERS))
+    texts = mended.follow()
+    assert "the table b goes on from where it was: the slot has kept the log" in texts
+    assert not [text for text in texts if text.startswith("loading")]
+    assert versions_of_b(tmp_path) == [(1, "1.50"), (2, None), (1, "5.00"), (1, "6.00")]
+    assert mended.wrong() == []
+    assert mended.limits[-1] == (1 << 64) - 1
+
+
+def test_a_slot_keeps_no_more_log_for_a_waiting_table_than_the_budget(url: str, tmp_path: Path) -> None:
+    mirror = FollowedMirror(url, config_of(tmp_path, KEPT, OTHERS), wal_budget=1 << 20)
+    mirror.prepare()
+    run(url, "INSERT INTO b VALUES (2, 'NaN')")
+    mirror.follow()
+    assert mirror.limits[-1] < 1 << 63
+    run(
+        url, "SELECT pg_logical_emit_message(false, 'x', repeat('x', 2 << 20))", "INSERT INTO a VALUES (7, 7)"
+    )
+    mirror.follow()
+    assert mirror.limits[-1] == (1 << 64) - 1
+
+
+def test_the_slot_of_a_running_mirror_is_not_confirmed_behind_what_a_waiting_table_lacks(
+    url: str, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, KEPT, OTHERS).model_copy(update={"interval": "100ms"})
+    stopping = threading.Event()
+    mirror = MirrorRun(url, config, SilentReporter(), stopping)
+    with local_spark() as spark:
+        following = threading.Thread(target=mirror.run, args=(spark,))
+        following.start()
+        try:
+            until(lambda: len(positions_of(config)) == 2)
+            run(url, "INSERT INTO b VALUES (2, 'NaN')")
+            until(lambda: positions_of(config)[B].waits_for is not None)
+            kept = positions_of(config)[B].complete
+            for number in range(3, 8):
+                run(url, f"INSERT INTO a VALUES ({number}, 0)")
+                until(lambda: number in pl.read_delta(str(tmp_path / "public" / "a"))["id"])  # noqa: B023
+            assert confirmed(url) <= kept < positions_of(config)[A].complete
+        finally:
+            stopping.set()
+            following.join()
+        assert confirmed(url) <= kept
+        run(url, "DELETE FROM b WHERE id = 2")
+        part = MirroredTables.model_validate(KEPT.model_dump() | {"on_value": {"price": "null"}})
+        again = MirrorRun(url, config_of(tmp_path, part, OTHERS), SilentReporter(), threading.Event())
+        again.run(spark, once=True)
+    assert versions_of_b(tmp_path) == [(1, "1.50"), (2, None)]
+    assert rows_are_right(again) == {"a": True, "b": True}
+    assert confirmed(url) > kept
+
+
+def positions_of(config: MirrorConfig) -> Mapping[TableName, TablePosition]:
+    return PositionsTable(open_lake(config), SLOT).read().tables
+
+
+def confirmed(url: str) -> int:
+    with connect(url) as connection:
+        sql = "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = $1"
+        [(position,)] = execute(connection, sql, (SLOT,))
+    return int(position)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Return as soon as something holds."""
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.2)
 
 
 def test_a_table_that_waits_goes_on_as_soon_as_it_is_altered(url: str, tmp_path: Path) -> None:

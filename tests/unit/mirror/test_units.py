@@ -104,6 +104,12 @@ def test_what_nobody_but_its_owner_can_mend_waits(
     assert action.error.remedy
 
 
+def test_a_table_for_which_the_log_was_kept_goes_on_where_it_was() -> None:
+    waited = replace(LIVE, waits="a value did not fit", is_kept=True)
+    assert decide(T, waited) == Apply()
+    assert isinstance(decide(T, replace(waited, drift="a label was renamed")), Load)
+
+
 def test_what_the_lake_has_is_altered_in_place() -> None:
     assert decide(T, LIVE) == Apply()
     renamed = decide(table_of("a", "c"), LIVE)
