@@ -7,10 +7,9 @@ A table is read anew unless what happened is proved to leave the lake's rows, an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from headrace.catalog.differences import any_rewritten, compare
-from headrace.catalog.drift import compare_fingerprints
+from headrace.catalog.differences import any_rewritten, came_with_rows, compare, may_have_been_unlogged
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, TablePrint
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
@@ -26,10 +25,23 @@ def may_have_drifted(before: Fingerprint, now: Fingerprint, mirrored: Collection
     return is_changed or _first_doubt(before, now, mirrored) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """What was done to a table's rows beside the log.
+
+    Attributes:
+        why: what it was.
+        parts: the oids of the partitions whose rows alone are concerned; None: all rows are.
+    """
+
+    why: str
+    parts: frozenset[int] | None = None
+
+
 def find_drift(
     session: ReadSession, before: Fingerprint, now: Fingerprint, mirrored: Collection[str]
-) -> str | None:
-    """Return why a table must be read anew; None: it need not.
+) -> Drift | None:
+    """Return why a table must be read again, or parts of it; None: it need not.
 
     Args:
         session: reads what the fingerprints do not tell.
@@ -40,12 +52,25 @@ def find_drift(
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
-    drift = compare_fingerprints(session, *_comparable(before, now, mirrored))
-    if drift.wrong:
-        return drift.wrong[0].what
-    if drift.emptied:
-        return f"rows of {min(drift.emptied)} went with a partition"
-    return _first_doubt(before, now, mirrored)
+    found = compare(*_comparable(before, now, mirrored))
+    doubt = found.plain[0].what if found.plain else _first_doubt(before, now, mirrored)
+    if doubt is not None:
+        return Drift(doubt)
+    parts = {
+        arrival.oid: f"the partition {arrival.part.name} was attached to {arrival.table} with rows in it"
+        for arrival in found.arrivals
+        if arrival.part.persistence == "p"
+        and came_with_rows(session, arrival.table, arrival.part.name, arrival.oid)
+    }
+    for departure in found.departures:
+        parts[departure.oid] = f"the partition {departure.part.name} of {departure.table} went with its rows"
+    for rewrite in found.rewrites:
+        may_be_unlogged = may_have_been_unlogged(session, rewrite)
+        if may_be_unlogged:
+            return Drift(f"{rewrite.part.name} was rewritten, and may have been unlogged meanwhile")
+        if may_be_unlogged is None:
+            parts[rewrite.oid] = f"{rewrite.part.name} was emptied"
+    return Drift(next(iter(parts.values())), frozenset(parts)) if parts else None
 
 
 def column_numbers(table: TablePrint) -> dict[str, int]:

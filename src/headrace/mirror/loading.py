@@ -27,6 +27,7 @@ from headrace.mirror.load_units import (
     reading_rows,
 )
 from headrace.mirror.modes import LoadMoment
+from headrace.mirror.partition_bounds import Leaves
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
@@ -226,7 +227,7 @@ class LakeLoader:
         for range_ in (range_ for unit in noted for range_ in unit.ranges):
             done = done.done(range_)
         plan = UnitPlan(parts, done, self._lake.file_bytes)
-        plain = replace(table, catalog=Fingerprint({}))
+        plain = replace(table, catalog=Fingerprint({}), leaves=Leaves({}))
         unit = LoadUnit(self._url, source.id, plain, schema, source.moment, ())
 
         def units() -> Iterator[LoadUnit]:

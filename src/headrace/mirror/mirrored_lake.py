@@ -57,6 +57,7 @@ RELOAD = (
 )
 WATCH_SECONDS = 10.0
 """How often a mirror looks whether tables were created, dropped or altered."""
+_DETACHED = "it was a partition; name it itself to have it"
 _NO_KEY = "no key tells changed rows apart; with a primary key the table is taken in"
 _NO_LIMIT = (1 << 64) - 1
 _LOOK_SECONDS = 0.5
@@ -81,6 +82,20 @@ def _sent_ever_since(stream: Mapping[str, Any], now: Published) -> Callable[[Tab
 
 def _to_be_read(position: TablePosition) -> TablePosition:
     return replace(position, waits_for=position.waits_for or "it must be read again")
+
+
+def _find_detached(
+    found: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition], selection: Selection
+) -> dict[TableName, MirroredTable]:
+    """Return the tables that only patterns match, and that were partitions of others."""
+    leaves = {
+        oid for position in known.values() for oid in (*position.leaves.bounds, *position.leaves.former)
+    }
+    return {
+        name: table
+        for name, table in found.items()
+        if table.relation in leaves and name not in known and not selection.names(name)
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +140,7 @@ class MirroredLake:
         self.board = MirrorBoard(config.slot)
         self.limit_confirmation: Callable[[Lsn], object] = lambda _: None
         self._ahead: set[TableName] = set()
+        self._relations: frozenset[int] | None = None
         self._unheld: set[tuple[TableName, str]] = set()
         self._write_to(open_lake(config), load_in_threads)
 
@@ -297,7 +313,7 @@ class MirroredLake:
         stream, confirmed = self._find_start(known)
         check_named_columns(tables, known.tables)
         published = self._read_published([*tables])
-        self._writer.altered = {}
+        self._writer.altered, self._writer.ahead = {}, {}
         missing = self._writer.bring_up(tables, known.tables, _sent_ever_since(stream, published), confirmed)
         stream = dict(stream) | published.to_json()
         followed = [name for name in tables if name not in missing and not self._waiting.is_held(name)]
@@ -311,6 +327,7 @@ class MirroredLake:
         self._tell_kept(followed, known)
         self._load_missing(missing, len(tables), stream)
         self._note(stream, {})
+        self._relations = None  # from now on, what is noted knows of tables that this look did not see
         self._show(Phase.LIVE)
         return list(self._writer.tables)
 
@@ -360,11 +377,11 @@ class MirroredLake:
             left.discard(name)
             self._show(Phase.BACKFILLING, left)
 
-    def _read_tables(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
+    def _read_tables(self, known: Mapping[TableName, TablePosition]) -> dict[TableName, MirroredTable]:
         """Read the tables that can be mirrored, and let the others wait, or leave them out.
 
         Args:
-            known: those that the lake has.
+            known: what is noted of those that the lake has.
 
         Raises:
             HeadraceError: why a table cannot be mirrored that the file names and the lake does not have, or
@@ -381,6 +398,8 @@ class MirroredLake:
             self._waiting.forget(name)
         self._leave_out(dict.fromkeys(foreign), "of an extension")
         self._leave_out(dict.fromkeys([*absent, *unfit]), "there is no such table")
+        self._leave_out(_find_detached(found, known, self._selection), _DETACHED)
+        self._relations = frozenset(table.relation for table in found.values())
         found = {name: table for name, table in found.items() if not self._is_left_out(table)}
         self._tell_unheld(found.values())
         problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
@@ -590,7 +609,9 @@ class MirroredLake:
         tables_now = self._writer.tables
         tables: dict[TableName, TablePosition] = dict(self._positions.tables)
         for name, (table, start) in loaded.items():
-            tables[name] = TablePosition(0, start, table.relation, table.files, table.where)
+            leaves = table.leaves.after(tables[name].leaves, None) if name in tables else table.leaves
+            tables[name] = TablePosition(0, start, table.relation, table.files, table.where, leaves=leaves)
+            self._writer.ahead.pop(name, None)
         for name, position in tables.items():
             if name in self._waiting:
                 tables[name] = replace(position, waits_for=self._waiting.tables[name].error.cause)
@@ -608,13 +629,19 @@ class MirroredLake:
             else:
                 self._ahead.discard(name)
             former, altered = self._writer.altered.get(name, (position.former, position.altered))
+            ahead = self._writer.ahead.get(name, position.ahead)
+            ahead = tuple(part for part in ahead if part.start > complete)
             tables[name] = replace(
                 position,
                 former=former,
                 altered=altered if altered > complete else 0,
                 version=version,
                 complete=complete,
-                is_whole=offset.transaction is None or position.complete >= offset.order[0],
+                is_whole=not ahead and (offset.transaction is None or position.complete >= offset.order[0]),
+                ahead=ahead,
+                leaves=tables_now[name].leaves.after(position.leaves, self._relations)
+                if name in tables_now
+                else position.leaves,
                 highest=tables_now[name].highest if name in tables_now else position.highest,
                 catalog=tables_now[name].catalog if name in tables_now else position.catalog,
             )

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from headrace.errors import HeadraceError
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
-from headrace.mirror.units import Action, Alter, Load, Repartition, Wait
+from headrace.mirror.units import Action, Alter, Load, ReadParts, Repartition, Wait
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.model.units import size as size_text
@@ -130,6 +130,8 @@ def _why(action: Action) -> str | None:
             return why
         case Alter(alteration):
             return f"alters it: {alteration}"
+        case ReadParts(_, why):
+            return f"reads a part of it again: {why}"
         case Repartition():
             return "writes its files again in other partitions"
         case _:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -22,10 +23,12 @@ from headrace.mirror.lake_types import LakeTypes, lake_type, read_type, shows_na
 from headrace.mirror.masks import Masks
 from headrace.mirror.modes import MODES
 from headrace.mirror.modes import Mode as LakeMode
+from headrace.mirror.partition_bounds import Bounds, Leaves, parse_bounds
 from headrace.mirror.partitions import with_partitions
 from headrace.mirror.soft_delete import SoftDeleteMode
 from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
+from headrace.model.value_type import ValueType
 from headrace.model.values import convert_all
 from headrace.postgres.publication import read_column_lists, will_send_generated
 from headrace.postgres.session import ReadSession
@@ -98,6 +101,31 @@ LEFT JOIN (pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid)
      ON n.nspname = wanted.nspname AND c.relname = wanted.relname
 """
 
+# pg_get_expr of a table would wait for a lock on it; bounds name no column.
+_LEAVES = """
+WITH RECURSIVE part (root, oid, relkind, path) AS (
+    SELECT c.oid, c.oid, c.relkind, '[]'::jsonb FROM pg_class c WHERE c.oid = ANY ($1::bigint[]::oid[])
+    UNION ALL
+    SELECT part.root, c.oid, c.relkind,
+           part.path || jsonb_build_array(jsonb_build_array(
+               coalesce((
+                   SELECT of_root.attnum::int
+                   FROM pg_attribute own JOIN pg_attribute of_root ON of_root.attname = own.attname
+                   WHERE own.attrelid = part.oid AND own.attnum = p.partattrs[0]
+                     AND of_root.attrelid = part.root AND NOT of_root.attisdropped AND p.partnatts = 1
+                     AND (SELECT o.opcdefault FROM pg_opclass o WHERE o.oid = p.partclass[0])
+                     AND (p.partcollation[0] = 0 OR (p.partcollation[0] = own.attcollation AND (
+                         SELECT l.collisdeterministic FROM pg_collation l WHERE l.oid = own.attcollation)))
+               ), 0), p.partstrat::text, pg_get_expr(c.relpartbound, 0)))
+    FROM part
+    JOIN pg_partitioned_table p ON p.partrelid = part.oid
+    JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
+    JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE part.relkind = 'p'
+)
+SELECT root::bigint, oid::bigint, path::text FROM part WHERE relkind <> 'p' AND root <> oid
+"""
+
 _SOFT_DELETE = SoftDeleteMode()
 
 
@@ -123,6 +151,7 @@ class MirroredTable:
         masks: what the lake has in the place of some columns' values.
         lake_types: the columns whose type in the lake is another one than that in which they are read.
         chosen_types: what the file says of columns' types, and of values that do not fit.
+        leaves: the partitions that hold its rows; none: it has no partitions.
         unheld: columns that are not mirrored, because their values are names that RENAME alters.
         chosen: the columns that the file names; none: it chooses all.
         excluded: those that it leaves out.
@@ -150,6 +179,16 @@ class MirroredTable:
     lake_types: LakeTypes = field(default_factory=LakeTypes)
     chosen_types: Mapping[str, LakeType | OnValue] = field(default_factory=dict)
     unheld: tuple[str, ...] = ()
+    leaves: Leaves = field(default_factory=lambda: Leaves({}))
+
+    @property
+    def columns_by_number(self) -> dict[int, tuple[str, ValueType]]:
+        """The name and type of each column of its key that the lake has with the database's values."""
+        return {
+            self.numbers[name]: (name, self.row_type.columns[name])
+            for name in self.key
+            if name in self.columns and name not in self.masks.kinds and name not in self.lake_types.kinds
+        }
 
     @property
     def highest(self) -> int:
@@ -351,13 +390,28 @@ class Selection:
                 stored = facts[-1] if table not in published and sends_stored else ()
                 sent = frozenset({*known[table].columns, *stored})
                 found[table] = self._mirrored(types[table], known[table].key, sent, facts)
+        leaves = self._read_leaves(session, found.values())
         usage = {name: frozenset(table.numbers) for name, table in found.items()}
         catalog = read_once(session, usage, self._publication)
         return {
-            name: replace(table, catalog=catalog.part(name), problem=problems.get(name))
+            name: replace(
+                table,
+                catalog=catalog.part(name),
+                problem=problems.get(name),
+                leaves=Leaves(leaves.get(table.relation, {})),
+            )
             for name, table in found.items()
             if name in catalog.tables
         }
+
+    def _read_leaves(
+        self, session: ReadSession, tables: Iterable[MirroredTable]
+    ) -> dict[int, dict[int, Bounds | None]]:
+        """Return the bounds of the partitions that hold rows, by the oids of their tables."""
+        found: dict[int, dict[int, Bounds | None]] = {}
+        for root, oid, path in session.query(_LEAVES, ([table.relation for table in tables],)):
+            found.setdefault(root, {})[oid] = parse_bounds([tuple(level) for level in json.loads(path)])
+        return found
 
     def _mirrored(
         self, row_type: RowType, key: tuple[str, ...], sent: frozenset[str], facts: Sequence[Any]

@@ -15,9 +15,10 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, plan_alteration
 from headrace.mirror.columns import DROPPED, described, number_of
-from headrace.mirror.drift import altered_columns, column_numbers
+from headrace.mirror.drift import Drift, altered_columns, column_numbers
 from headrace.mirror.net_changes import Position
 from headrace.mirror.ownership import other_program
+from headrace.mirror.partition_bounds import Bounds, can_tell
 from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.table_checks import find_problem, find_renamed
@@ -66,7 +67,7 @@ class Observed:
     names_before: tuple[Fingerprint, Lsn] = (Fingerprint(), 0)
     is_sent: bool = True
     waits: str | None = None
-    drift: str | None = None
+    drift: Drift | None = None
     is_kept: bool = False
 
     @property
@@ -101,6 +102,15 @@ class Repartition:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadParts:
+    """Read again what is within the bounds of some partitions; `why`: what became of them."""
+
+    bounds: tuple[Bounds, ...]
+    why: str
+    renames: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Load:
     """Read all of its rows; `why` they are read again, None for the first time."""
 
@@ -114,7 +124,7 @@ class Wait:
     error: HeadraceError
 
 
-Action = Apply | Alter | Repartition | Load | Wait
+Action = Apply | Alter | Repartition | ReadParts | Load | Wait
 Rule = Callable[[MirroredTable, Observed], Action | None]
 
 
@@ -195,7 +205,30 @@ def _other_rows(table: MirroredTable, observed: Observed) -> Action | None:
     assert observed.noted is not None
     if observed.noted.where != table.where:
         return Load(f"other rows of {table.name} are wanted (where)")
-    return None if observed.drift is None else Load(observed.drift)
+    if observed.drift is None:
+        return None
+    bounds = bounds_of(table, observed.noted, observed.drift)
+    if bounds is None or _in_place(table, observed) != Apply():
+        return Load(observed.drift.why)
+    return ReadParts(bounds, observed.drift.why)
+
+
+def bounds_of(table: MirroredTable, noted: TablePosition, drift: Drift) -> tuple[Bounds, ...] | None:
+    """Return the bounds of the partitions whose rows alone are concerned; None: the table is read whole.
+
+    Changes do not say in which partition they are, and a table without a key has no other way to tell.
+    """
+    if drift.parts is None or table.mode == "changes" or not table.key:
+        return None
+    kinds = {number: kind for number, (_, kind) in table.columns_by_number.items()}
+    bounds: dict[Bounds, None] = {}
+    for oid in sorted(drift.parts):
+        sides = (noted.leaves.bounds, table.leaves.bounds)
+        for part in [leaves[oid] for leaves in sides if oid in leaves] or [None]:
+            if part is None or not can_tell(part, kinds):
+                return None
+            bounds[part] = None
+    return tuple(bounds)
 
 
 def _altered_twice(table: MirroredTable, observed: Observed) -> Action | None:

@@ -24,7 +24,7 @@ from headrace.mirror.columns import is_followed
 from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
 from headrace.mirror.lake import Lake, LakeTable
 from headrace.mirror.load_units import RewrittenError, reading_rows
-from headrace.mirror.modes import LoadMoment
+from headrace.mirror.modes import LoadMoment, repaired_position
 from headrace.mirror.net_changes import Key
 from headrace.mirror.ownership import check_repairable
 from headrace.mirror.positions import PositionsTable, TablePosition
@@ -274,7 +274,7 @@ class LakeComparer:
             [dict(zip(table.key, one, strict=True)) for one in wrong],
             pa.schema([table.schema.field(name) for name in table.key]),
         )
-        table.rules.repair(lake, keys, rows, moment)
+        table.rules.repair(lake, keys, rows, moment, repaired_position(lake, moment))
 
     def _open(self, name: TableName) -> LakeTable:
         lake = self._lake.open(name)

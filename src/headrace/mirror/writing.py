@@ -22,15 +22,29 @@ from headrace.mirror.columns import (
     defaults_of,
     former_names,
 )
-from headrace.mirror.drift import altered_columns, column_numbers, find_drift
+from headrace.mirror.drift import Drift, altered_columns, column_numbers, find_drift
 from headrace.mirror.lake import Lake, LakeTable, known_position
 from headrace.mirror.lake_types import explain_unfit
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.loading import LakeLoader
 from headrace.mirror.net_changes import Position
+from headrace.mirror.part_reading import PartReader
+from headrace.mirror.partition_bounds import Ahead, rows_within
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
-from headrace.mirror.units import Action, Alter, Apply, LakeFacts, Load, Observed, Repartition, Wait, decide
+from headrace.mirror.units import (
+    Action,
+    Alter,
+    Apply,
+    LakeFacts,
+    Load,
+    Observed,
+    ReadParts,
+    Repartition,
+    Wait,
+    bounds_of,
+    decide,
+)
 from headrace.mirror.waiting import FAILURES, WaitingTables, failure_of
 from headrace.model.changes import Op
 from headrace.model.lsn import Lsn
@@ -41,6 +55,8 @@ from headrace.reporter import Reporter
 
 _VISIBLE_WITHIN = 60.0
 _TRIES = 5
+PART_SECONDS = 15.0
+"""So long the reading of a part waits for open transactions."""
 _BETWEEN = "\0"  # no name has it
 
 _POSITION = """
@@ -67,6 +83,7 @@ class LakeWriter:
         written: those that the last batch was of.
         altered: the catalog before the last alteration of a table's columns, and a position (bytes) that all
             changes of that time lie before.
+        ahead: the parts of a table that the lake has as they were behind the table's position.
     """
 
     def __init__(
@@ -89,6 +106,8 @@ class LakeWriter:
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
         self.altered: dict[TableName, tuple[Fingerprint, Lsn]] = {}
+        self.ahead: dict[TableName, tuple[Ahead, ...]] = {}
+        self._parts = PartReader(url, slot, selection, lake)
 
     def bring_up(
         self,
@@ -117,6 +136,9 @@ class LakeWriter:
                     to_load.append(name)
                     if action.why is not None:
                         self._report.info(action.why)
+                elif isinstance(action, ReadParts):
+                    if not self._read_parts(action, tables[name], known[name]):
+                        to_load.append(name)
                 else:
                     self._act(action, tables[name])
                     if action.renames:
@@ -180,6 +202,24 @@ class LakeWriter:
         waits = noted.waits_for if self._waiting is None else self._waiting.reason(name) or noted.waits_for
         return Observed(noted, facts, 0, self._names_before(name, noted), waits=waits, drift=drift)
 
+    def _read_parts(self, action: ReadParts, table: MirroredTable, known: TablePosition) -> bool:
+        """Read parts of a table again; return False where it was altered again, and must be loaded."""
+        self._report.info(f"reading a part of {table.name} again: {action.why}")
+        try:
+            ahead = self._parts.read(table, action.bounds, PART_SECONDS)
+        except HeadraceError as error:
+            if self._waiting is None or error.kind is not Kind.SLOT_WAIT:
+                raise
+            self._waiting.add(error, table)
+            return True
+        if ahead is not None:
+            self.ahead[table.name] = (*self._aheads(table.name, known), *ahead)
+        return ahead is not None
+
+    def _aheads(self, name: TableName, known: TablePosition) -> tuple[Ahead, ...]:
+        """Return the parts that the lake's table has as they were behind its own position."""
+        return self.ahead.get(name, known.ahead)
+
     def _act(self, action: Apply | Alter | Repartition, table: MirroredTable) -> None:
         lake = self._opened(table.name)
         match action:
@@ -227,15 +267,17 @@ class LakeWriter:
         for name, table in mirrored.items():
             if name not in to_load and not self._waits(name):
                 with self._alone(table):
-                    if str(name) in cut or self._is_not_told(table, changes, known):
+                    if self._is_not_told(table, changes, known) or not self._read_emptied(
+                        table, known[name], cut.get(str(name), frozenset())
+                    ):
                         to_load.append(name)
         loaded = dict(self.loader.load(to_load, others_go_on=True)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
         self.altered = {name: before for name, before in self.altered.items() if name not in loaded}
         for name, table in mirrored.items():
-            if name not in to_load and not self._waits(name):
+            if name not in to_load and not self._waits(name) and name in changes:
                 with self._alone(table):
-                    self._apply_anew(table, changes[name])
+                    self._apply_anew(table, changes[name], self._aheads(name, known[name]))
         return loaded
 
     def _read_tables(
@@ -257,14 +299,41 @@ class LakeWriter:
         known: Mapping[TableName, TablePosition],
     ) -> bool:
         """Tell whether changes of a table lack what the lake's rows need."""
-        own = changes[table.name]
+        own = changes.get(table.name, [])
         return (
-            self._lacks_values(table, changes)
+            self._lacks_values(table, own)
+            or self._is_emptied_behind(table, own, self._aheads(table.name, known[table.name]))
             or self._lacks_keys(table, own)
             or self._lacks_names(table, own, known[table.name])
         )
 
-    def _lacks_values(self, table: MirroredTable, changes: Mapping[TableName, list[pa.RecordBatch]]) -> bool:
+    def _is_emptied_behind(
+        self, table: MirroredTable, changes: Sequence[pa.RecordBatch], aheads: Sequence[Ahead]
+    ) -> bool:
+        """Tell whether a TRUNCATE lies before the moment of which the lake has some part already."""
+        start = max((ahead.start for ahead in aheads), default=0)
+        position = known_position(self._opened(table.name)) if start else (0, 0)
+        return any(
+            pc.any(
+                pc.and_(
+                    pc.and_(pc.equal(part.column("op"), Op.TRUNCATE.value), _is_after(part, position)),
+                    pc.less(part.column("_commit_lsn"), start),
+                )
+            ).as_py()
+            for part in (changes if start else ())
+        )
+
+    def _read_emptied(self, table: MirroredTable, known: TablePosition, emptied: Collection[str]) -> bool:
+        """Read the parts of a table again whose partitions were truncated; return False to load it whole."""
+        if not emptied:
+            return True
+        parts = {**known.catalog.tables[table.name].parts, **table.catalog.tables[table.name].parts}
+        oids = frozenset(oid for oid, part in parts.items() if str(part.name) in emptied)
+        drift = Drift(f"{', '.join(sorted(emptied))} was truncated", oids)
+        bounds = bounds_of(table, known, drift) if len(oids) == len(emptied) else None
+        return bounds is not None and self._read_parts(ReadParts(bounds, drift.why), table, known)
+
+    def _lacks_values(self, table: MirroredTable, changes: Sequence[pa.RecordBatch]) -> bool:
         """Tell whether rows came to satisfy `where` without a large value, which nobody has but the database.
 
         The log has them as inserted; what their update did not touch is not in it, nor is it in the lake.
@@ -272,10 +341,7 @@ class LakeWriter:
         if table.where is None:
             return False
         position = known_position(self._opened(table.name))
-        return any(
-            _lacks_inserted(part.filter(_is_after(part, position)), table.columns)
-            for part in changes[table.name]
-        )
+        return any(_lacks_inserted(part.filter(_is_after(part, position)), table.columns) for part in changes)
 
     def _lacks_keys(self, table: MirroredTable, changes: Sequence[pa.RecordBatch]) -> bool:
         """Tell whether rows were changed while the log did not have their key before the change.
@@ -339,19 +405,23 @@ class LakeWriter:
                 "A synchronous standby that does not answer holds them back: see pg_stat_replication.",
             )
 
-    def _apply_anew(self, table: MirroredTable, changes: Sequence[pa.RecordBatch]) -> None:
+    def _apply_anew(
+        self, table: MirroredTable, changes: Sequence[pa.RecordBatch], aheads: Sequence[Ahead]
+    ) -> None:
         """Apply changes, and once more where files were joined by another program meanwhile."""
         for _ in range(_TRIES - 1):
             try:
-                self._apply(table, changes)
+                self._apply(table, changes, aheads)
             except HeadraceError as error:
                 if error.kind is not Kind.SINK_BUSY:
                     raise
             else:
                 return
-        self._apply(table, changes)
+        self._apply(table, changes, aheads)
 
-    def _apply(self, table: MirroredTable, changes: Iterable[pa.RecordBatch]) -> None:
+    def _apply(
+        self, table: MirroredTable, changes: Iterable[pa.RecordBatch], aheads: Sequence[Ahead]
+    ) -> None:
         lake = self._opened(table.name)
         position = known_position(lake)
         former = former_names(lake.schema)
@@ -362,8 +432,9 @@ class LakeWriter:
             for part in after
             if len(part)
         ]
-        if typed:
-            table.rules.apply(self._lake, lake, table.key, pa.concat_tables(typed))
+        rows = _not_ahead(pa.concat_tables(typed), table, aheads) if typed else ()
+        if len(rows):
+            table.rules.apply(self._lake, lake, table.key, rows)
 
     def _opened(self, name: TableName) -> LakeTable:
         lake = self._lake.open(name)
@@ -382,12 +453,24 @@ def _changes_of_tables(batch: pa.Table) -> dict[TableName, list[pa.RecordBatch]]
     return changes
 
 
-def _truncated_partitions(batch: pa.Table) -> frozenset[str]:
-    """Return the tables of which partitions were truncated by themselves."""
-    if not len(batch):
-        return frozenset()
-    names = pc.unique(pc.struct_field(batch.column("source"), "partition_of")).drop_null()
-    return frozenset(names.to_pylist())
+def _truncated_partitions(batch: pa.Table) -> dict[str, set[str]]:
+    """Return the partitions that were truncated by themselves, by their tables."""
+    found: dict[str, set[str]] = {}
+    if len(batch):
+        source = batch.column("source").combine_chunks()
+        source = source.filter(pc.is_valid(pc.struct_field(source, "partition_of")))
+        for row in source.to_pylist():
+            found.setdefault(row["partition_of"], set()).add(str(TableName(row["schema"], row["table"])))
+    return found
+
+
+def _not_ahead(rows: pa.Table, table: MirroredTable, aheads: Sequence[Ahead]) -> pa.Table:
+    """Return changes without those of parts that the lake has as they were behind the changes."""
+    for ahead in aheads:
+        is_before = pc.less(rows.column(PREFIX + "commit_lsn"), ahead.start)
+        within = rows_within(rows, ahead.bounds, table.columns_by_number)
+        rows = rows.filter(pc.invert(pc.and_(is_before, within)))
+    return rows
 
 
 def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:

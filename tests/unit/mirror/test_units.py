@@ -10,9 +10,21 @@ import pytest
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, TablePrint
 from headrace.catalog.types import RowType
 from headrace.errors import Kind
+from headrace.mirror.drift import Drift
+from headrace.mirror.partition_bounds import Bound, Leaves
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
-from headrace.mirror.units import Alter, Apply, LakeFacts, Load, Observed, Repartition, Wait, decide
+from headrace.mirror.units import (
+    Alter,
+    Apply,
+    LakeFacts,
+    Load,
+    Observed,
+    ReadParts,
+    Repartition,
+    Wait,
+    decide,
+)
 from headrace.model.lake_partition import parse_partition
 from headrace.model.names import TableName
 from headrace.model.types import ArrowForm, Json
@@ -65,7 +77,7 @@ WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))
         (T, replace(LIVE, is_sent=False), "the publication has not sent the table t all the time"),
         (T, replace(LIVE, waits="a value did not fit"), "the table t waited: a value did not fit"),
         (replace(T, where="id > 1"), LIVE, "where"),
-        (T, replace(LIVE, drift="a label was renamed"), "a label was renamed"),
+        (T, replace(LIVE, drift=Drift("a label was renamed")), "a label was renamed"),
         (table_of("a", "c"), replace(LIVE, names_before=(T.catalog, 101)), "altered again before"),
         (replace(table_of("a", "b", "c"), key=("a",)), LIVE, "columns of t were altered"),
         (replace(table_of("a", "c"), key=(), has_full_identity=True), LIVE, "columns of t were altered"),
@@ -87,7 +99,12 @@ def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: Obs
         (replace(T, mode="history"), replace(LIVE, noted=None), Kind.CONFIG, "mode 'history'"),
         (T, WRITTEN, Kind.CONTINUITY, "another program has written"),
         (T, replace(WRITTEN, waits="a value did not fit"), Kind.CONTINUITY, "another program has written"),
-        (T, replace(WRITTEN, drift="a label was renamed"), Kind.CONTINUITY, "another program has written"),
+        (
+            T,
+            replace(WRITTEN, drift=Drift("a label was renamed")),
+            Kind.CONTINUITY,
+            "another program has written",
+        ),
         (replace(table_of("a", "c"), excluded=("b",)), LIVE, Kind.BINDING, ""),
     ],
 )
@@ -107,7 +124,7 @@ def test_what_nobody_but_its_owner_can_mend_waits(
 def test_a_table_for_which_the_log_was_kept_goes_on_where_it_was() -> None:
     waited = replace(LIVE, waits="a value did not fit", is_kept=True)
     assert decide(T, waited) == Apply()
-    assert isinstance(decide(T, replace(waited, drift="a label was renamed")), Load)
+    assert isinstance(decide(T, replace(waited, drift=Drift("a label was renamed"))), Load)
 
 
 def test_what_the_lake_has_is_altered_in_place() -> None:
@@ -125,3 +142,35 @@ def test_what_the_lake_has_is_altered_in_place() -> None:
 def test_columns_that_were_touched_are_told_to_whoever_reads_the_log() -> None:
     """Two of them may have swapped names, and swapped them back."""
     assert decide(replace(T, catalog=catalog_of(dict(T.numbers), touched=7)), LIVE) == Apply(renames=True)
+
+
+BOUNDS = (Bound(1, "range", ("0", "10")),)
+GONE = Drift("the partition low of t went with its rows", frozenset({5}))
+PARTED = replace(LIVE, noted=replace(NOTED, leaves=Leaves({5: BOUNDS, 6: None})), drift=GONE)
+
+
+def test_a_partition_whose_bounds_tell_its_rows_is_read_alone() -> None:
+    assert decide(T, PARTED) == ReadParts((BOUNDS,), GONE.why)
+
+
+@pytest.mark.parametrize(
+    ("table", "observed"),
+    [
+        (T, replace(PARTED, drift=Drift("by hash", frozenset({5, 6})))),
+        (T, replace(PARTED, drift=Drift("nobody knows it", frozenset({7})))),
+        (T, replace(PARTED, drift=Drift("values were computed anew"))),
+        (table_of("a", "c"), PARTED),
+        (replace(T, partitions=(parse_partition("a"),)), PARTED),
+        (replace(T, where="id > 1"), PARTED),
+    ],
+)
+def test_where_more_than_a_partition_changed_the_table_is_loaded(
+    table: MirroredTable, observed: Observed
+) -> None:
+    assert isinstance(decide(table, observed), Load)
+
+
+def test_a_table_of_changes_is_loaded_where_a_partition_went() -> None:
+    table = replace(T, mode="changes")
+    lake = replace(LAKE, schema=table.lake_schema)
+    assert isinstance(decide(table, replace(PARTED, lake=lake)), Load)
