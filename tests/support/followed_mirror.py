@@ -21,12 +21,14 @@ from headrace.capture.envelope import ENVELOPE_SCHEMA, enveloped
 from headrace.config.load import load_deployment
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.config.resolve import resolve_mirror
+from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.mirror.run import MirrorRun
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
+from headrace.spark.session import LocalSpark
 
 BATCH_BYTES = 1 << 20
 
@@ -45,6 +47,11 @@ def database_of_slot(url: str, slot: str, *statements: str) -> Iterator[str]:
     yield url
     with connect(url) as connection:
         drop_slot(connection, slot)
+
+
+def run_mirror(mirrored: MirroredLake, spark: LocalSpark, *, once: bool = True, reload: bool = False) -> None:
+    """Follow the log with Spark, up to its present end."""
+    MirrorRun(mirrored, SilentReporter(), threading.Event()).run(spark, once=once, reload=reload)
 
 
 class Told(SilentReporter):
@@ -86,10 +93,10 @@ class FollowedMirror:
             MirrorConfig(location=str(folder), format=kind, slot=slot, publication=slot, tables=parts),
         )
 
-    def prepare(self) -> tuple[MirrorRun, list[TableName], Told]:
+    def prepare(self) -> tuple[MirroredLake, list[TableName], Told]:
         """A mirror that has its tables, and follows their alterations."""
         told = Told()
-        mirror = MirrorRun(self._url, self._config, told, threading.Event(), self._wal_budget)
+        mirror = MirroredLake(self._url, self._config, told, threading.Event(), self._wal_budget)
         mirror.limit_confirmation = self.limits.append
         mirror.set_up()
         return mirror, mirror.prepare(), told
@@ -142,7 +149,7 @@ class FollowedMirror:
 
     def wrong(self) -> list[str]:
         """The tables that `headrace mirror verify` finds wrong, as they are."""
-        mirror = MirrorRun(self._url, self._config, SilentReporter(), threading.Event())
+        mirror = MirroredLake(self._url, self._config, SilentReporter(), threading.Event())
         return [one.table.name for one in mirror.comparer().compare() if not one.is_right]
 
     def _positions(self) -> tuple[int, int]:

@@ -39,16 +39,16 @@ def run_mirror(
     report: Reporter = terminal.TerminalReporter() if draw else LoggingReporter(logger)
     stopping = stopping_by_signals()
     mirror = open_mirror(load_deployment(context.config, context.environ), report, stopping)
-    add_to_each_line(slot=mirror.slot)
+    add_to_each_line(slot=mirror.mirrored.slot)
     settings = given_settings(conf, context.environ)
     with (
         contextlib.nullcontext()
         if public_address is None
-        else MirrorServer(mirror.board, public_address, host_names(public_hosts)) as pages,
+        else MirrorServer(mirror.mirrored.board, public_address, host_names(public_hosts)) as pages,
         local_spark(
             master=chosen_master(master, conf, settings),
             given=mirror.session_settings(settings, context.environ),
-            logs=WorkerLogs(context.log_level, context.log_format, mirror.slot),
+            logs=WorkerLogs(context.log_level, context.log_format, mirror.mirrored.slot),
         ) as spark,
         terminal.timed(),
     ):

@@ -22,7 +22,7 @@ def check_mirror(context: CommandContext) -> bool:
         HeadraceError: what keeps it from starting; every mistake at once.
     """
     deployment = load_deployment(context.config, context.environ)
-    plan = open_mirror(deployment, SilentReporter(), threading.Event()).plan()
+    plan = open_mirror(deployment, SilentReporter(), threading.Event()).mirrored.plan()
     if context.as_json:
         terminal.data(_as_data(plan))
         return not plan.waiting

@@ -13,9 +13,10 @@ import pytest
 
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror import mirrored_lake, verify
+from headrace.mirror import choosing, verify
 from headrace.mirror.formats import open_lake
 from headrace.mirror.loading import LoadStoppedError
+from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.mirror.positions import PositionsTable, TablePosition
 from headrace.mirror.run import MirrorRun
 from headrace.model.names import TableName
@@ -25,7 +26,7 @@ from headrace.reporter import SilentReporter
 from headrace.snapshot import plan_tables
 from headrace.spark.session import local_spark
 from support import stranger
-from support.followed_mirror import FollowedMirror, Told, database_of_slot, run
+from support.followed_mirror import FollowedMirror, Told, database_of_slot, run, run_mirror
 from support.lake import FORMATS
 
 SLOT = "mirror_waiting"
@@ -49,11 +50,11 @@ def config_of(folder: Path, *parts: MirroredTables, kind: Format = "delta") -> M
     return MirrorConfig(location=str(folder), format=kind, slot=SLOT, publication=SLOT, tables=tables)
 
 
-def prepared(url: str, config: MirrorConfig) -> tuple[MirrorRun, list[TableName], Told]:
+def prepared(url: str, config: MirrorConfig) -> tuple[MirroredLake, list[TableName], Told]:
     return FollowedMirror(url, config).prepare()
 
 
-def rows_are_right(mirror: MirrorRun) -> dict[str, bool]:
+def rows_are_right(mirror: MirroredLake) -> dict[str, bool]:
     return {found.table.name: found.is_right for found in mirror.comparer().compare()}
 
 
@@ -215,9 +216,9 @@ def test_the_slot_of_a_running_mirror_is_not_confirmed_behind_what_a_waiting_tab
 ) -> None:
     config = config_of(tmp_path, KEPT, OTHERS).model_copy(update={"interval": "100ms"})
     stopping = threading.Event()
-    mirror = MirrorRun(url, config, SilentReporter(), stopping)
+    mirror = MirroredLake(url, config, SilentReporter(), stopping)
     with local_spark() as spark:
-        following = threading.Thread(target=mirror.run, args=(spark,))
+        following = threading.Thread(target=MirrorRun(mirror, SilentReporter(), stopping).run, args=(spark,))
         following.start()
         try:
             until(lambda: len(positions_of(config)) == 2)
@@ -234,8 +235,8 @@ def test_the_slot_of_a_running_mirror_is_not_confirmed_behind_what_a_waiting_tab
         assert confirmed(url) <= kept
         run(url, "DELETE FROM b WHERE id = 2")
         part = MirroredTables.model_validate(KEPT.model_dump() | {"on_value": {"price": "null"}})
-        again = MirrorRun(url, config_of(tmp_path, part, OTHERS), SilentReporter(), threading.Event())
-        again.run(spark, once=True)
+        again = MirroredLake(url, config_of(tmp_path, part, OTHERS), SilentReporter(), threading.Event())
+        run_mirror(again, spark)
     assert versions_of_b(tmp_path) == [(1, "1.50"), (2, None)]
     assert rows_are_right(again) == {"a": True, "b": True}
     assert confirmed(url) > kept
@@ -362,7 +363,7 @@ class Interrupting(SilentReporter):
 def test_a_table_that_is_locked_when_it_is_loaded_waits_and_says_for_whom(url: str, tmp_path: Path) -> None:
     with connect(url, autocommit=False, application_name="maintenance") as holder:
         report = Interrupting(lambda: execute(holder, "LOCK TABLE b IN ACCESS EXCLUSIVE MODE"))
-        mirror = MirrorRun(url, config_of(tmp_path), report, threading.Event())
+        mirror = MirroredLake(url, config_of(tmp_path), report, threading.Event())
         mirror.set_up()
         assert mirror.prepare() == [A]
     [told] = [text for text in report.texts if "the table b waits" in text]
@@ -374,7 +375,7 @@ def test_a_table_that_is_locked_when_it_is_loaded_waits_and_says_for_whom(url: s
 
 def test_a_load_ends_between_two_tables_when_it_is_stopped(url: str, tmp_path: Path) -> None:
     stopping = threading.Event()
-    mirror = MirrorRun(url, config_of(tmp_path), Interrupting(stopping.set), stopping)
+    mirror = MirroredLake(url, config_of(tmp_path), Interrupting(stopping.set), stopping)
     mirror.set_up()
     with pytest.raises(LoadStoppedError):
         mirror.prepare()
@@ -385,7 +386,7 @@ def test_a_load_ends_between_two_tables_when_it_is_stopped(url: str, tmp_path: P
 
 def test_a_table_that_is_truncated_while_it_is_loaded_is_read_again(url: str, tmp_path: Path) -> None:
     report = Interrupting(lambda: run(url, "TRUNCATE b", "INSERT INTO b VALUES (7, 7, NULL)"))
-    mirror = MirrorRun(url, config_of(tmp_path), report, threading.Event())
+    mirror = MirroredLake(url, config_of(tmp_path), report, threading.Event())
     mirror.set_up()
     assert set(mirror.prepare()) == {A, B}
     assert report.texts.count("loading b") == 2
@@ -432,7 +433,7 @@ def test_a_check_tells_which_tables_will_wait(url: str, tmp_path: Path) -> None:
     assert lake is not None
     stranger.delete(lake, "id = 1")
     run(url, "CREATE TABLE staging (id int PRIMARY KEY, __headrace_x int)")
-    plan = MirrorRun(url, config_of(tmp_path), SilentReporter(), threading.Event()).plan()
+    plan = MirroredLake(url, config_of(tmp_path), SilentReporter(), threading.Event()).plan()
     assert {str(name): error.kind for name, error in plan.waiting.items()} == {
         "a": Kind.CONTINUITY,
         "staging": Kind.BINDING,
@@ -441,23 +442,23 @@ def test_a_check_tells_which_tables_will_wait(url: str, tmp_path: Path) -> None:
 
 def test_once_writes_the_others_and_ends_with_what_waits(url: str, tmp_path: Path) -> None:
     run(url, "INSERT INTO b (id, price) VALUES (2, 'NaN')", "CREATE TABLE c (id int PRIMARY KEY, d date)")
-    mirror = MirrorRun(url, config_of(tmp_path), SilentReporter(), threading.Event())
+    mirror = MirroredLake(url, config_of(tmp_path), SilentReporter(), threading.Event())
     with local_spark() as spark:
         with pytest.raises(HeadraceError, match="the table b was not written") as refused:
-            mirror.run(spark, once=True)
+            run_mirror(mirror, spark)
         assert not isinstance(refused.value, ErrorGroup)
         run(url, "INSERT INTO a VALUES (3, 3)", "INSERT INTO c VALUES (1, '900000-01-01')")
         with pytest.raises(ErrorGroup, match="the table c was not written"):
-            mirror_again(mirror).run(spark, once=True)
+            run_mirror(mirror_again(mirror), spark)
         assert rows_are_right(mirror) == {"a": True, "c": False}
         run(url, "DELETE FROM b WHERE id = 2", "DELETE FROM c")
-        mirror_again(mirror).run(spark, once=True)
+        run_mirror(mirror_again(mirror), spark)
     assert rows_are_right(mirror) == {"a": True, "b": True, "c": True}
 
 
-def mirror_again(mirror: MirrorRun) -> MirrorRun:
+def mirror_again(mirror: MirroredLake) -> MirroredLake:
     """The next process."""
-    return MirrorRun(mirror._url, mirror._config, SilentReporter(), threading.Event())
+    return MirroredLake(mirror.url, mirror.config, SilentReporter(), threading.Event())
 
 
 def test_tables_of_one_folder_do_not_overwrite_each_other(
@@ -470,7 +471,7 @@ def test_tables_of_one_folder_do_not_overwrite_each_other(
     assert all(rows_are_right(mirror).values())
     with connect(url) as connection:
         drop_slot(connection, SLOT)
-    monkeypatch.setattr(mirrored_lake, "folds_case", lambda _: True)
+    monkeypatch.setattr(choosing, "folds_case", lambda _: True)
     mirror, tables, _ = prepared(url, config_of(tmp_path / "folding"))
     assert [table.name for table in tables] == ["A", "b"]
     assert 'the tables a and "A" differ in case alone' in str(mirror.waiting_error())
