@@ -91,36 +91,43 @@ def altered_columns(before: TablePrint, now: TablePrint) -> frozenset[int]:
 def _first_doubt(before: Fingerprint, now: Fingerprint, mirrored: Collection[str]) -> str | None:
     both = sorted(before.tables.keys() & now.tables.keys())
     doubts = (
-        doubt for name in both for doubt in _doubts(name, before.tables[name], now.tables[name], mirrored)
+        doubt
+        for name in both
+        for doubt in _doubts(name, before.tables[name], now.tables[name], frozenset(mirrored))
     )
     return next(doubts, None)
 
 
-def _doubts(
-    table: TableName, before: TablePrint, now: TablePrint, mirrored: Collection[str]
-) -> Iterator[str]:
+def _doubts(table: TableName, before: TablePrint, now: TablePrint, mirrored: frozenset[str]) -> Iterator[str]:
     """Yield why the names of columns in the log may be those of others than the catalog has now.
 
     The log names columns as they were called when a row was written. No number is used twice; so where no
     column went, a row's columns are known by how many they are, and where columns only went, by their names.
     """
     old, new = ({column.number: column for column in side.columns.values()} for side in (before, now))
-    old_names, new_names = ({n: name for name, n in column_numbers(side).items()} for side in (before, now))
     added, dropped, kept = new.keys() - old, old.keys() - new, old.keys() & new
-    renamed = {number for number in kept if old_names[number] != new_names[number]}
-    holders = column_numbers(before)
+    old_names, new_names = _names(before), _names(now)
+    renamed = [number for number in kept if old_names[number] != new_names[number]]
     if now.highest - before.highest != len(added) and before.highest:
         yield f"a column of {table} was added and dropped again"
-    for name, number in column_numbers(now).items():
-        if holders.get(name, number) != number:
-            yield f"another column of {table} is called {name} now"
-    is_touched = any(old[number].touched != new[number].touched for number in kept)
-    if dropped and (added or is_touched):
+    yield from _taken_names(table, before, now)
+    if dropped and (added or any(old[number].touched != new[number].touched for number in kept)):
         yield f"columns of {table} were dropped, and others altered"
     if len(added) + len(renamed) > 1 and not now.in_order:
         yield f"more than one column of {table} was altered, whose partitions have them in another order"
-    if any(new_names[number] in mirrored for number in added) and _is_written_anew(before, now):
+    if _is_written_anew(before, now) and not mirrored.isdisjoint(new_names[number] for number in added):
         yield f"a column was added to {table}, and its rows were written anew"
+
+
+def _names(table: TablePrint) -> dict[int, str]:
+    return {number: name for name, number in column_numbers(table).items()}
+
+
+def _taken_names(table: TableName, before: TablePrint, now: TablePrint) -> Iterator[str]:
+    holders = column_numbers(before)
+    for name, number in column_numbers(now).items():
+        if holders.get(name, number) != number:
+            yield f"another column of {table} is called {name} now"
 
 
 def _is_written_anew(before: TablePrint, now: TablePrint) -> bool:

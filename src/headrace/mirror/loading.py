@@ -231,8 +231,8 @@ class LakeLoader:
         unit = LoadUnit(self._url, source.id, plain, schema, source.moment, ())
 
         def units() -> Iterator[LoadUnit]:
-            for one in noted:
-                yield replace(unit, ranges=one.ranges, noted=one)
+            for known in noted:
+                yield replace(unit, ranges=known.ranges, noted=known)
             for ranges in plan:
                 yield replace(unit, ranges=ranges)
 
@@ -251,7 +251,7 @@ class LakeLoader:
             reach("mirror_unit")
         if taken:
             self._report.info(f"{taken:,} rows of {table.name} were read before")
-            self._check_not_loaded(table.name, min(one.start for one in noted))
+            self._check_not_loaded(table.name, min(known.start for known in noted))
         return files
 
     def _position_of(self, name: TableName) -> Lsn:

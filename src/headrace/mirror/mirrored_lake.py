@@ -400,8 +400,8 @@ class MirroredLake:
         return (
             self._waiting.is_due
             or any(name not in found for name in self._waiting.tables)
-            or {name: (one.relation, one.schema) for name, one in now.items()}
-            != {name: (one.relation, one.schema) for name, one in followed.items()}
+            or {name: (table.relation, table.schema) for name, table in now.items()}
+            != {name: (table.relation, table.schema) for name, table in followed.items()}
             or any(
                 may_have_drifted(followed[name].catalog, table.catalog, table.columns)
                 for name, table in now.items()
@@ -428,8 +428,8 @@ class MirroredLake:
             return
         behind = [
             name
-            for name, one in self._positions.tables.items()
-            if one.complete < wanted.version and one.waits_for is None
+            for name, position in self._positions.tables.items()
+            if position.complete < wanted.version and position.waits_for is None
         ]
         if behind:
             raise HeadraceError(

@@ -324,8 +324,8 @@ def _ended(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all versions, the current ones ended by their row's first change, or else by the TRUNCATE."""
     first: dict[Key, tuple[Any, int]] = {
-        tuple(one): (time, lsn)
-        for *one, time, lsn in zip(
+        tuple(values): (time, lsn)
+        for *values, time, lsn in zip(
             *(python_values(closings.column(name)) for name in key),
             closings.column(versions.VALID_TO).to_pylist(),
             closings.column(versions.TO_LSN).to_pylist(),
@@ -335,7 +335,7 @@ def _ended(
     at_end = emptied[0].as_py(), emptied[1]
     for batch in old:
         keys = zip(*(python_values(batch.column(name)) for name in key), strict=True)
-        ends = [first.get(one, at_end) for one in keys]
+        ends = [first.get(values, at_end) for values in keys]
         times = pa.array([time for time, _ in ends], versions.FIELDS[0].type)
         yield versions.closed(batch, times, pa.array([lsn for _, lsn in ends], pa.int64()))
 

@@ -157,6 +157,6 @@ def read_sizes(session: ReadSession, tables: Collection[TableName]) -> dict[Tabl
 def total(sizes: Iterable[TableSize]) -> str:
     """Return how large tables are together, for people."""
     found = list(sizes)
-    rows = [one.rows for one in found if one.rows is not None]
+    rows = [size.rows for size in found if size.rows is not None]
     counted = f"about {sum(rows):,} rows, " if len(rows) == len(found) else ""
-    return f"{counted}{size_text(sum(one.size for one in found))}"
+    return f"{counted}{size_text(sum(size.size for size in found))}"

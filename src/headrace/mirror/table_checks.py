@@ -273,8 +273,11 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
             f"columns {name} and {other} of {table.name} differ in case alone, which readers of lakes ignore",
             f'Write exclude_columns = ["{other}"] in its [[mirror.tables]].',
         )
-    if table.mode == "changes":
-        return
+    if table.mode != "changes":
+        yield from _key_problems(table)
+
+
+def _key_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     if not table.key and (table.mode == "history" or not table.has_full_identity):
         yield HeadraceError(
             Kind.REPLICA_IDENTITY,

@@ -431,27 +431,19 @@ class Selection:
         masks = Masks(part.masks, self._salt)
         told_apart = () if part.mode == "changes" else key
         chosen: dict[str, LakeType | OnValue] = {**part.types, **part.on_value}
-        read, kinds = {}, {}
-        for column, kind in row_type.columns.items():
-            choice = "text" if masks.reads_text(column) else chosen.get(column)
-            read[column] = read_type(kind, choice, is_key=column in told_apart)
-            in_lake = lake_type(kind, read[column], choice, is_key=column in told_apart)
-            if in_lake.arrow != read[column].arrow:
-                kinds[column] = in_lake
+        read, kinds = _choose_types(row_type, chosen, masks, told_apart)
+        left_out = {column for column in row_type.columns if part.leaves_out(column)}
         unheld = tuple(
             column
             for column, kind in row_type.columns.items()
-            if shows_names(kind) and chosen.get(column) != "text" and not part.leaves_out(column)
+            if shows_names(kind) and chosen.get(column) != "text" and column not in left_out
         )
+        columns_sent = (column for column in read if column in sent and column not in left_out)
         return MirroredTable(
             relation=relation,
             row_type=RowType(row_type.table, row_type.attributes, read),
             key=key,
-            columns=tuple(
-                column
-                for column in read
-                if column in sent and column not in unheld and not part.leaves_out(column)
-            ),
+            columns=tuple(column for column in columns_sent if column not in unheld),
             numbers=dict(zip(columns, numbers, strict=True)),
             defaults={
                 column: text for column, text in zip(columns, defaults, strict=True) if text is not None
@@ -473,3 +465,17 @@ class Selection:
 
     def _part(self, table: TableName) -> MirroredTables:
         return next(part for part in self._parts if part.matches(table))
+
+
+def _choose_types(
+    row_type: RowType, chosen: Mapping[str, LakeType | OnValue], masks: Masks, key: Collection[str]
+) -> tuple[dict[str, ValueType], dict[str, ValueType]]:
+    """Return the type in which each column is read; and that in the lake, where it is another one."""
+    read, kinds = {}, {}
+    for column, kind in row_type.columns.items():
+        choice = "text" if masks.reads_text(column) else chosen.get(column)
+        read[column] = read_type(kind, choice, is_key=column in key)
+        in_lake = lake_type(kind, read[column], choice, is_key=column in key)
+        if in_lake.arrow != read[column].arrow:
+            kinds[column] = in_lake
+    return read, kinds

@@ -264,21 +264,27 @@ class LakeWriter:
         self.tables |= mirrored
         self.written = tuple(mirrored)
         to_load = self.bring_up(mirrored, known)
-        for name, table in mirrored.items():
-            if name not in to_load and not self._waits(name):
-                with self._alone(table):
-                    if self._is_not_told(table, changes, known) or not self._read_emptied(
-                        table, known[name], cut.get(str(name), frozenset())
-                    ):
-                        to_load.append(name)
+        for table in self._able(mirrored, to_load):
+            with self._alone(table):
+                emptied = cut.get(str(table.name), set())
+                is_told = not self._is_not_told(table, changes, known)
+                if not (is_told and self._read_emptied(table, known[table.name], emptied)):
+                    to_load.append(table.name)
         loaded = dict(self.loader.load(to_load, others_go_on=True)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
         self.altered = {name: before for name, before in self.altered.items() if name not in loaded}
-        for name, table in mirrored.items():
-            if name not in to_load and not self._waits(name) and name in changes:
-                with self._alone(table):
-                    self._apply_anew(table, changes[name], self._aheads(name, known[name]))
+        for table in self._able(mirrored, to_load):
+            with self._alone(table):
+                self._apply_anew(
+                    table, changes.get(table.name, ()), self._aheads(table.name, known[table.name])
+                )
         return loaded
+
+    def _able(
+        self, tables: Mapping[TableName, MirroredTable], to_load: Sequence[TableName]
+    ) -> list[MirroredTable]:
+        """Return the tables that can take changes: they do not wait, and are not to be loaded."""
+        return [table for name, table in tables.items() if name not in to_load and not self._waits(name)]
 
     def _read_tables(
         self, batch: pa.Table, names: Sequence[TableName], known: Mapping[TableName, TablePosition]
