@@ -91,8 +91,7 @@ class TableChooser:
             foreign = [name for name in self._selection.find_foreign(session) if name not in known]
             unfit, absent = self._selection.find_unfit(session, found)
         _refuse([problem for name, problem in unfit.items() if name not in known])
-        for name in [name for name in self._waiting.tables if name not in found]:
-            self._waiting.forget(name)
+        self._waiting.forget_others(found)
         self._leave_out(dict.fromkeys(foreign), "of an extension")
         self._leave_out(dict.fromkeys([*absent, *unfit]), "there is no such table")
         self._leave_out(_find_detached(found, known, self._selection), _DETACHED)

@@ -111,7 +111,7 @@ def _doubts(table: TableName, before: TablePrint, now: TablePrint, mirrored: fro
     if now.highest - before.highest != len(added) and before.highest:
         yield f"a column of {table} was added and dropped again"
     yield from _taken_names(table, before, now)
-    if dropped and (added or any(old[number].touched != new[number].touched for number in kept)):
+    if dropped and (added or altered_columns(before, now)):
         yield f"columns of {table} were dropped, and others altered"
     if len(added) + len(renamed) > 1 and not now.in_order:
         yield f"more than one column of {table} was altered, whose partitions have them in another order"

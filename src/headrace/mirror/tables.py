@@ -432,22 +432,20 @@ class Selection:
         told_apart = () if part.mode == "changes" else key
         chosen: dict[str, LakeType | OnValue] = {**part.types, **part.on_value}
         read, kinds = _choose_types(row_type, chosen, masks, told_apart)
-        left_out = {column for column in row_type.columns if part.leaves_out(column)}
-        unheld = tuple(
+        mirrored = [column for column in read if not part.leaves_out(column)]
+        unheld = [
             column
-            for column, kind in row_type.columns.items()
-            if shows_names(kind) and chosen.get(column) != "text" and column not in left_out
-        )
-        columns_sent = (column for column in read if column in sent and column not in left_out)
+            for column in mirrored
+            if chosen.get(column) != "text" and shows_names(row_type.columns[column])
+        ]
+        texts = zip(columns, defaults, strict=True)
         return MirroredTable(
             relation=relation,
             row_type=RowType(row_type.table, row_type.attributes, read),
             key=key,
-            columns=tuple(column for column in columns_sent if column not in unheld),
+            columns=tuple(column for column in mirrored if column in sent and column not in unheld),
             numbers=dict(zip(columns, numbers, strict=True)),
-            defaults={
-                column: text for column, text in zip(columns, defaults, strict=True) if text is not None
-            },
+            defaults={column: text for column, text in texts if text is not None},
             files=files or "",
             has_full_identity=is_full,
             mode=part.mode,
@@ -460,7 +458,7 @@ class Selection:
             sent=sent & read.keys(),
             lake_types=LakeTypes(kinds),
             chosen_types=chosen,
-            unheld=unheld,
+            unheld=tuple(unheld),
         )
 
     def _part(self, table: TableName) -> MirroredTables:

@@ -216,9 +216,7 @@ class LakeComparer:
             if not look.is_complete:
                 found.undecided, found.changing = len(look.differing), 0
                 return found
-            found.missing = look.shown(key for key in wrong if key not in look.after)
-            found.surplus = look.shown(key for key in wrong if key not in look.expected)
-            found.different = look.shown(key for key in wrong if key in look.after and key in look.expected)
+            look.tell(found, wrong)
             if wrong or not found.changing:
                 if repair and wrong and not look.table.is_known_by_content:
                     self._repair(look, wrong)
@@ -362,7 +360,13 @@ class _Look:
             if _same(key, self.before, self.after)
         }
 
-    def shown(self, keys: Iterable[Key]) -> list[Key]:
+    def tell(self, found: TableComparison, wrong: Sequence[Key]) -> None:
+        """Say what is wrong with rows."""
+        found.missing = self._shown(key for key in wrong if key not in self.after)
+        found.surplus = self._shown(key for key in wrong if key not in self.expected)
+        found.different = self._shown(key for key in wrong if key in self.after and key in self.expected)
+
+    def _shown(self, keys: Iterable[Key]) -> list[Key]:
         """Return keys as people read them, in order."""
         if self.table.is_known_by_content:
             return sorted(keys, key=repr)

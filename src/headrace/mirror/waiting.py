@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -143,6 +143,10 @@ class WaitingTables:
     def forget(self, name: TableName) -> None:
         """Forget a table that is no more, or that is not mirrored any more."""
         self._tables.pop(name, None)
+
+    def forget_others(self, present: Collection[TableName]) -> None:
+        """Forget the tables that are not among those that are mirrored."""
+        self._tables = {name: table for name, table in self._tables.items() if name in present}
 
     def try_now(self, name: TableName) -> None:
         """Make the next try of a table due: it has been altered."""
