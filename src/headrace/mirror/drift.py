@@ -26,7 +26,7 @@ def may_have_drifted(before: Fingerprint, now: Fingerprint, mirrored: Collection
 
 
 @dataclass(frozen=True, slots=True)
-class Drift:
+class TableDrift:
     """What was done to a table's rows beside the log.
 
     Attributes:
@@ -40,7 +40,7 @@ class Drift:
 
 def find_drift(
     session: ReadSession, before: Fingerprint, now: Fingerprint, mirrored: Collection[str]
-) -> Drift | None:
+) -> TableDrift | None:
     """Return why a table must be read again, or parts of it; None: it need not.
 
     Args:
@@ -55,7 +55,7 @@ def find_drift(
     found = compare(*_comparable(before, now, mirrored))
     doubt = found.plain[0].what if found.plain else _first_doubt(before, now, mirrored)
     if doubt is not None:
-        return Drift(doubt)
+        return TableDrift(doubt)
     parts = {
         arrival.oid: f"the partition {arrival.part.name} was attached to {arrival.table} with rows in it"
         for arrival in found.arrivals
@@ -67,10 +67,10 @@ def find_drift(
     for rewrite in found.rewrites:
         may_be_unlogged = may_have_been_unlogged(session, rewrite)
         if may_be_unlogged:
-            return Drift(f"{rewrite.part.name} was rewritten, and may have been unlogged meanwhile")
+            return TableDrift(f"{rewrite.part.name} was rewritten, and may have been unlogged meanwhile")
         if may_be_unlogged is None:
             parts[rewrite.oid] = f"{rewrite.part.name} was emptied"
-    return Drift(next(iter(parts.values())), frozenset(parts)) if parts else None
+    return TableDrift(next(iter(parts.values())), frozenset(parts)) if parts else None
 
 
 def column_numbers(table: TablePrint) -> dict[str, int]:

@@ -15,7 +15,7 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, plan_alteration
 from headrace.mirror.columns import DROPPED, described, number_of
-from headrace.mirror.drift import Drift, altered_columns, column_numbers
+from headrace.mirror.drift import TableDrift, altered_columns, column_numbers
 from headrace.mirror.net_changes import Position
 from headrace.mirror.ownership import other_program
 from headrace.mirror.partition_bounds import Bounds, can_tell
@@ -67,7 +67,7 @@ class Observed:
     names_before: tuple[Fingerprint, Lsn] = (Fingerprint(), 0)
     is_sent: bool = True
     waits: str | None = None
-    drift: Drift | None = None
+    drift: TableDrift | None = None
     is_kept: bool = False
 
     @property
@@ -213,7 +213,7 @@ def _other_rows(table: MirroredTable, observed: Observed) -> Action | None:
     return ReadParts(bounds, observed.drift.why)
 
 
-def bounds_of(table: MirroredTable, noted: TablePosition, drift: Drift) -> tuple[Bounds, ...] | None:
+def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> tuple[Bounds, ...] | None:
     """Return the bounds of the partitions whose rows alone are concerned; None: the table is read whole.
 
     Changes do not say in which partition they are, and a table without a key has no other way to tell.

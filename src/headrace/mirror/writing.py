@@ -22,7 +22,7 @@ from headrace.mirror.columns import (
     defaults_of,
     former_names,
 )
-from headrace.mirror.drift import Drift, altered_columns, column_numbers, find_drift
+from headrace.mirror.drift import TableDrift, altered_columns, column_numbers, find_drift
 from headrace.mirror.lake import Lake, LakeTable, known_position
 from headrace.mirror.lake_types import explain_unfit
 from headrace.mirror.load_units import UnitLoader, load_in_threads
@@ -335,7 +335,7 @@ class LakeWriter:
             return True
         parts = {**known.catalog.tables[table.name].parts, **table.catalog.tables[table.name].parts}
         oids = frozenset(oid for oid, part in parts.items() if str(part.name) in emptied)
-        drift = Drift(f"{', '.join(sorted(emptied))} was truncated", oids)
+        drift = TableDrift(f"{', '.join(sorted(emptied))} was truncated", oids)
         bounds = bounds_of(table, known, drift) if len(oids) == len(emptied) else None
         return bounds is not None and self._read_parts(ReadParts(bounds, drift.why), table, known)
 

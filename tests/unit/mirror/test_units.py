@@ -10,7 +10,7 @@ import pytest
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, TablePrint
 from headrace.catalog.types import RowType
 from headrace.errors import Kind
-from headrace.mirror.drift import Drift
+from headrace.mirror.drift import TableDrift
 from headrace.mirror.partition_bounds import Bound, Leaves
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
@@ -77,7 +77,7 @@ WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))
         (T, replace(LIVE, is_sent=False), "the publication has not sent the table t all the time"),
         (T, replace(LIVE, waits="a value did not fit"), "the table t waited: a value did not fit"),
         (replace(T, where="id > 1"), LIVE, "where"),
-        (T, replace(LIVE, drift=Drift("a label was renamed")), "a label was renamed"),
+        (T, replace(LIVE, drift=TableDrift("a label was renamed")), "a label was renamed"),
         (table_of("a", "c"), replace(LIVE, names_before=(T.catalog, 101)), "altered again before"),
         (replace(table_of("a", "b", "c"), key=("a",)), LIVE, "columns of t were altered"),
         (replace(table_of("a", "c"), key=(), has_full_identity=True), LIVE, "columns of t were altered"),
@@ -101,7 +101,7 @@ def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: Obs
         (T, replace(WRITTEN, waits="a value did not fit"), Kind.CONTINUITY, "another program has written"),
         (
             T,
-            replace(WRITTEN, drift=Drift("a label was renamed")),
+            replace(WRITTEN, drift=TableDrift("a label was renamed")),
             Kind.CONTINUITY,
             "another program has written",
         ),
@@ -124,7 +124,7 @@ def test_what_nobody_but_its_owner_can_mend_waits(
 def test_a_table_for_which_the_log_was_kept_goes_on_where_it_was() -> None:
     waited = replace(LIVE, waits="a value did not fit", is_kept=True)
     assert decide(T, waited) == Apply()
-    assert isinstance(decide(T, replace(waited, drift=Drift("a label was renamed"))), Load)
+    assert isinstance(decide(T, replace(waited, drift=TableDrift("a label was renamed"))), Load)
 
 
 def test_what_the_lake_has_is_altered_in_place() -> None:
@@ -145,7 +145,7 @@ def test_columns_that_were_touched_are_told_to_whoever_reads_the_log() -> None:
 
 
 BOUNDS = (Bound(1, "range", ("0", "10")),)
-GONE = Drift("the partition low of t went with its rows", frozenset({5}))
+GONE = TableDrift("the partition low of t went with its rows", frozenset({5}))
 PARTED = replace(LIVE, noted=replace(NOTED, leaves=Leaves({5: BOUNDS, 6: None})), drift=GONE)
 
 
@@ -156,9 +156,9 @@ def test_a_partition_whose_bounds_tell_its_rows_is_read_alone() -> None:
 @pytest.mark.parametrize(
     ("table", "observed"),
     [
-        (T, replace(PARTED, drift=Drift("by hash", frozenset({5, 6})))),
-        (T, replace(PARTED, drift=Drift("nobody knows it", frozenset({7})))),
-        (T, replace(PARTED, drift=Drift("values were computed anew"))),
+        (T, replace(PARTED, drift=TableDrift("by hash", frozenset({5, 6})))),
+        (T, replace(PARTED, drift=TableDrift("nobody knows it", frozenset({7})))),
+        (T, replace(PARTED, drift=TableDrift("values were computed anew"))),
         (table_of("a", "c"), PARTED),
         (replace(T, partitions=(parse_partition("a"),)), PARTED),
         (replace(T, where="id > 1"), PARTED),
