@@ -29,7 +29,7 @@ EXPECTED: dict[str, set[str]] = {
     "gap": {"HeadraceGap"},
 }
 NOT_RECORDED = {"HeadraceMirrorTableWaits", "HeadraceSinkDeferred", "HeadraceSlotKeepsLog"}
-"""A mirror, half a million documents, gigabytes of log: `deploy/prometheus/rules_test.yml` makes up their metrics."""
+"""A mirror, half a million documents, gigabytes of log: `deploy/prometheus/rules_test.yml` makes them up."""
 
 
 def test_every_alert_has_a_recorded_fault_or_is_known_to_have_none() -> None:
