@@ -23,6 +23,7 @@ from headrace.mirror.lake import Lake, LakeTable, known_position, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
+from headrace.mirror.slot_keeping import SlotKeeper
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.table_checks import (
     check_named_columns,
@@ -349,12 +350,13 @@ class MirroredLake:
         self._report.info(f"{len(missing)} of {of} tables to load: {total(sizes.values())}")
         left = {*missing}
         self._show(Phase.BACKFILLING, left)
-        for name, loaded in self._writer.loader.load(missing, others_go_on=bool(self._writer.tables)):
-            self._waiting.remove(name)
-            self._writer.tables[name], _ = loaded
-            self._note(stream, {name: loaded}, only={name})
-            left.discard(name)
-            self._show(Phase.BACKFILLING, left)
+        with SlotKeeper(self.url, self.slot, self._report):
+            for name, loaded in self._writer.loader.load(missing, others_go_on=bool(self._writer.tables)):
+                self._waiting.remove(name)
+                self._writer.tables[name], _ = loaded
+                self._note(stream, {name: loaded}, only={name})
+                left.discard(name)
+                self._show(Phase.BACKFILLING, left)
 
     def _read_published(self, names: Sequence[TableName]) -> Published:
         with connect(self.url) as connection:
