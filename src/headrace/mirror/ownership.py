@@ -44,5 +44,9 @@ def check_repairable(lake: LakeTable, known: TablePosition, table: MirroredTable
 
 
 def _can_be_repaired(table: MirroredTable, *, is_put_back: bool) -> bool:
-    """Tell whether the database has what a table may lack: it knows no past versions and no changes."""
-    return table.mode == "current" or (table.mode == "history" and not is_put_back)
+    """Tell whether the database has what a table may lack.
+
+    It knows no changes, and of an older copy neither the versions nor the deleted rows that came since.
+    """
+    keeps_past = table.mode == "history" or table.soft_delete
+    return table.mode != "changes" and not (keeps_past and is_put_back)

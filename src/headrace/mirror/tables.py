@@ -104,7 +104,7 @@ LEFT JOIN (pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid)
 # pg_get_expr of a table would wait for a lock on it; bounds name no column.
 _LEAVES = """
 WITH RECURSIVE part (root, oid, relkind, path) AS (
-    SELECT c.oid, c.oid, c.relkind, '[]'::jsonb FROM pg_class c WHERE c.oid = ANY ($1::bigint[]::oid[])
+    SELECT c.oid, c.oid, c.relkind, '[]'::jsonb FROM pg_class c WHERE c.oid = ANY ($1::text[]::oid[])
     UNION ALL
     SELECT part.root, c.oid, c.relkind,
            part.path || jsonb_build_array(jsonb_build_array(
@@ -409,7 +409,7 @@ class Selection:
     ) -> dict[int, dict[int, Bounds | None]]:
         """Return the bounds of the partitions that hold rows, by the oids of their tables."""
         found: dict[int, dict[int, Bounds | None]] = {}
-        for root, oid, path in session.query(_LEAVES, ([table.relation for table in tables],)):
+        for root, oid, path in session.query(_LEAVES, ([str(table.relation) for table in tables],)):
             found.setdefault(root, {})[oid] = parse_bounds([tuple(level) for level in json.loads(path)])
         return found
 

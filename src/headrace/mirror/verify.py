@@ -59,6 +59,10 @@ SELECT EXISTS (
 Rows = dict[Key, tuple[Any, ...]]
 
 
+class AlteredError(HeadraceError):
+    """The lake's table does not have the columns of the database's yet."""
+
+
 @dataclass(slots=True)
 class TableComparison:
     """What a comparison of one table found.
@@ -196,11 +200,19 @@ class LakeComparer:
             check_repairable(self._open(name), known, table)
 
     def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
-        """Compare one table; anew where it is truncated, or written anew, while it is read."""
-        for _ in range(_LOOKS - 1):
-            with contextlib.suppress(RewrittenError):
+        """Compare one table; again where it is truncated, rewritten or altered meanwhile."""
+        end, rewritten = time.monotonic() + _WAIT_SECONDS, 0
+        while True:
+            try:
                 return self._compare_unmoved(name, repair=repair)
-        return self._compare_unmoved(name, repair=repair)
+            except RewrittenError:
+                rewritten += 1
+                if rewritten == _LOOKS:
+                    raise
+            except AlteredError:
+                if time.monotonic() > end or not self._is_followed():
+                    raise
+                time.sleep(_POLL_SECONDS)  # the mirror looks every ten seconds
 
     def _compare_unmoved(self, name: TableName, *, repair: bool) -> TableComparison:
         found = TableComparison(name)
@@ -403,11 +415,11 @@ def _batches(lake: LakeTable, table: MirroredTable) -> Iterator[pa.RecordBatch]:
     """Yield the lake's present rows, with the table's columns.
 
     Raises:
-        HeadraceError: CONTINUITY: the lake's table has other columns.
+        AlteredError: the lake's table has other columns.
     """
     followed = {field.name: field.type for field in lake.schema if is_followed(field)}
     if followed != {field.name: field.type for field in table.schema}:
-        raise HeadraceError(
+        raise AlteredError(
             Kind.CONTINUITY,
             f"the lake's table {table.name} does not have the columns of the database's yet",
             "Start `headrace mirror`, wait a moment, and verify again.",

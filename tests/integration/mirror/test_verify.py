@@ -206,6 +206,21 @@ def test_a_row_that_came_and_went_on_its_way_is_no_difference(
     assert (found.missing, found.is_right) == ([], True)
 
 
+def test_a_table_that_is_altered_beside_a_running_mirror_is_compared_once_the_mirror_has_followed(
+    mirror: MirroredLake, database: str
+) -> None:
+    with connect(database) as connection:
+        execute(connection, "ALTER TABLE wide ADD later int DEFAULT 7")
+        with pytest.raises(HeadraceError, match="does not have the columns of the database's yet"):
+            compare(mirror)
+        with SlotLock(database, SLOT):  # as a mirror that runs has it
+            following = threading.Timer(1.0, mirror.prepare)
+            following.start()
+            found = compare(again(mirror))
+            following.join()
+    assert found["wide"].is_right
+
+
 def test_an_unknown_table_is_refused_by_name(mirror: MirroredLake) -> None:
     with pytest.raises(HeadraceError, match=r"the lake has no table wrong"):
         list(mirror.comparer().compare([TableName("public", "wrong")]))

@@ -174,3 +174,25 @@ def test_a_table_of_changes_is_loaded_where_a_partition_went() -> None:
     table = replace(T, mode="changes")
     lake = replace(LAKE, schema=table.lake_schema)
     assert isinstance(decide(table, replace(PARTED, lake=lake)), Load)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_put_back", "remedy"),
+    [
+        ({}, False, "verify --repair"),
+        ({}, True, "verify --repair"),
+        ({"soft_delete": True}, False, "verify --repair"),
+        ({"soft_delete": True}, True, "--reload"),
+        ({"mode": "history"}, False, "verify --repair"),
+        ({"mode": "history"}, True, "--reload"),
+        ({"mode": "changes"}, False, "--reload"),
+    ],
+)
+def test_an_older_copy_is_repaired_only_where_the_database_has_all_that_it_lacks(
+    values: dict[str, object], is_put_back: bool, remedy: str
+) -> None:
+    table = replace(T, **values)  # type: ignore[arg-type]
+    lake = replace(LAKE, schema=table.lake_schema, other_commit="RESTORE", is_put_back=is_put_back)
+    action = decide(table, replace(LIVE, lake=lake))
+    assert isinstance(action, Wait)
+    assert remedy in str(action.error.remedy)
