@@ -7,6 +7,8 @@ from prometheus_client.core import Metric
 from builder.markdown import cell, table
 from headrace.status.board import Positions, StatusBoard
 from headrace.status.metrics import BoardCollector
+from headrace.status.mirror_board import MirrorBoard, MirrorCollector, TableStatus
+from headrace.status.phases import Phase
 
 HEAD = """\
 # Metrics
@@ -26,11 +28,14 @@ def page() -> str:
 
 
 def families() -> list[Metric]:
-    """Return every family of a run's metrics; those of secondary sinks need one."""
+    """Return every family of a run's metrics, and of a mirror's; those of secondary sinks need one."""
     board = StatusBoard(["users"], secondary=["copy"])
     board.secondary("copy", deferred=0)
     board.set_positions(Positions(confirmed=1, applied=1, current=1))
-    return list(BoardCollector(board).collect())
+    mirror = MirrorBoard("headrace_mirror")
+    mirror.show(Phase.LIVE, {"orders": TableStatus("live", 1)})
+    families = {family.name: family for family in MirrorCollector(mirror).collect()}
+    return list((families | {family.name: family for family in BoardCollector(board).collect()}).values())
 
 
 def _name(family: Metric) -> str:

@@ -21,12 +21,14 @@ from headrace.capture.envelope import ENVELOPE_SCHEMA, enveloped
 from headrace.config.load import load_deployment
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.config.resolve import resolve_mirror
+from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.mirror.run import MirrorRun
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
+from headrace.spark.session import LocalSpark
 
 BATCH_BYTES = 1 << 20
 
@@ -45,6 +47,11 @@ def database_of_slot(url: str, slot: str, *statements: str) -> Iterator[str]:
     yield url
     with connect(url) as connection:
         drop_slot(connection, slot)
+
+
+def run_mirror(mirrored: MirroredLake, spark: LocalSpark, *, once: bool = True, reload: bool = False) -> None:
+    """Follow the log with Spark, up to its present end."""
+    MirrorRun(mirrored, SilentReporter(), threading.Event()).run(spark, once=once, reload=reload)
 
 
 class Told(SilentReporter):
@@ -66,11 +73,17 @@ class FollowedMirror:
     Args:
         url: the database.
         config: `[mirror]` of a deployment file.
+        wal_budget: how much log (bytes) the slot may keep for tables that wait.
+
+    Attributes:
+        limits: up to where the slot could be confirmed (bytes), each time that positions were noted.
     """
 
-    def __init__(self, url: str, config: MirrorConfig) -> None:
+    def __init__(self, url: str, config: MirrorConfig, wal_budget: int | None = None) -> None:
         self._url = url
         self._config = config
+        self._wal_budget = wal_budget
+        self.limits: list[int] = []
 
     @classmethod
     def of(cls, url: str, folder: Path, slot: str, *parts: MirroredTables, kind: Format = "delta") -> Self:
@@ -80,10 +93,11 @@ class FollowedMirror:
             MirrorConfig(location=str(folder), format=kind, slot=slot, publication=slot, tables=parts),
         )
 
-    def prepare(self) -> tuple[MirrorRun, list[TableName], Told]:
+    def prepare(self) -> tuple[MirroredLake, list[TableName], Told]:
         """A mirror that has its tables, and follows their alterations."""
         told = Told()
-        mirror = MirrorRun(self._url, self._config, told, threading.Event())
+        mirror = MirroredLake(self._url, self._config, told, threading.Event(), self._wal_budget)
+        mirror.limit_confirmation = self.limits.append
         mirror.set_up()
         return mirror, mirror.prepare(), told
 
@@ -135,7 +149,7 @@ class FollowedMirror:
 
     def wrong(self) -> list[str]:
         """The tables that `headrace mirror verify` finds wrong, as they are."""
-        mirror = MirrorRun(self._url, self._config, SilentReporter(), threading.Event())
+        mirror = MirroredLake(self._url, self._config, SilentReporter(), threading.Event())
         return [one.table.name for one in mirror.comparer().compare() if not one.is_right]
 
     def _positions(self) -> tuple[int, int]:

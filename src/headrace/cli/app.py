@@ -186,6 +186,20 @@ def mirror(
             "--repair", envvar="HEADRACE_REPAIR", help="with verify: write what is wrong; needs a stop"
         ),
     ] = False,
+    public_address: Annotated[
+        str | None,
+        typer.Option(
+            envvar="HEADRACE_PUBLIC_ADDRESS", help="HOST:PORT for health, status and metrics (default: none)"
+        ),
+    ] = None,
+    public_hosts: Annotated[
+        str,
+        typer.Option(
+            envvar="HEADRACE_PUBLIC_HOSTS",
+            help="names that the public address is asked by, besides IP addresses and localhost; separated "
+            "by commas",
+        ),
+    ] = "",
 ) -> bool:
     """Write the tables of `[mirror]` to a lake, then follow until stopped (Ctrl-C or SIGTERM).
 
@@ -207,7 +221,15 @@ def mirror(
         return verify_mirror(context, tables or [], repair=repair)
     from headrace.cli.mirror import run_mirror
 
-    run_mirror(context, master, conf or [], once=once, reload=reload)
+    run_mirror(
+        context,
+        master,
+        conf or [],
+        once=once,
+        reload=reload,
+        public_address=public_address,
+        public_hosts=public_hosts,
+    )
     return True
 
 

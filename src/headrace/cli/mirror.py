@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
+from headrace.cli.run import host_names
 from headrace.cli.signals import stopping_by_signals
 from headrace.config.load import load_deployment
 from headrace.logs import LogFormat, WorkerLogs, add_to_each_line
@@ -14,10 +16,18 @@ from headrace.mirror.run import open_mirror
 from headrace.reporter import LoggingReporter, Reporter
 from headrace.spark.session import local_spark
 from headrace.spark.settings import chosen_master, given_settings
+from headrace.status.mirror_board import MirrorServer
 
 
 def run_mirror(
-    context: CommandContext, master: str | None, conf: Sequence[str], *, once: bool, reload: bool
+    context: CommandContext,
+    master: str | None,
+    conf: Sequence[str],
+    *,
+    once: bool,
+    reload: bool,
+    public_address: str | None = None,
+    public_hosts: str = "",
 ) -> None:
     """Run the mirror of a deployment file until a signal; with `once` up to the log's present end.
 
@@ -29,15 +39,20 @@ def run_mirror(
     report: Reporter = terminal.TerminalReporter() if draw else LoggingReporter(logger)
     stopping = stopping_by_signals()
     mirror = open_mirror(load_deployment(context.config, context.environ), report, stopping)
-    add_to_each_line(slot=mirror.slot)
+    add_to_each_line(slot=mirror.mirrored.slot)
     settings = given_settings(conf, context.environ)
     with (
+        contextlib.nullcontext()
+        if public_address is None
+        else MirrorServer(mirror.mirrored.board, public_address, host_names(public_hosts)) as pages,
         local_spark(
             master=chosen_master(master, conf, settings),
             given=mirror.session_settings(settings, context.environ),
-            logs=WorkerLogs(context.log_level, context.log_format, mirror.slot),
+            logs=WorkerLogs(context.log_level, context.log_format, mirror.mirrored.slot),
         ) as spark,
         terminal.timed(),
     ):
+        if pages is not None:
+            report.info(f"status on http://{pages.address}/status")
         mirror.run(spark, once=once, reload=reload)
     report.done("everything that was committed is in the lake" if once else "stopped")

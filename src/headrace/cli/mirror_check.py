@@ -22,7 +22,7 @@ def check_mirror(context: CommandContext) -> bool:
         HeadraceError: what keeps it from starting; every mistake at once.
     """
     deployment = load_deployment(context.config, context.environ)
-    plan = open_mirror(deployment, SilentReporter(), threading.Event()).plan()
+    plan = open_mirror(deployment, SilentReporter(), threading.Event()).mirrored.plan()
     if context.as_json:
         terminal.data(_as_data(plan))
         return not plan.waiting
@@ -57,7 +57,10 @@ def _rows(table: TablePlan) -> str:
 
 
 def _todo(table: TablePlan) -> str:
-    return "loads it" if table.complete is None else f"goes on from {format_lsn(table.complete)}"
+    if table.complete is not None:
+        altered = "" if table.why is None else f"{table.why}; "
+        return f"{altered}goes on from {format_lsn(table.complete)}"
+    return "loads it" if table.why is None else f"reads it again: {table.why}"
 
 
 def _summary(plan: MirrorPlan) -> str:

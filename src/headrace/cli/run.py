@@ -79,7 +79,7 @@ def run_deployment(
         options,
         load=context.load_project,
         address=public_address,
-        hosts=_host_names(public_hosts),
+        hosts=host_names(public_hosts),
         private_address=private_address,
         stopping=stopping,
     )
@@ -94,7 +94,7 @@ def run_deployment(
     report.done("stopped")
 
 
-def _host_names(text: str) -> tuple[str, ...]:
+def host_names(text: str) -> tuple[str, ...]:
     """Return the names of `--public-hosts`.
 
     Raises:

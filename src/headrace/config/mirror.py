@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from headrace.config.file_model import FileModel
 from headrace.config.value import Value
 from headrace.model.lake_partition import Partition, parse_partition
+from headrace.model.names import TableName
 from headrace.model.table_pattern import TablePattern, parse_tables
 
 _INTERVAL = re.compile(r"(\d{1,6})(ms|s|m|h|d)")
@@ -26,6 +27,9 @@ Format = Literal["delta", "iceberg"]
 Mode = Literal["current", "history", "changes"]
 Engine = Literal["local", "spark"]
 Mask = Literal["sha256", "redact", "null"]
+OnValue = Literal["null", "text", "wait"]
+LakeType = Literal["text", "timestamptz"]
+OnError = Literal["reload", "wait"]
 
 
 class MirroredTables(FileModel):
@@ -34,6 +38,8 @@ class MirroredTables(FileModel):
     tables: Annotated[tuple[str, ...], Field(min_length=1, strict=False)]
     """Their names, as in `"sales.orders"`; `*` stands for any text. A table belongs to the first part that
     names it."""
+    exclude: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Names and patterns of tables that do not belong to this part, as in `"public.tmp_*"`."""
     mode: Mode = "current"
     """`current`: the rows as they are; `history`: every version of each row; `changes`: every change."""
     columns: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -52,7 +58,19 @@ class MirroredTables(FileModel):
     """Columns whose values the lake must not have: `sha256` puts a salted hash of the text in their place,
     `redact` three asterisks, `null` nothing. Every table of the part must have them."""
 
-    @field_validator("tables")
+    on_value: dict[str, OnValue] = Field(default_factory=dict)
+    """What becomes of a value that the column's type in the lake does not hold, such as NaN in a
+    `numeric(10,2)`: `wait`: the table waits (the default); `null`: the lake has NULL in its place, and in
+    that of infinite dates; `text`: the whole column is a text in the lake."""
+    types: dict[str, LakeType] = Field(default_factory=dict)
+    """Types of columns in the lake: `text`: what PostgreSQL prints; `timestamptz`, of a `timestamp`: the
+    instant that it is in UTC."""
+
+    on_error: OnError = "reload"
+    """What a table that has to wait misses meanwhile: `reload`: it is read again when it can go on; `wait`:
+    the slot keeps the log for it, up to `wal_budget` of `[source]`, so that no change is missed."""
+
+    @field_validator("tables", "exclude")
     @classmethod
     def _are_patterns(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for text in value:
@@ -63,6 +81,22 @@ class MirroredTables(FileModel):
     def _are_columns_named_once(self) -> Self:
         if self.columns and self.exclude_columns:
             raise ValueError("columns and exclude_columns: name one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _are_named_tables_mirrored(self) -> Self:
+        for pattern in self.patterns:
+            if pattern.exact is not None and self._excludes(pattern.exact):
+                raise ValueError(f"exclude: it matches {pattern.exact}, which tables names itself")
+        return self
+
+    @model_validator(mode="after")
+    def _have_columns_one_rule(self) -> Self:
+        for name in (*self.types, *self.on_value):
+            if name in self.masks:
+                raise ValueError(f"masks: the column {name} is masked; leave it out of types and on_value")
+        for name in self.types.keys() & self.on_value.keys():
+            raise ValueError(f"types and on_value: name the column {name} in one of them")
         return self
 
     @field_validator("partition_by")
@@ -88,6 +122,17 @@ class MirroredTables(FileModel):
     def patterns(self) -> tuple[TablePattern, ...]:
         """The tables' names and patterns."""
         return parse_tables(", ".join(self.tables))
+
+    @cached_property
+    def _excluded(self) -> tuple[TablePattern, ...]:
+        return parse_tables(", ".join(self.exclude)) if self.exclude else ()
+
+    def _excludes(self, table: TableName) -> bool:
+        return any(pattern.matches(table) for pattern in self._excluded)
+
+    def matches(self, table: TableName) -> bool:
+        """Tell whether a table has a name of this part."""
+        return any(pattern.matches(table) for pattern in self.patterns) and not self._excludes(table)
 
     def leaves_out(self, column: str) -> bool:
         """Tell whether a column is not mirrored."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from pyspark.sql.types import StructType
 from headrace.capture import LogOrigin, Offset, StreamSettings
 from headrace.capture.continuity import temporary_gone
 from headrace.capture.rows import Absence
+from headrace.capture.signals import SignalFiles
 from headrace.datasources.change_planner import ChangePlanner, origin_of
 from headrace.datasources.envelopes import TableDescriber, TableDescriptions, changes_schema
 from headrace.datasources.followed_tables import (
@@ -397,6 +399,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 origin=origin,
                 read=read,
                 holder=None if holder is None else holder.connection,
+                signals=None if options.confirm_folder is None else SignalFiles(Path(options.confirm_folder)),
             )
             self._used = True
             self._planner.open(settings, start)

@@ -88,6 +88,11 @@ class CdcOptions(DatabaseOptions):
         "again, a `truncate` and then every row; `keep`: as `fail`, and rows that went with a partition "
         "stay; `ignore`: it is not looked at",
     )
+    confirm_folder: str | None = Field(
+        None,
+        description="a folder of the driver's machine, whose file `confirm_limit` says up to where the slot "
+        "may be confirmed, as in `0/1A2B3C`: so another program keeps log that it still needs",
+    )
     pre_images: bool = Field(
         default=False, description="`rows`: a row with the values before each update, as `update_preimage`"
     )

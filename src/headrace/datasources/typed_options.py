@@ -72,6 +72,7 @@ class PostgresSource(CdcOptions):
             new_tables: Literal["refuse", "follow", "snapshot"] = "refuse",
             on_schema_change: Literal["fail", "rescue", "ignore"] = "fail",
             on_unlogged_change: Literal["fail", "snapshot", "keep", "ignore"] = "fail",
+            confirm_folder: str | None = None,
             pre_images: bool = False,
             metadata_prefix: str = "_",
             unchanged_toast: Literal["reread", "old", "mark"] = "reread",

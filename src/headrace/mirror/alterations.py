@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -85,65 +86,114 @@ def plan_alteration(
 
     A column that got another mask loses the values that it had under the one before, or none.
     """
-    before = {number_of(field): field for field in old if is_followed(field)}
-    after = {number_of(field): field for field in new if is_followed(field)}
-    pairs = [(before[number], field) for number, field in after.items() if number in before]
-    remasked = {number_of(one) for one, other in pairs if one.metadata.get(MASK) != other.metadata.get(MASK)}
-    retyped = [pair for pair in pairs if not _is_same_type(*pair)]
-    added = tuple(field.name for number, field in after.items() if number not in before)
-    has_same_key = _key(before.values()) == _key(after.values()) and all(
-        _keeps_values(*pair) for pair in retyped if KEY in pair[1].metadata
-    )
-    has_same_key &= not any(KEY in field.metadata for number, field in after.items() if number in remasked)
-    needs_load = (
-        altered_at(old) > complete
-        or bool(remasked)
-        or any(int(number or 0) <= highest for number in after.keys() - before.keys())
-        or not all(_keeps_values(*pair) for pair in retyped)
-        or not has_same_key
-    )
-    castable = [
-        pair
-        for pair in pairs
-        if number_of(pair[0]) not in remasked and (pair not in retyped or _can_cast(*pair))
-    ]
-    sources = {field.name: source.name for source, field in castable}
-    fields = []
-    for field in new:
-        former = sources.get(field.name)
-        fields.append(
-            with_metadata(
-                field,
-                altered=str(now),
-                former=former if former not in {None, field.name} else None,
-                added="true" if field.name in added else None,
-                default=defaults.get(field.name) if field.name in added else None,
-            )
-            if is_followed(field)
-            else field
-        )
+    pairing = _Pairing.of(old, new)
+    sources = {field.name: source.name for source, field in pairing.castable}
+    fields = [_altered(field, sources, pairing.added, now, defaults) for field in new]
     if keeps:
-        taken = {number_of(field) for field in new if field.name in sources} | remasked
-        names = {field.name for field in fields}
-        for field in old:
-            if number_of(field) is None or (is_followed(field) and number_of(field) in taken):
-                continue
-            kept = _free_name(field, names)
-            names.add(kept)
-            fields.append(
-                with_metadata(
-                    field.with_name(kept),
-                    dropped="true",
-                    former=None,
-                    added=None,
-                    default=None,
-                    partition=None,
-                )
-            )
-            sources[kept] = field.name
+        fields += _kept_fields(old, fields, pairing, sources)
     own = {field.name for field in old if number_of(field) is None}
     sources |= {field.name: field.name for field in new if number_of(field) is None and field.name in own}
-    return Alteration(pa.schema(fields), sources, added, needs_load, has_same_key)
+    return Alteration(
+        pa.schema(fields),
+        sources,
+        pairing.added,
+        altered_at(old) > complete or pairing.needs_load(highest),
+        pairing.has_same_key,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairing:
+    """The followed columns of a table before and after its alteration, by their numbers."""
+
+    before: Mapping[bytes | None, pa.Field]
+    after: Mapping[bytes | None, pa.Field]
+
+    @classmethod
+    def of(cls, old: pa.Schema, new: pa.Schema) -> Self:
+        """Pair the columns of two schemas."""
+        return cls(
+            *({number_of(field): field for field in side if is_followed(field)} for side in (old, new))
+        )
+
+    @property
+    def pairs(self) -> list[tuple[pa.Field, pa.Field]]:
+        """The columns that are in both."""
+        return [(self.before[number], field) for number, field in self.after.items() if number in self.before]
+
+    @property
+    def retyped(self) -> list[tuple[pa.Field, pa.Field]]:
+        """Those of them whose type is another one."""
+        return [pair for pair in self.pairs if not _is_same_type(*pair)]
+
+    @property
+    def remasked(self) -> frozenset[bytes | None]:
+        """The numbers of those that have another mask."""
+        return frozenset(
+            number_of(old) for old, new in self.pairs if old.metadata.get(MASK) != new.metadata.get(MASK)
+        )
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """The names of the columns that only the altered table has."""
+        return tuple(field.name for number, field in self.after.items() if number not in self.before)
+
+    @property
+    def castable(self) -> list[tuple[pa.Field, pa.Field]]:
+        """The columns whose old values are kept, in the new type."""
+        return [pair for pair in self.pairs if number_of(pair[0]) not in self.remasked and _can_cast(*pair)]
+
+    @property
+    def has_same_key(self) -> bool:
+        """Whether the same columns identify rows, and have the values that they had."""
+        keys = {number for number, field in self.after.items() if KEY in field.metadata}
+        return (
+            _key(self.before.values()) == _key(self.after.values())
+            and all(_keeps_values(*pair) for pair in self.retyped if number_of(pair[1]) in keys)
+            and not keys & self.remasked
+        )
+
+    def needs_load(self, highest: int) -> bool:
+        """Tell whether the lake lacks values that the altered table's rows have."""
+        return (
+            bool(self.remasked)
+            or any(int(number or 0) <= highest for number in self.after.keys() - self.before.keys())
+            or not all(_keeps_values(*pair) for pair in self.retyped)
+            or not self.has_same_key
+        )
+
+
+def _altered(
+    field: pa.Field, sources: Mapping[str, str], added: Collection[str], now: Lsn, defaults: Mapping[str, str]
+) -> pa.Field:
+    """Return a column of the altered table with what it says of the alteration."""
+    if not is_followed(field):
+        return field
+    former, is_added = sources.get(field.name), field.name in added
+    return with_metadata(
+        field,
+        altered=str(now),
+        former=former if former not in {None, field.name} else None,
+        added="true" if is_added else None,
+        default=defaults.get(field.name) if is_added else None,
+    )
+
+
+def _kept_fields(
+    old: pa.Schema, fields: Iterable[pa.Field], pairing: _Pairing, sources: dict[str, str]
+) -> Iterator[pa.Field]:
+    """Yield the columns that only the lake has from now on; note where their values come from."""
+    taken = {number_of(field) for _, field in pairing.castable} | pairing.remasked
+    names = {field.name for field in fields}
+    for field in old:
+        if number_of(field) is None or (is_followed(field) and number_of(field) in taken):
+            continue
+        kept = _free_name(field, names)
+        names.add(kept)
+        sources[kept] = field.name
+        yield with_metadata(
+            field.with_name(kept), dropped="true", former=None, added=None, default=None, partition=None
+        )
 
 
 def altered_rows(

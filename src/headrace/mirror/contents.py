@@ -63,8 +63,8 @@ def content_changes(rows: pa.Table) -> ContentChanges:
         contents[content] = before = row
         number[content] += -1 if kind in _GONE else 1
     schema = rows.select(own).schema
-    added = [contents[one] for one, count in number.items() for _ in range(count)]
-    removed = [contents[one] for one, count in number.items() for _ in range(-count)]
+    added = [contents[content] for content, count in number.items() for _ in range(count)]
+    removed = [contents[content] for content, count in number.items() for _ in range(-count)]
     return ContentChanges(
         arrow_rows(added, schema),
         arrow_rows(removed, schema),

@@ -92,8 +92,8 @@ def emptied_rows(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a table's rows behind a TRUNCATE, without those that `found` has whole."""
     known: dict[Key, tuple[bool, Any]] = {
-        tuple(one): (marks, time)
-        for *one, marks, time in zip(
+        tuple(values): (marks, time)
+        for *values, marks, time in zip(
             *(python_values(found.rows.column(name)) for name in key),
             found.rows.column(MARKS).to_pylist(),
             found.rows.column(DELETED_AT).to_pylist(),
@@ -104,7 +104,7 @@ def emptied_rows(
     other = (True, found.emptied.as_py())
     for batch in old:
         keys = zip(*(python_values(batch.column(name)) for name in key), strict=True)
-        ends = [known.get(one, other) for one in keys]
+        ends = [known.get(values, other) for values in keys]
         times = pa.array([time for _, time in ends], _TIME)
         stays = pa.array([stays for stays, _ in ends], pa.bool_())
         yield deleted(batch, times).filter(stays)

@@ -23,6 +23,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSystem
 
 from headrace.config.mirror import is_url
+from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta_commits import (
     committing,
     find_other_commit,
@@ -50,6 +51,9 @@ class DeltaLake:
         location: the folder, or a URL of an object store, whose credentials stand in the environment.
         file_bytes: the size of data files, about.
         engine: does the heavy work; None: this process.
+
+    Raises:
+        HeadraceError: CONFIG: no reader would find the folder.
     """
 
     errors: tuple[type[Exception], ...] = (DeltaError, OSError)
@@ -58,6 +62,13 @@ class DeltaLake:
         self, location: str, file_bytes: int = TARGET_BYTES, engine: DeltaEngine | None = None
     ) -> None:
         self.location = location.rstrip("/")
+        if not is_url(location) and "%" in str(Path(location).absolute()):
+            raise HeadraceError(
+                Kind.CONFIG,
+                f"location: {location} has a % in its path, which readers of Delta tables take for the "
+                "beginning of an encoded character",
+                "Choose a folder without one.",
+            )
         self.file_bytes = file_bytes
         self._engine: DeltaEngine = LocalEngine() if engine is None else engine
 

@@ -86,7 +86,7 @@ def keep_position(delta: DeltaTable, position: Position) -> None:
 def find_noted(delta: DeltaTable, text: str, since: int) -> int | None:
     """Return the version behind `since` whose commit has this note; None where there is none."""
     commits = delta.history(delta.version() - since) if delta.version() > since else ()
-    return next((int(one["version"]) for one in commits if one.get(_USER_METADATA) == text), None)
+    return next((int(commit["version"]) for commit in commits if commit.get(_USER_METADATA) == text), None)
 
 
 def find_other_commit(delta: DeltaTable, since: int) -> str | None:
@@ -122,9 +122,9 @@ def refused(table: TableName, after: DeltaTable, since: int | None, error: Excep
     version = after.version()
     commits = after.history(version - since) if since is not None and version > since else []
     is_harmless = all(
-        str(one.get("operation")) in _HARMLESS and not _is_own(one)
-        for one in commits
-        if one["version"] != since
+        str(commit.get("operation")) in _HARMLESS and not _is_own(commit)
+        for commit in commits
+        if commit["version"] != since
     )
     return files_joined(table, error) if commits and is_harmless else other_writer(table, error)
 

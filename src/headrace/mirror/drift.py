@@ -7,10 +7,9 @@ A table is read anew unless what happened is proved to leave the lake's rows, an
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from headrace.catalog.differences import any_rewritten, compare
-from headrace.catalog.drift import compare_fingerprints
+from headrace.catalog.differences import any_rewritten, came_with_rows, compare, may_have_been_unlogged
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, TablePrint
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
@@ -26,10 +25,23 @@ def may_have_drifted(before: Fingerprint, now: Fingerprint, mirrored: Collection
     return is_changed or _first_doubt(before, now, mirrored) is not None
 
 
+@dataclass(frozen=True, slots=True)
+class TableDrift:
+    """What was done to a table's rows beside the log.
+
+    Attributes:
+        why: what it was.
+        parts: the oids of the partitions whose rows alone are concerned; None: all rows are.
+    """
+
+    why: str
+    parts: frozenset[int] | None = None
+
+
 def find_drift(
     session: ReadSession, before: Fingerprint, now: Fingerprint, mirrored: Collection[str]
-) -> str | None:
-    """Return why a table must be read anew; None: it need not.
+) -> TableDrift | None:
+    """Return why a table must be read again, or parts of it; None: it need not.
 
     Args:
         session: reads what the fingerprints do not tell.
@@ -40,12 +52,25 @@ def find_drift(
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
-    drift = compare_fingerprints(session, *_comparable(before, now, mirrored))
-    if drift.wrong:
-        return drift.wrong[0].what
-    if drift.emptied:
-        return f"rows of {min(drift.emptied)} went with a partition"
-    return _first_doubt(before, now, mirrored)
+    found = compare(*_comparable(before, now, mirrored))
+    doubt = found.plain[0].what if found.plain else _first_doubt(before, now, mirrored)
+    if doubt is not None:
+        return TableDrift(doubt)
+    parts = {
+        arrival.oid: f"the partition {arrival.part.name} was attached to {arrival.table} with rows in it"
+        for arrival in found.arrivals
+        if arrival.part.persistence == "p"
+        and came_with_rows(session, arrival.table, arrival.part.name, arrival.oid)
+    }
+    for departure in found.departures:
+        parts[departure.oid] = f"the partition {departure.part.name} of {departure.table} went with its rows"
+    for rewrite in found.rewrites:
+        may_be_unlogged = may_have_been_unlogged(session, rewrite)
+        if may_be_unlogged:
+            return TableDrift(f"{rewrite.part.name} was rewritten, and may have been unlogged meanwhile")
+        if may_be_unlogged is None:
+            parts[rewrite.oid] = f"{rewrite.part.name} was emptied"
+    return TableDrift(next(iter(parts.values())), frozenset(parts)) if parts else None
 
 
 def column_numbers(table: TablePrint) -> dict[str, int]:
@@ -66,36 +91,43 @@ def altered_columns(before: TablePrint, now: TablePrint) -> frozenset[int]:
 def _first_doubt(before: Fingerprint, now: Fingerprint, mirrored: Collection[str]) -> str | None:
     both = sorted(before.tables.keys() & now.tables.keys())
     doubts = (
-        doubt for name in both for doubt in _doubts(name, before.tables[name], now.tables[name], mirrored)
+        doubt
+        for name in both
+        for doubt in _doubts(name, before.tables[name], now.tables[name], frozenset(mirrored))
     )
     return next(doubts, None)
 
 
-def _doubts(
-    table: TableName, before: TablePrint, now: TablePrint, mirrored: Collection[str]
-) -> Iterator[str]:
+def _doubts(table: TableName, before: TablePrint, now: TablePrint, mirrored: frozenset[str]) -> Iterator[str]:
     """Yield why the names of columns in the log may be those of others than the catalog has now.
 
     The log names columns as they were called when a row was written. No number is used twice; so where no
     column went, a row's columns are known by how many they are, and where columns only went, by their names.
     """
     old, new = ({column.number: column for column in side.columns.values()} for side in (before, now))
-    old_names, new_names = ({n: name for name, n in column_numbers(side).items()} for side in (before, now))
     added, dropped, kept = new.keys() - old, old.keys() - new, old.keys() & new
-    renamed = {number for number in kept if old_names[number] != new_names[number]}
-    holders = column_numbers(before)
+    old_names, new_names = _names(before), _names(now)
+    renamed = [number for number in kept if old_names[number] != new_names[number]]
     if now.highest - before.highest != len(added) and before.highest:
         yield f"a column of {table} was added and dropped again"
-    for name, number in column_numbers(now).items():
-        if holders.get(name, number) != number:
-            yield f"another column of {table} is called {name} now"
-    is_touched = any(old[number].touched != new[number].touched for number in kept)
-    if dropped and (added or is_touched):
+    yield from _taken_names(table, before, now)
+    if dropped and (added or altered_columns(before, now)):
         yield f"columns of {table} were dropped, and others altered"
     if len(added) + len(renamed) > 1 and not now.in_order:
         yield f"more than one column of {table} was altered, whose partitions have them in another order"
-    if any(new_names[number] in mirrored for number in added) and _is_written_anew(before, now):
+    if _is_written_anew(before, now) and not mirrored.isdisjoint(new_names[number] for number in added):
         yield f"a column was added to {table}, and its rows were written anew"
+
+
+def _names(table: TablePrint) -> dict[int, str]:
+    return {number: name for name, number in column_numbers(table).items()}
+
+
+def _taken_names(table: TableName, before: TablePrint, now: TablePrint) -> Iterator[str]:
+    holders = column_numbers(before)
+    for name, number in column_numbers(now).items():
+        if holders.get(name, number) != number:
+            yield f"another column of {table} is called {name} now"
 
 
 def _is_written_anew(before: TablePrint, now: TablePrint) -> bool:

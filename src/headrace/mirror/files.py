@@ -177,10 +177,10 @@ def read_files(folder: FileSystem, files: Iterable[DataFile], schema: pa.Schema)
         with folder.open_input_file(file.name) as source, pq.ParquetFile(source) as parquet:
             for batch in parquet.iter_batches(columns=own):
                 columns = [
-                    pa.repeat(pa.scalar(file.partition[one.name], pa.string()).cast(one.type), len(batch))
-                    if one.name in file.partition
-                    else batch.column(one.name).cast(one.type)
-                    for one in schema
+                    pa.repeat(pa.scalar(file.partition[field.name], pa.string()).cast(field.type), len(batch))
+                    if field.name in file.partition
+                    else batch.column(field.name).cast(field.type)
+                    for field in schema
                 ]
                 yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -222,10 +222,10 @@ def _describe(
         if column.path != column.name or column.max_repetition_level:
             continue  # a part of a nested value
         statistics = [chunk.statistics for chunk in found]
-        if any(one is None or not one.has_null_count for one in statistics):
+        if any(chunk is None or not chunk.has_null_count for chunk in statistics):
             continue
-        nulls[column.name] = sum(one.null_count for one in statistics)
-        bounds = _exact_bounds([one for one in statistics if one.num_values])
+        nulls[column.name] = sum(chunk.null_count for chunk in statistics)
+        bounds = _exact_bounds([chunk for chunk in statistics if chunk.num_values])
         if bounds is not None:
             least[column.name], greatest[column.name] = bounds
     return DataFile(name, size, metadata.num_rows, least, greatest, nulls, dict(partition))
@@ -234,7 +234,7 @@ def _describe(
 def _exact_bounds(chunks: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:
     """Return the least and greatest value in parts of a column; None: they are not known, or not exact."""
     try:
-        known = [(one.min, one.max) for one in chunks if one.has_min_max]
+        known = [(chunk.min, chunk.max) for chunk in chunks if chunk.has_min_max]
     except OverflowError:  # an infinite date or timestamp: Python has no such days
         return None
     if not known or len(known) < len(chunks) or not all(_is_exact(*values) for values in known):

@@ -253,7 +253,7 @@ def check_unwritten(table: TableName, before: LakeTable | None, now: LakeTable |
     Raises:
         HeadraceError: CONTINUITY.
     """
-    found, known = (None if one is None else one.position for one in (now, before))
+    found, known = (None if table is None else table.position for table in (now, before))
     if found != known:
         raise other_writer(table, f"it has the log up to {found}, and had it up to {known}")
 

@@ -65,5 +65,9 @@ def _left(parts: Iterable[PlannedPart], done: RangesDone) -> Iterator[PlannedPar
         if ranges == part.ranges:
             yield part
         elif ranges:
-            known = [one.last_block - one.first_block + 1 for one in ranges if one.last_block is not None]
+            known = [
+                range_.last_block - range_.first_block + 1
+                for range_ in ranges
+                if range_.last_block is not None
+            ]
             yield PlannedPart(ranges, max(1, sum(known)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import fitted
 from headrace.mirror.files import DataFile
 from headrace.mirror.lake import Lake
+from headrace.mirror.lake_types import explain_unfit
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.model.lsn import Lsn
@@ -109,11 +110,13 @@ class LoadedUnit:
         unit: the unit.
         files: the files that have its rows, as the unit's snapshot sees them.
         is_taken: whether they are those of an earlier load.
+        told: which values did not fit, and are NULL.
     """
 
     unit: LoadUnit
     files: tuple[DataFile, ...]
     is_taken: bool
+    told: tuple[str, ...] = ()
 
 
 UnitLoader = Callable[[Lake, Iterator[LoadUnit]], Iterator[LoadedUnit]]
@@ -134,8 +137,28 @@ def load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit:
             session, unit.selection, noted.ranges, oldest=noted.oldest, rows=noted.rows
         ):
             return LoadedUnit(unit, noted.files, is_taken=True)
-        files = lake.write(unit.table.name, unit.schema, _rows(session, unit))
-    return LoadedUnit(unit, tuple(files), is_taken=False)
+        told: list[str] = []
+        try:
+            files = lake.write(unit.table.name, unit.schema, _rows(session, unit, told.append))
+        except HeadraceError as error:
+            raise (error if error.kind is not Kind.VALUE else _explain(session, unit) or error) from error
+    return LoadedUnit(unit, tuple(files), is_taken=False, told=tuple(told))
+
+
+def _explain(session: RowSession, unit: LoadUnit) -> HeadraceError | None:
+    """Return the error of the first rows with a value that does not fit, by their key; None: all fit."""
+    table = unit.table
+    texts = {name: kind.as_text for name, kind in table.row_type.columns.items()}
+    as_texts = RowSelection(replace(table.row_type, columns=texts), table.columns, unit.selection.conditions)
+    schema = pa.schema([(name, pa.string()) for name in table.columns])
+    kinds = {name: table.row_type.columns[name] for name in table.columns}
+    batches = (
+        batch
+        for range_ in unit.ranges
+        for batch in read_part(session, as_texts, range_, schema, _BATCH_BYTES)
+    )
+    explained = (explain_unfit(batch, kinds, table.name, table.key) for batch in batches)
+    return next((error for error in explained if error is not None), None)
 
 
 def load_in_threads(
@@ -156,8 +179,8 @@ def load_in_threads(
             running |= {threads.submit(load, lake, unit) for unit in more}
 
 
-def _rows(session: RowSession, unit: LoadUnit) -> Iterator[pa.RecordBatch]:
+def _rows(session: RowSession, unit: LoadUnit, tell: Callable[[str], object]) -> Iterator[pa.RecordBatch]:
     for range_ in unit.ranges:
-        for batch in read_part(session, unit.selection, range_, unit.table.schema, _BATCH_BYTES):
-            masked = unit.table.masks.apply(batch)
-            yield fitted(unit.table.rules.loaded(masked, unit.moment), unit.schema)
+        for batch in read_part(session, unit.selection, range_, unit.table.read_schema, _BATCH_BYTES):
+            values = unit.table.in_lake(batch, tell)
+            yield fitted(unit.table.rules.loaded(values, unit.moment), unit.schema)

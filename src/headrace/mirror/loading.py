@@ -27,6 +27,7 @@ from headrace.mirror.load_units import (
     reading_rows,
 )
 from headrace.mirror.modes import LoadMoment
+from headrace.mirror.partition_bounds import Leaves
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
@@ -178,7 +179,7 @@ class LakeLoader:
         moment = source.moment
         schema = table.lake_schema
         files: list[DataFile] = []
-        existing = open_mirrored(self._lake, table)
+        existing = self._lake.open(table.name)
         if existing is not None and mode.keeps:
             alteration = _plan_kept(existing.schema, schema, keeps=True)
             schema = pa.schema(
@@ -226,12 +227,12 @@ class LakeLoader:
         for range_ in (range_ for unit in noted for range_ in unit.ranges):
             done = done.done(range_)
         plan = UnitPlan(parts, done, self._lake.file_bytes)
-        plain = replace(table, catalog=Fingerprint({}))
+        plain = replace(table, catalog=Fingerprint({}), leaves=Leaves({}))
         unit = LoadUnit(self._url, source.id, plain, schema, source.moment, ())
 
         def units() -> Iterator[LoadUnit]:
-            for one in noted:
-                yield replace(unit, ranges=one.ranges, noted=one)
+            for known in noted:
+                yield replace(unit, ranges=known.ranges, noted=known)
             for ranges in plan:
                 yield replace(unit, ranges=ranges)
 
@@ -241,6 +242,8 @@ class LakeLoader:
             self._check_stopping()
             plan.learn(loaded.unit.ranges, loaded.files)
             files += loaded.files
+            for text in loaded.told:
+                self._report.warning(text)
             if loaded.is_taken:
                 taken += sum(file.rows for file in loaded.files)
             elif journal is not None:
@@ -248,7 +251,7 @@ class LakeLoader:
             reach("mirror_unit")
         if taken:
             self._report.info(f"{taken:,} rows of {table.name} were read before")
-            self._check_not_loaded(table.name, min(one.start for one in noted))
+            self._check_not_loaded(table.name, min(known.start for known in noted))
         return files
 
     def _position_of(self, name: TableName) -> Lsn:
@@ -293,29 +296,3 @@ def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:
         for field in old
     ]
     return plan_alteration(pa.schema(marked), new, keeps=keeps, complete=0, now=0, highest=0)
-
-
-def open_mirrored(lake: Lake, table: MirroredTable) -> LakeTable | None:
-    """Open the lake's table; None where there is none.
-
-    Raises:
-        HeadraceError: CONFIG: it was written by another program, or in another mode.
-    """
-    found = lake.open(table.name)
-    if found is None:
-        return None
-    if found.position is None:
-        raise HeadraceError(
-            Kind.CONFIG,
-            f"{lake.path(table.name)} is a table that no mirror wrote",
-            "Remove it, or give the mirror another location.",
-        )
-    added = {field.name for field in found.schema if number_of(field) is None}
-    if added != table.rules.names:
-        raise HeadraceError(
-            Kind.CONFIG,
-            f"the lake's table {table.name} was not written in the mode {table.mode!r}"
-            f"{' with soft_delete' if table.soft_delete else ''}",
-            f"Give its [[mirror.tables]] what it had, or remove {lake.path(table.name)}.",
-        )
-    return found

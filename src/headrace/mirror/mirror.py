@@ -127,7 +127,7 @@ class Mirror:
             HeadraceError: SLOT_IN_USE, to repair while it runs; BINDING, no such table is mirrored.
             ValueError: a table's name cannot be read.
         """
-        comparer = self._tables.comparer()
+        comparer = self._tables.mirrored.comparer()
         with reaching(comparer.lake):
             yield from comparer.compare([one_table(name) for name in tables], repair=repair)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,21 +14,24 @@ from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import LogPositions, check_continuity, read_positions
 from headrace.config.mirror import MirrorConfig, is_folder
 from headrace.datasources.publication_membership import Published, read_published
-from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.choosing import TableChooser
 from headrace.mirror.drift import may_have_drifted
-from headrace.mirror.files import flush, folds_case
+from headrace.mirror.files import flush
 from headrace.mirror.formats import open_lake
-from headrace.mirror.lake import Lake, known_position, reaching
+from headrace.mirror.lake import Lake, LakeTable, known_position, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
-from headrace.mirror.ownership import check_own
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
+from headrace.mirror.slot_keeping import SlotKeeper
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.table_checks import check_excluded, find_absent_columns, find_namesakes, find_problem
+from headrace.mirror.table_checks import (
+    check_named_columns,
+)
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
-from headrace.mirror.waiting import WaitingTables, concerns_table, said_of
+from headrace.mirror.waiting import WaitingTables, concerns_table
 from headrace.mirror.writing import LakeWriter
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -40,6 +45,8 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import publication_too_young
 from headrace.postgres.slot import read_slot, slot_problem
 from headrace.reporter import Reporter
+from headrace.status.mirror_board import MirrorBoard, TableStatus
+from headrace.status.phases import Phase
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +57,7 @@ RELOAD = (
 )
 WATCH_SECONDS = 10.0
 """How often a mirror looks whether tables were created, dropped or altered."""
-_NO_KEY = "no key tells changed rows apart; with a primary key the table is taken in"
+_NO_LIMIT = (1 << 64) - 1
 _LOOK_SECONDS = 0.5
 """So long the sizes of tables are waited for, which are shown alone."""
 
@@ -71,17 +78,8 @@ def _sent_ever_since(stream: Mapping[str, Any], now: Published) -> Callable[[Tab
     return is_sent
 
 
-@dataclass(frozen=True, slots=True)
-class _LeftOut:
-    """A table that only patterns match, and that is not mirrored.
-
-    Attributes:
-        why: the reason.
-        said: what the catalog said of it; None: nothing that counts.
-    """
-
-    why: str
-    said: tuple[object, ...] | None
+def _to_be_read(position: TablePosition) -> TablePosition:
+    return replace(position, waits_for=position.waits_for or "it must be read again")
 
 
 class MirroredLake:
@@ -91,26 +89,46 @@ class MirroredLake:
         url: the database.
         config: what is mirrored, and where to.
         report: is told what happens.
+        stopping: ends a load between two tables, or two units of one; None: nothing does.
+        wal_budget: how much log (bytes) the slot may keep for tables that wait; None: as much as it takes.
+
+    Attributes:
+        url: the database.
+        config: what is mirrored, and where to.
+        board: shows what is done with each table.
+        limit_confirmation: is told up to where (bytes) the slot may be confirmed.
     """
 
-    def __init__(self, url: str, config: MirrorConfig, report: Reporter) -> None:
-        self._url = url
-        self._config = config
+    def __init__(
+        self,
+        url: str,
+        config: MirrorConfig,
+        report: Reporter,
+        stopping: threading.Event | None = None,
+        wal_budget: int | None = None,
+    ) -> None:
+        self.url = url
+        self._stopping = threading.Event() if stopping is None else stopping
+        self.config = config
         self._report = report
         self._selection = Selection(config)
         self._positions = LakePositions()
         self._tended: Collection[TableName] = ()
         self._waiting = WaitingTables(report)
-        self._left_out: dict[TableName, _LeftOut] = {}
+        self._budget = wal_budget
+        self.board = MirrorBoard(config.slot)
+        self.limit_confirmation: Callable[[Lsn], object] = lambda _: None
         self._ahead: set[TableName] = set()
+        self._relations: frozenset[int] | None = None
+        self._chooser = TableChooser(url, self._selection, config.location, self._waiting, report)
         self._write_to(open_lake(config), load_in_threads)
 
     def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:
-        config = self._config
+        config = self.config
         self.lake = lake
         self._table = PositionsTable(lake, config.slot)
         self._writer = LakeWriter(
-            self._url,
+            self.url,
             config.slot,
             self._selection,
             lake,
@@ -118,6 +136,7 @@ class MirroredLake:
             load_units=load_units,
             waiting=self._waiting,
         )
+        self._writer.loader.stopping = self._stopping
         self._upkeep = LakeUpkeep(lake, config, self._report)
 
     def use(self, session: SparkSession) -> None:
@@ -126,20 +145,20 @@ class MirroredLake:
         Raises:
             HeadraceError: DEPENDENCY, where it cannot.
         """
-        if self._config.engine == "spark":
-            self._write_to(open_lake(self._config, session), ExecutorLoader(session))
+        if self.config.engine == "spark":
+            self._write_to(open_lake(self.config, session), ExecutorLoader(session))
 
     @property
     def slot(self) -> str:
         """The name of the replication slot."""
-        return self._config.slot
+        return self.config.slot
 
     def comparer(self) -> LakeComparer:
         """Return what compares the lake with the database."""
         return LakeComparer(
-            self._url,
-            slot=self._config.slot,
-            publication=self._config.publication,
+            self.url,
+            slot=self.config.slot,
+            publication=self.config.publication,
             selection=self._selection,
             lake=self.lake,
             positions=self._table,
@@ -152,7 +171,7 @@ class MirroredLake:
         """
         with reaching(self.lake):
             known = self._table.read().tables
-        tables = self._read_tables(known)
+        tables, _ = self._chooser.read(known)
         if not tables:
             return
         try:
@@ -174,17 +193,17 @@ class MirroredLake:
                 problems[name] = error
         if len(problems) == len(tables):
             raise next(iter(problems.values()))  # it is nothing of theirs
-        self._let_wait(problems, tables, known)
+        self._chooser.let_wait(problems, tables, known)
 
     def _prepare_slot(self, tables: Mapping[TableName, MirroredTable]) -> None:
-        config = self._config
+        config = self.config
         requirements = {
             name: PublicationRequirements(selection=PublicationFilter(rows=table.where))
             for name, table in tables.items()
             if table.where is not None
         }
         prepare_slot(
-            self._url,
+            self.url,
             slot=config.slot,
             publication=config.publication,
             tables=[*tables],
@@ -198,34 +217,33 @@ class MirroredLake:
         Raises:
             HeadraceError: what keeps it from starting; every mistake at once.
         """
-        with reaching(self.lake), ReadSession(self._url, lock_seconds=_LOOK_SECONDS) as session:
+        with reaching(self.lake), ReadSession(self.url, lock_seconds=_LOOK_SECONDS) as session:
             positions = self._table.read()
             known = positions.tables
-            tables = self._read_tables(known)
-            check_excluded(tables, known)
+            tables, _ = self._chooser.read(known)
+            check_named_columns(tables, known)
             self._check_goes_on(positions)
+            actions, _ = self._writer.decide(
+                tables,
+                known,
+                (lambda _: True)
+                if positions.stream is None
+                else _sent_ever_since(positions.stream, self._read_published([*tables])),
+            )
             plan = make_plan(
-                session, tables, known, publication=self._config.publication, slot=self._config.slot
+                session,
+                tables,
+                known,
+                actions,
+                publication=self.config.publication,
+                slot=self.config.slot,
             )
         waiting = {name: table.error for name, table in self._waiting.tables.items()}
-        waiting |= self._find_written(tables, known)
         return replace(
-            plan, waiting=waiting, left_out={name: table.why for name, table in self._left_out.items()}
+            plan,
+            waiting=waiting | {**plan.waiting},
+            left_out={name: table.why for name, table in self._chooser.left_out.items()},
         )
-
-    def _find_written(
-        self, tables: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition]
-    ) -> dict[TableName, HeadraceError]:
-        """Return the error of each table that another program has written."""
-        found = {}
-        for name in tables:
-            lake = self.lake.open(name) if name in known else None
-            if lake is not None:
-                try:
-                    check_own(lake, known[name], tables[name])
-                except HeadraceError as error:
-                    found[name] = error
-        return found
 
     def _check_goes_on(self, known: LakePositions) -> None:
         """Make sure that the log goes on where the lake is, where there is a lake.
@@ -235,8 +253,8 @@ class MirroredLake:
         """
         if known.stream is None:
             return
-        config = self._config
-        with connect(self._url) as connection:
+        config = self.config
+        with connect(self.url) as connection:
             facts = read_slot(connection, config.slot)
             if facts is None:
                 raise HeadraceError(
@@ -267,180 +285,92 @@ class MirroredLake:
         known = self._table.read()  # refuses the location of another slot, also to be read anew
         if reload:
             known = LakePositions()
-        tables = self._read_tables(known.tables)
+        tables, self._relations = self._chooser.read(known.tables)
         if not tables:
             self._positions, self._writer.tables = known, {}
+            self._show(Phase.LIVE)
             return []
-        now = self._read_log()
-        stream = known.stream
-        if stream is None:
-            assert now.confirmed is not None
-            stream = Offset(now.confirmed).to_json() | now.origin.to_json()
-        else:
-            self._check_log(now, stream, known)
-        check_excluded(tables, known.tables)
+        stream, confirmed = self._find_start(known)
+        check_named_columns(tables, known.tables)
         published = self._read_published([*tables])
-        sent = _sent_ever_since(stream, published)
-        same = {
-            name: position
-            for name, position in known.tables.items()
-            if name in tables
-            and position.waits_for is None
-            and name not in self._waiting
-            and position.relation == tables[name].relation
-            and sent(name)
-        }
+        self._writer.altered, self._writer.ahead = {}, {}
+        missing = self._writer.bring_up(tables, known.tables, _sent_ever_since(stream, published), confirmed)
         stream = dict(stream) | published.to_json()
-        fitting = {name: table for name, table in tables.items() if name in same}
-        self._writer.altered = {}
-        again = self._writer.follow_alterations(fitting, same)
-        self._refuse_written(tables, known.tables, same)
-        missing = [
-            name for name in tables if (name not in same or name in again) and not self._waiting.is_held(name)
-        ]
-        others = {
-            name: replace(position, waits_for=position.waits_for or "it must be read anew")
+        followed = [name for name in tables if name not in missing and not self._waiting.is_held(name)]
+        again = {
+            name: replace(position, waits_for=None) if name in followed else _to_be_read(position)
             for name, position in known.tables.items()
-            if name not in same and (name in tables or name in self._waiting)
+            if name in tables or name in self._waiting
         }
-        self._positions = LakePositions(same | others, stream)
-        self._writer.tables = {
-            name: tables[name] for name in same if name not in again and name not in self._waiting
-        }
-        if missing:
-            with ReadSession(self._url, lock_seconds=_LOOK_SECONDS) as session:
-                sizes = read_sizes(session, missing)
-            self._report.info(f"{len(missing)} of {len(tables)} tables to load: {total(sizes.values())}")
-        for name, loaded in self._load(missing) if missing else ():
-            self._waiting.remove(name)
-            self._writer.tables[name], _ = loaded
-            self._note(stream, {name: loaded}, only={name})  # a killed load goes on with the next table
+        self._positions = LakePositions(again, stream)
+        self._writer.tables = {name: tables[name] for name in followed}
+        self._tell_kept(followed, known)
+        self._load_missing(missing, len(tables), stream)
         self._note(stream, {})
+        self._relations = None  # from now on, what is noted knows of tables that this look did not see
+        self._show(Phase.LIVE)
         return list(self._writer.tables)
 
-    def _refuse_written(
-        self,
-        tables: Mapping[TableName, MirroredTable],
-        known: Mapping[TableName, TablePosition],
-        same: Collection[TableName],
-    ) -> None:
-        """Let a table that waited wait on, where another program has written it, until somebody looks."""
-        for name, table in tables.items():
-            position = known.get(name)
-            if position is not None and position.waits_for is not None and name not in same:
-                with self._waiting.alone(table):
-                    lake = self.lake.open(name)
-                    if lake is not None:
-                        check_own(lake, position, table)
+    def _show(self, phase: Phase, loading: Collection[TableName] = ()) -> None:
+        """Show what is done with each table."""
+        positions, waiting = self._positions.tables, self._waiting.tables
+        shown: dict[str, TableStatus] = {}
+        for name in {*positions, *self._writer.tables, *waiting, *loading}:
+            complete = positions[name].complete if name in positions else None
+            if name in waiting:
+                error, due = waiting[name].error, waiting[name].next_try - time.monotonic()
+                next_try = time.time() + max(0.0, due)
+                shown[str(name)] = TableStatus("waiting", complete, error.cause, error.remedy, next_try)
+            else:
+                shown[str(name)] = TableStatus("loading" if name in loading else "live", complete)
+        self.board.show(phase, shown)
 
-    def _read_tables(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
-        """Read the tables that can be mirrored, and let the others wait, or leave them out.
+    def _find_start(self, known: LakePositions) -> tuple[Mapping[str, Any], Lsn | None]:
+        """Return the offset that the tables have reached, and from where (bytes) the log is read again."""
+        now = self._read_log()
+        if known.stream is not None:
+            self._check_log(now, known.stream, known)
+            return known.stream, now.confirmed
+        assert now.confirmed is not None
+        return Offset(now.confirmed).to_json() | now.origin.to_json(), now.confirmed
 
-        Args:
-            known: those that the lake has.
+    def _tell_kept(self, followed: Sequence[TableName], known: LakePositions) -> None:
+        """Let tables go on for which the slot has kept the log."""
+        for name in followed:
+            if known.tables[name].waits_for is not None or name in self._waiting:
+                self._report.info(f"the table {name} goes on from where it was: the slot has kept the log")
+                self._waiting.forget(name)
 
-        Raises:
-            HeadraceError: why a table cannot be mirrored that the file names and the lake does not have, or
-                why none can; BINDING.
-        """
-        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
-            found = self._selection.read(session, self._selection.find(session, known))
-            foreign = [name for name in self._selection.find_foreign(session) if name not in known]
-            unfit, absent = self._selection.find_unfit(session, found)
-        refused = [problem for name, problem in unfit.items() if name not in known]
-        if refused:
-            raise refused[0] if len(refused) == 1 else ErrorGroup(refused)
-        for name in [name for name in self._waiting.tables if name not in found]:
-            self._waiting.forget(name)
-        self._leave_out(dict.fromkeys(foreign), "of an extension")
-        self._leave_out(dict.fromkeys([*absent, *unfit]), "there is no such table")
-        found = {name: table for name, table in found.items() if not self._is_left_out(table)}
-        problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
-        problems |= find_absent_columns(found, known)
-        problems |= self._find_namesakes([name for name in found if name not in problems], known)
-        self._let_wait(problems, found, known)
-        tables = {name: table for name, table in found.items() if name not in problems}
-        if problems and not tables and not self._waiting.tables:
-            raise ErrorGroup([*problems.values()])
-        return {name: table for name, table in tables.items() if not self._waiting.is_held(name)}
-
-    def _find_namesakes(
-        self, names: Iterable[TableName], known: Collection[TableName]
-    ) -> dict[TableName, HeadraceError]:
-        """Return the error of each table that would have the folder of another one."""
-        found = find_namesakes(names, known)
-        if not found or not folds_case(self.lake.location):
-            return {}
-        return {
-            name: HeadraceError(
-                Kind.BINDING,
-                f"the tables {name} and {other} differ in case alone, and {self.lake.location} takes such "
-                "names for one",
-                "Leave one of them out of `tables`, rename it, or choose another location.",
-            )
-            for name, other in found.items()
-        }
-
-    def _let_wait(
-        self,
-        problems: Mapping[TableName, HeadraceError],
-        tables: Mapping[TableName, MirroredTable],
-        known: Collection[TableName],
-    ) -> None:
-        """Let tables with problems wait, leave those out that never could be followed, refuse named ones.
-
-        Args:
-            problems: what is wrong with each of them.
-            tables: what the catalog says of them.
-            known: those that the lake has.
-
-        Raises:
-            HeadraceError: what is wrong with tables that the file names and the lake does not have.
-        """
-        refused = [
-            problem for name, problem in problems.items() if name not in known and self._selection.names(name)
-        ]
-        if refused:
-            raise refused[0] if len(refused) == 1 else ErrorGroup(refused)
-        keyless = [
-            name
-            for name, problem in problems.items()
-            if name not in known and problem.kind is Kind.REPLICA_IDENTITY and tables[name].problem is None
-        ]
-        self._leave_out({name: tables[name] for name in keyless}, _NO_KEY)
-        for name, problem in problems.items():
-            if name not in keyless:
-                self._waiting.add(problem, tables[name])
-
-    def _leave_out(self, tables: Mapping[TableName, MirroredTable | None], why: str) -> None:
-        """Name tables once that only patterns match, and that are not mirrored."""
-        new = [name for name in tables if name not in self._left_out]
-        for name, table in tables.items():
-            self._left_out[name] = _LeftOut(why, None if table is None else said_of(table))
-        if new:
-            self._report.warning(f"left out: {', '.join(map(str, new))} ({why})")
-
-    def _is_left_out(self, table: MirroredTable) -> bool:
-        """Tell whether a table is left out, and the catalog says of it what it said then."""
-        left_out = self._left_out.get(table.name)
-        return left_out is not None and left_out.said == said_of(table)
-
-    def _load(self, names: Sequence[TableName]) -> Iterator[tuple[TableName, tuple[MirroredTable, Lsn]]]:
-        return self._writer.loader.load(names, others_go_on=bool(self._writer.tables))
+    def _load_missing(self, missing: Sequence[TableName], of: int, stream: Mapping[str, Any]) -> None:
+        """Load tables, and note each: a killed load goes on with the next one."""
+        if not missing:
+            return
+        with ReadSession(self.url, lock_seconds=_LOOK_SECONDS) as session:
+            sizes = read_sizes(session, missing)
+        self._report.info(f"{len(missing)} of {of} tables to load: {total(sizes.values())}")
+        left = {*missing}
+        self._show(Phase.BACKFILLING, left)
+        with SlotKeeper(self.url, self.slot, self._report):
+            for name, loaded in self._writer.loader.load(missing, others_go_on=bool(self._writer.tables)):
+                self._waiting.remove(name)
+                self._writer.tables[name], _ = loaded
+                self._note(stream, {name: loaded}, only={name})
+                left.discard(name)
+                self._show(Phase.BACKFILLING, left)
 
     def _read_published(self, names: Sequence[TableName]) -> Published:
-        with connect(self._url) as connection:
-            return read_published(connection, self._config.publication, names)
+        with connect(self.url) as connection:
+            return read_published(connection, self.config.publication, names)
 
     def _read_log(self) -> LogPositions:
-        with replication_connection(self._url, "headrace look") as connection:
-            return read_positions(connection, self._config.slot, self._config.publication)
+        with replication_connection(self.url, "headrace look") as connection:
+            return read_positions(connection, self.config.slot, self.config.publication)
 
     def _check_log(self, now: LogPositions, stream: Mapping[str, Any], known: LakePositions) -> None:
         offset = Offset.from_json(stream)
         highest = max((self._read_reached(name, known.tables[name]) for name in known.tables), default=0)
         try:
-            check_continuity(now, self._config.slot, offset.lsn, LogOrigin.from_json(stream), known=highest)
+            check_continuity(now, self.config.slot, offset.lsn, LogOrigin.from_json(stream), known=highest)
         except HeadraceError as error:
             if error.kind is Kind.CONNECTION:
                 raise
@@ -457,7 +387,7 @@ class MirroredLake:
 
     def is_altered(self) -> bool:
         """Tell whether the database's tables are not those, or not as, the lake's are."""
-        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+        with ReadSession(self.url, lock_seconds=LOCK_SECONDS) as session:
             known = self._positions.tables
             found = self._selection.read(session, self._selection.find(session, known))
         followed = self._writer.tables
@@ -467,13 +397,13 @@ class MirroredLake:
         now = {
             name: table
             for name, table in found.items()
-            if name not in self._waiting and not self._is_left_out(table)
+            if name not in self._waiting and not self._chooser.is_left_out(table)
         }
         return (
             self._waiting.is_due
             or any(name not in found for name in self._waiting.tables)
-            or {name: (one.relation, one.schema) for name, one in now.items()}
-            != {name: (one.relation, one.schema) for name, one in followed.items()}
+            or {name: (table.relation, table.schema) for name, table in now.items()}
+            != {name: (table.relation, table.schema) for name, table in followed.items()}
             or any(
                 may_have_drifted(followed[name].catalog, table.catalog, table.columns)
                 for name, table in now.items()
@@ -483,6 +413,11 @@ class MirroredLake:
     def waiting_error(self) -> HeadraceError | None:
         """Return what says which tables were not written, and why; None: all were."""
         return self._waiting.error()
+
+    @property
+    def conditions(self) -> dict[TableName, str]:
+        """The SQL that says which rows of some followed tables are mirrored."""
+        return {name: table.where for name, table in self._writer.tables.items() if table.where}
 
     def check_reached(self, start: Mapping[str, Any]) -> None:
         """Make sure that the lake has all that lies before an offset, at which the next batch begins.
@@ -495,8 +430,8 @@ class MirroredLake:
             return
         behind = [
             name
-            for name, one in self._positions.tables.items()
-            if one.complete < wanted.version and one.waits_for is None
+            for name, position in self._positions.tables.items()
+            if position.complete < wanted.version and position.waits_for is None
         ]
         if behind:
             raise HeadraceError(
@@ -518,7 +453,7 @@ class MirroredLake:
         if what is not None:
             raise HeadraceError(
                 Kind.PUBLICATION,
-                f"the publication {self._config.publication!r} {what} while tables were loaded: what was "
+                f"the publication {self.config.publication!r} {what} while tables were loaded: what was "
                 "written meanwhile is not in the log",
                 "Start again: tables that may lack something are read anew.",
             )
@@ -535,6 +470,7 @@ class MirroredLake:
         for name in self._waiting.tables:
             self._writer.tables.pop(name, None)
         self._note(end, loaded, only={*loaded, *self._writer.written, *self._tended})
+        self._show(Phase.LIVE)
         self._tended = self._writer.written if len(batch) else ()
         self._upkeep.tend(self._tended)
 
@@ -549,38 +485,69 @@ class MirroredLake:
         One that waits stays where it was.
         """
         offset = Offset.from_json(stream)
-        tables_now = self._writer.tables
         tables: dict[TableName, TablePosition] = dict(self._positions.tables)
         for name, (table, start) in loaded.items():
-            tables[name] = TablePosition(0, start, table.relation, table.files, table.where)
+            leaves = table.leaves.after(tables[name].leaves, None) if name in tables else table.leaves
+            tables[name] = TablePosition(0, start, table.relation, table.files, table.where, leaves=leaves)
+            self._writer.ahead.pop(name, None)
         for name, position in tables.items():
             if name in self._waiting:
                 tables[name] = replace(position, waits_for=self._waiting.tables[name].error.cause)
-                continue
-            if position.waits_for is not None:
-                continue
-            is_new = only is None or name in only or name in self._ahead
-            lake = self.lake.open(name) if is_new else None
-            complete = max(position.complete, offset.lsn)
-            version = position.version if lake is None else lake.version
-            is_ahead = lake is not None and known_position(lake)[0] >= complete
-            if is_ahead:  # a killed mirror wrote it, and not the others: readers have the version before
-                complete, version = position.complete, position.version
-                self._ahead.add(name)
-            else:
-                self._ahead.discard(name)
-            former, altered = self._writer.altered.get(name, (position.former, position.altered))
-            tables[name] = replace(
-                position,
-                former=former,
-                altered=altered if altered > complete else 0,
-                version=version,
-                complete=complete,
-                is_whole=offset.transaction is None or position.complete >= offset.order[0],
-                highest=tables_now[name].highest if name in tables_now else position.highest,
-                catalog=tables_now[name].catalog if name in tables_now else position.catalog,
-            )
+            elif position.waits_for is None:
+                is_new = only is None or name in only or name in self._ahead
+                tables[name] = self._reached(position, offset, self.lake.open(name) if is_new else None)
+                tables[name] = self._described(tables[name], name)
         self._positions = LakePositions(tables, dict(stream))
         self._table.write(self._positions)
         if is_folder(self.lake.location):
             flush(self.lake.location)  # the slot may be confirmed behind this
+        self.limit_confirmation(self.find_limit(offset.lsn))
+
+    def _reached(self, position: TablePosition, offset: Offset, lake: LakeTable | None) -> TablePosition:
+        """Return the position of a table that has reached an offset.
+
+        Args:
+            position: what was noted of it.
+            offset: the offset.
+            lake: the lake's table; None: it has no new version.
+        """
+        complete = max(position.complete, offset.lsn)
+        is_whole = offset.transaction is None or position.complete >= offset.order[0]
+        if lake is None:
+            return replace(position, complete=complete, is_whole=is_whole)
+        if known_position(lake)[0] >= complete:
+            # a killed mirror wrote it, and not the others: readers have the version before
+            self._ahead.add(lake.name)
+            return replace(position, is_whole=is_whole)
+        self._ahead.discard(lake.name)
+        return replace(position, complete=complete, version=lake.version, is_whole=is_whole)
+
+    def _described(self, position: TablePosition, name: TableName) -> TablePosition:
+        """Return the position of a table with what is known of its columns and of parts ahead of it."""
+        complete = position.complete
+        former, altered = self._writer.altered.get(name, (position.former, position.altered))
+        ahead = self._writer.ahead.get(name, position.ahead)
+        ahead = tuple(part for part in ahead if part.start > complete)
+        described = replace(
+            position,
+            former=former,
+            altered=altered if altered > complete else 0,
+            ahead=ahead,
+            is_whole=position.is_whole and not ahead,
+        )
+        table = self._writer.tables.get(name)
+        if table is None:
+            return described
+        leaves = table.leaves.after(position.leaves, self._relations)
+        return replace(described, leaves=leaves, highest=table.highest, catalog=table.catalog)
+
+    def find_limit(self, reached: Lsn) -> Lsn:
+        """Return up to where (bytes) the slot may be confirmed: not behind what waiting tables lack."""
+        kept = [
+            position.complete
+            for name, position in self._positions.tables.items()
+            if position.waits_for is not None
+            and self._selection.keeps_log(name)
+            and (self._budget is None or reached - position.complete <= self._budget)
+        ]
+        return min(kept, default=_NO_LIMIT)

@@ -103,14 +103,17 @@ class Mode(ABC):
             rows: the changes, in the schema of a `RowShape` with the prefix `PREFIX`.
         """
 
-    def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
-        """Make the rows with these keys `rows`, in one commit: the table is as of the moment then.
+    def repair(
+        self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment, position: Position
+    ) -> None:
+        """Make the rows with these keys `rows`, in one commit.
 
         Args:
             table: the lake's table.
             keys: the keys' columns, each key once.
             rows: the table's columns; a key that it lacks has no row.
             moment: when the rows were read.
+            position: the last change that the table has then.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be repaired")
 
@@ -148,14 +151,16 @@ class CurrentMode(Mode):
         else:
             table.merge(net.rows, key, net.position)
 
-    def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
+    def repair(
+        self, table: LakeTable, keys: pa.Table, rows: pa.Table, _: LoadMoment, position: Position
+    ) -> None:
         """Write the rows, and delete those that the database does not have."""
         key = keys.column_names
         kept = rows.append_column(DELETED, pa.repeat(pa.scalar(value=False), len(rows)))
         gone = keys.join(rows.select(key), key, join_type="left anti")
         gone = gone.append_column(DELETED, pa.repeat(pa.scalar(value=True), len(gone)))
         repaired = pa.concat_tables([kept, gone], promote_options="default")
-        table.merge(repaired, key, repaired_position(table, moment))
+        table.merge(repaired, key, position)
 
 
 class ContentMode(CurrentMode):
@@ -213,14 +218,15 @@ class HistoryMode(Mode):
         old = _ended(table.rows(), key, found.closings, found.emptied)
         replace_rows(lake, table, found.rows.to_batches(), found.position, old)
 
-    def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
+    def repair(
+        self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment, position: Position
+    ) -> None:
         """End the present versions of the keys now, and begin those of the rows."""
         lsn = pa.repeat(pa.scalar(moment.start - 1, pa.int64()), len(keys))
         time = pa.repeat(pa.scalar(moment.time, versions.FIELDS[0].type), len(keys))
         ended = keys.append_column(versions.VALID_TO, time).append_column(versions.TO_LSN, lsn)
         begun = [self.loaded(batch, moment) for batch in rows.to_batches()]
         schema = pa.schema([*rows.schema, *self.fields])
-        position = repaired_position(table, moment)
         found = versions.RowVersions(pa.Table.from_batches(begun, schema), ended, None, position)
         table.add_versions(found, keys.column_names)
 
@@ -318,8 +324,8 @@ def _ended(
 ) -> Iterator[pa.RecordBatch]:
     """Yield all versions, the current ones ended by their row's first change, or else by the TRUNCATE."""
     first: dict[Key, tuple[Any, int]] = {
-        tuple(one): (time, lsn)
-        for *one, time, lsn in zip(
+        tuple(values): (time, lsn)
+        for *values, time, lsn in zip(
             *(python_values(closings.column(name)) for name in key),
             closings.column(versions.VALID_TO).to_pylist(),
             closings.column(versions.TO_LSN).to_pylist(),
@@ -329,7 +335,7 @@ def _ended(
     at_end = emptied[0].as_py(), emptied[1]
     for batch in old:
         keys = zip(*(python_values(batch.column(name)) for name in key), strict=True)
-        ends = [first.get(one, at_end) for one in keys]
+        ends = [first.get(values, at_end) for values in keys]
         times = pa.array([time for time, _ in ends], versions.FIELDS[0].type)
         yield versions.closed(batch, times, pa.array([lsn for _, lsn in ends], pa.int64()))
 

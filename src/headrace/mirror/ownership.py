@@ -14,18 +14,19 @@ _RELOAD = (
 )
 
 
-def check_own(lake: LakeTable, known: TablePosition, table: MirroredTable) -> None:
-    """Make sure that nobody else has written a table since its position was noted.
+def other_program(table: MirroredTable, what: str, *, is_put_back: bool) -> HeadraceError:
+    """Return the error of a table that another program has written, with what makes it right again.
 
-    Raises:
-        HeadraceError: CONTINUITY.
+    Args:
+        table: the table.
+        what: the other program's commit.
+        is_put_back: whether the lake's table is an older copy of itself.
     """
-    other = lake.find_other_commit(known.version)
-    if other is not None:
-        remedy = _REPAIR if _can_be_repaired(lake, known, table) else _RELOAD
-        raise HeadraceError(
-            Kind.CONTINUITY, f"another program has written the lake's table {lake.name} ({other})", remedy
-        )
+    return HeadraceError(
+        Kind.CONTINUITY,
+        f"another program has written the lake's table {table.name} ({what})",
+        _REPAIR if _can_be_repaired(table, is_put_back=is_put_back) else _RELOAD,
+    )
 
 
 def check_repairable(lake: LakeTable, known: TablePosition, table: MirroredTable) -> None:
@@ -34,10 +35,18 @@ def check_repairable(lake: LakeTable, known: TablePosition, table: MirroredTable
     Raises:
         HeadraceError: CONTINUITY.
     """
-    if not _can_be_repaired(lake, known, table):
-        check_own(lake, known, table)
+    is_put_back = lake.is_put_back(known.version)
+    what = None
+    if not _can_be_repaired(table, is_put_back=is_put_back):
+        what = lake.find_other_commit(known.version)
+    if what is not None:
+        raise other_program(table, what, is_put_back=is_put_back)
 
 
-def _can_be_repaired(lake: LakeTable, known: TablePosition, table: MirroredTable) -> bool:
-    """Tell whether the database has what a table may lack: it knows no past versions and no changes."""
-    return table.mode == "current" or (table.mode == "history" and not lake.is_put_back(known.version))
+def _can_be_repaired(table: MirroredTable, *, is_put_back: bool) -> bool:
+    """Tell whether the database has what a table may lack.
+
+    It knows no changes, and of an older copy neither the versions nor the deleted rows that came since.
+    """
+    keeps_past = table.mode == "history" or table.soft_delete
+    return table.mode != "changes" and not (keeps_past and is_put_back)

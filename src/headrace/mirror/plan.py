@@ -9,6 +9,7 @@ from types import MappingProxyType
 from headrace.errors import HeadraceError
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
+from headrace.mirror.units import Action, Alter, Load, ReadParts, Repartition, Wait
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.model.units import size as size_text
@@ -49,12 +50,14 @@ class TablePlan:
         mode: what the lake holds of it.
         size: how large it is.
         complete: up to where (bytes) the lake has it; None: it will be loaded.
+        why: what is done before its changes are applied, or why it is read again; None: nothing.
     """
 
     table: TableName
     mode: str
     size: TableSize
     complete: Lsn | None
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ def make_plan(
     session: ReadSession,
     tables: Mapping[TableName, MirroredTable],
     known: Mapping[TableName, TablePosition],
+    actions: Mapping[TableName, Action],
     *,
     publication: str,
     slot: str,
@@ -95,6 +99,7 @@ def make_plan(
         session: of the database.
         tables: the tables that the file chooses.
         known: what the lake has of them.
+        actions: what is to be done with each of them.
         publication: the mirror's publication.
         slot: its slot.
 
@@ -104,17 +109,33 @@ def make_plan(
     sizes = read_sizes(session, tables)
     [(no_publication, no_slot)] = session.query(_MISSING, (publication, slot))
     plans = []
-    for name, table in sorted(tables.items()):
-        position = known.get(name)
-        stays = (
-            position is not None
-            and position.waits_for is None
-            and position.relation == table.relation
-            and position.where == table.where
-        )
-        complete = position.complete if position is not None and stays and not no_slot else None
-        plans.append(TablePlan(name, table.mode, sizes.get(name, TableSize()), complete))
-    return MirrorPlan(tuple(plans), publication if no_publication else None, slot if no_slot else None)
+    for name, action in sorted(actions.items()):
+        if not isinstance(action, Wait):
+            is_loaded = isinstance(action, Load) or no_slot
+            complete = None if is_loaded else known[name].complete
+            plans.append(
+                TablePlan(name, tables[name].mode, sizes.get(name, TableSize()), complete, _why(action))
+            )
+    return MirrorPlan(
+        tuple(plans),
+        publication if no_publication else None,
+        slot if no_slot else None,
+        {name: action.error for name, action in actions.items() if isinstance(action, Wait)},
+    )
+
+
+def _why(action: Action) -> str | None:
+    match action:
+        case Load(why):
+            return why
+        case Alter(alteration):
+            return f"alters it: {alteration}"
+        case ReadParts(_, why):
+            return f"reads a part of it again: {why}"
+        case Repartition():
+            return "writes its files again in other partitions"
+        case _:
+            return None
 
 
 def read_sizes(session: ReadSession, tables: Collection[TableName]) -> dict[TableName, TableSize]:
@@ -136,6 +157,6 @@ def read_sizes(session: ReadSession, tables: Collection[TableName]) -> dict[Tabl
 def total(sizes: Iterable[TableSize]) -> str:
     """Return how large tables are together, for people."""
     found = list(sizes)
-    rows = [one.rows for one in found if one.rows is not None]
+    rows = [size.rows for size in found if size.rows is not None]
     counted = f"about {sum(rows):,} rows, " if len(rows) == len(found) else ""
-    return f"{counted}{size_text(sum(one.size for one in found))}"
+    return f"{counted}{size_text(sum(size.size for size in found))}"

@@ -16,6 +16,7 @@ import pyarrow as pa
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.lake import POSITIONS, Lake, LakeTable, known_position
+from headrace.mirror.partition_bounds import Ahead, Leaves, aheads_from_text, aheads_to_text
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -38,6 +39,8 @@ _SCHEMA = pa.schema(
         pa.field("former_catalog", pa.string()),
         pa.field("altered_lsn", pa.int64()),
         pa.field("waits_for", pa.string()),
+        pa.field("partitions", pa.string()),
+        pa.field("ahead", pa.string()),
     ]
 )
 
@@ -60,6 +63,8 @@ class TablePosition:
         is_whole: whether the table has no part of a transaction of which other parts are still to come.
         waits_for: why the table is not written for now; None: it is. What it misses since `complete` is in
             no later batch: it must be read anew before it goes on.
+        leaves: the partitions that held its rows.
+        ahead: the parts that the lake has as they were behind `complete`.
     """
 
     version: int
@@ -73,6 +78,8 @@ class TablePosition:
     altered: Lsn = 0
     is_whole: bool = True
     waits_for: str | None = None
+    leaves: Leaves = field(default_factory=lambda: Leaves({}))
+    ahead: tuple[Ahead, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +145,8 @@ class PositionsTable:
                 altered=row.get("altered_lsn") or 0,
                 is_whole=row["is_whole"],
                 waits_for=row.get("waits_for"),
+                leaves=Leaves.from_text(row.get("partitions")),
+                ahead=aheads_from_text(row.get("ahead")),
             )
             for row in rows
         }
@@ -155,7 +164,7 @@ class PositionsTable:
         accepted = replace(tables[table.name], version=table.version)
         if is_repaired:
             complete = max(accepted.complete, known_position(table)[0] + 1)
-            accepted = replace(accepted, complete=complete, waits_for=None, is_whole=True)
+            accepted = replace(accepted, complete=complete, waits_for=None, is_whole=True, ahead=())
         tables[table.name] = accepted
         self.write(LakePositions(tables, known.stream))
 
@@ -188,6 +197,8 @@ class PositionsTable:
                 "former_catalog": position.former.to_text() if position.altered else None,
                 "altered_lsn": position.altered,
                 "waits_for": position.waits_for,
+                "partitions": position.leaves.to_text(),
+                "ahead": aheads_to_text(position.ahead),
             }
             for table, position in sorted(positions.tables.items())
         ]

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.capture.signals import SignalFiles
 from headrace.config.deployment import Deployment
-from headrace.config.mirror import MirrorConfig
 from headrace.config.resolve import resolve_mirror
 from headrace.errors import BACKFILL_AGAIN, POLICIES, HeadraceError, Kind, Patience, Retry
-from headrace.mirror.lake import Lake, reaching
-from headrace.mirror.load_units import UnitLoader
+from headrace.mirror.lake import reaching
 from headrace.mirror.loading import LoadStoppedError
 from headrace.mirror.mirrored_lake import RELOAD, WATCH_SECONDS, MirroredLake
 from headrace.mirror.verify import LakeComparer
@@ -33,6 +32,7 @@ from headrace.spark import register
 from headrace.spark.delta import with_delta
 from headrace.spark.failures import spark_failures
 from headrace.spark.session import LocalSpark
+from headrace.status.phases import Phase
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -60,7 +60,9 @@ def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Ev
         )
     database, config = resolve_mirror(deployment)
     password_command = tuple(deployment.source.password_command or ())
-    return MirrorRun(for_slot(database.reveal(), config.slot, password_command), config, report, stopping)
+    url = for_slot(database.reveal(), config.slot, password_command)
+    lake = MirroredLake(url, config, report, stopping, deployment.source.wal_budget)
+    return MirrorRun(lake, report, stopping)
 
 
 def open_comparer(deployment: Deployment) -> LakeComparer:
@@ -69,26 +71,27 @@ def open_comparer(deployment: Deployment) -> LakeComparer:
     Raises:
         HeadraceError: as for `open_mirror`.
     """
-    return open_mirror(deployment, SilentReporter(), threading.Event()).comparer()
+    return open_mirror(deployment, SilentReporter(), threading.Event()).mirrored.comparer()
 
 
-class MirrorRun(MirroredLake):
-    """A lake, and the query that follows the log into it.
+class MirrorRun:
+    """The query that follows the log into a lake.
 
     Args:
-        url: the database.
-        config: what is mirrored, and where to.
+        mirrored: the lake's tables.
         report: is told what happens.
         stopping: ends `run`.
+
+    Attributes:
+        mirrored: the lake's tables.
     """
 
-    def __init__(self, url: str, config: MirrorConfig, report: Reporter, stopping: threading.Event) -> None:
+    def __init__(self, mirrored: MirroredLake, report: Reporter, stopping: threading.Event) -> None:
+        self.mirrored = mirrored
+        self._config = mirrored.config
+        self._url = mirrored.url
+        self._report = report
         self._stopping = stopping
-        super().__init__(url, config, report)
-
-    def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:
-        super()._write_to(lake, load_units)
-        self._writer.loader.stopping = self._stopping
 
     def session_settings(self, given: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
         """Return the settings of a session of Headrace's own: `given`, and what the engine needs.
@@ -111,7 +114,7 @@ class MirrorRun(MirroredLake):
                 after all others are written.
         """
         register(spark.session)
-        self.use(spark.session)
+        self.mirrored.use(spark.session)
         lock = SlotLock(self._url, self._config.slot)
         with contextlib.ExitStack() as held:
             held.push(lock)
@@ -125,9 +128,9 @@ class MirrorRun(MirroredLake):
                 self._hold(lock)
                 if reload:
                     self._drop_lost_slot()
-                self.set_up()
-                with reaching(self.lake):
-                    tables = self.prepare(reload=reload)
+                self.mirrored.set_up()
+                with reaching(self.mirrored.lake):
+                    tables = self.mirrored.prepare(reload=reload)
                 reload, is_following = False, True
                 if tables:
                     checkpoint = tempfile.mkdtemp(prefix="mirror-", dir=spark.scratch)
@@ -147,12 +150,13 @@ class MirrorRun(MirroredLake):
                 failures = 1 if is_calm else failures + 1
                 seconds = min(_LONGEST_WAIT, 2.0**failures)
                 self._report.warning(f"{error.cause}; trying again in {seconds:.0f} s")
+                self.mirrored.board.show(Phase.DEGRADED, error=error)
                 self._stopping.wait(seconds)
             if once or self._stopping.is_set():
                 return
 
     def _raise_waiting(self, *, once: bool) -> None:
-        waiting = self.waiting_error() if once else None
+        waiting = self.mirrored.waiting_error() if once else None
         if waiting is not None:
             raise waiting
 
@@ -185,17 +189,17 @@ class MirrorRun(MirroredLake):
         remedy = RELOAD
         # The slot is older than any publication that is made now, or a start would go on from it.
         if error.kind is Kind.PUBLICATION or (is_following and error.kind is Kind.SLOT_LOST):
-            remedy = f"Run `headrace slots drop {self.slot}`, then `headrace mirror --reload`."
+            remedy = f"Run `headrace slots drop {self.mirrored.slot}`, then `headrace mirror --reload`."
         parts = (text.replace(BACKFILL_AGAIN, remedy) for text in (error.cause, error.remedy))
         return HeadraceError(error.kind, *parts)
 
     def _drop_lost_slot(self) -> None:
         """Drop the slot where the server has removed its log, so that it can be made again."""
         with connect(self._url) as connection:
-            facts = read_slot(connection, self.slot)
+            facts = read_slot(connection, self.mirrored.slot)
             problem = None if facts is None else slot_problem(facts, connection.info.dbname)
             if problem is not None and problem.kind is Kind.SLOT_LOST:
-                drop_slot(connection, self.slot)
+                drop_slot(connection, self.mirrored.slot)
 
     @spark_failures()
     def _follow(
@@ -204,13 +208,17 @@ class MirrorRun(MirroredLake):
         """Follow the log until stopped, or until tables were added, dropped or altered."""
         config = self._config
         ending = threading.Event()
+        signals = checkpoint.with_name(f"{checkpoint.name}-signals")
+        signals.mkdir()
+        self.mirrored.limit_confirmation = SignalFiles(signals).set_confirm_limit
+        self.mirrored.limit_confirmation(self.mirrored.find_limit(0))
 
         def write(batch: DataFrame, number: int) -> None:
             arrow = batch.toArrow()
             end = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
-            self.check_published(end)
-            with reaching(self.lake):
-                self.write(arrow, end, tables)
+            self.mirrored.check_published(end)
+            with reaching(self.mirrored.lake):
+                self.mirrored.write(arrow, end, tables)
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:
                 self._pause(ending, config.interval_seconds)
 
@@ -226,6 +234,7 @@ class MirrorRun(MirroredLake):
                 unchangedToast="mark",
                 onUnloggedChange="ignore",  # it reads tables anew itself
                 maxBytesPerTrigger=str(_BATCH_BYTES),
+                confirmFolder=str(signals),
                 **self._conditions(),
             )
             .load()
@@ -248,16 +257,14 @@ class MirrorRun(MirroredLake):
             if looks and time.monotonic() > watched + WATCH_SECONDS:
                 watched = time.monotonic()
                 try:
-                    if self.is_altered():
+                    if self.mirrored.is_altered():
                         return
                 except LockedError as error:  # what was committed is followed all the same
                     self._report.warning(f"{error.cause}; looking again in {WATCH_SECONDS:.0f} s")
 
     def _conditions(self) -> dict[str, str]:
         """Return the option that says which rows are followed, where not all are."""
-        chosen = {
-            format_table(name): table.where for name, table in self._writer.tables.items() if table.where
-        }
+        chosen = {format_table(name): where for name, where in self.mirrored.conditions.items()}
         return {"where": json.dumps(chosen)} if chosen else {}
 
     def _pause(self, ending: threading.Event, seconds: float) -> None:

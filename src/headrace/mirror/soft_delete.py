@@ -19,7 +19,8 @@ from headrace.mirror.deletions import (
 )
 from headrace.mirror.digests import hashes
 from headrace.mirror.lake import Lake, LakeTable
-from headrace.mirror.modes import CurrentMode, LoadMoment, repaired_position, replace_rows, with_fields
+from headrace.mirror.modes import CurrentMode, LoadMoment, replace_rows, with_fields
+from headrace.mirror.net_changes import Position
 
 
 class SoftDeleteMode(CurrentMode):
@@ -68,7 +69,9 @@ class SoftDeleteMode(CurrentMode):
         old = emptied_rows(table.rows(), key, found)
         replace_rows(lake, table, shown.to_batches(), found.position, old)
 
-    def repair(self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
+    def repair(
+        self, table: LakeTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment, position: Position
+    ) -> None:
         """Write the rows, and mark those that the database does not have."""
         key = keys.column_names
         whole = [self.loaded(batch, moment) for batch in rows.to_batches()]
@@ -80,4 +83,4 @@ class SoftDeleteMode(CurrentMode):
             kind = shown.schema.field(name).type
             gone = gone.append_column(name, pa.repeat(pa.scalar(value, kind), len(gone)))
         marked = pa.concat_tables([shown, gone], promote_options="default")
-        table.merge_marks(marked, key, repaired_position(table, moment))
+        table.merge_marks(marked, key, position)

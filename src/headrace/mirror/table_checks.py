@@ -73,8 +73,8 @@ def find_absent_columns(
     return found
 
 
-def check_excluded(tables: Mapping[TableName, MirroredTable], known: Collection[TableName]) -> None:
-    """Refuse a misspelt `exclude_columns`, before the values of the column that it means are in the lake.
+def check_named_columns(tables: Mapping[TableName, MirroredTable], known: Collection[TableName]) -> None:
+    """Refuse misspelt columns of `exclude_columns`, `types` and `on_value`, before values are in the lake.
 
     Args:
         tables: all tables that exist.
@@ -86,6 +86,9 @@ def check_excluded(tables: Mapping[TableName, MirroredTable], known: Collection[
     loaded = {tables[name].excluded for name in known if name in tables}
     new = [(table.excluded, table.numbers) for table in tables.values() if table.excluded not in loaded]
     _refuse_absent("exclude_columns", new)
+    loaded_types = {tuple(tables[name].chosen_types) for name in known if name in tables}
+    typed = [(tuple(table.chosen_types), table.numbers) for table in tables.values()]
+    _refuse_absent("types, on_value", (part for part in typed if part[0] not in loaded_types))
 
 
 def _refuse_absent(option: str, tables: Iterable[tuple[tuple[str, ...], Collection[str]]]) -> None:
@@ -104,51 +107,65 @@ def _refuse_absent(option: str, tables: Iterable[tuple[tuple[str, ...], Collecti
                 )
 
 
-def check_renamed(table: MirroredTable, lake: pa.Schema, highest: int) -> None:
-    """Refuse a renamed column that the file names: its values would come into the lake, or leave it.
+def find_renamed(table: MirroredTable, lake: pa.Schema, highest: int) -> HeadraceError | None:
+    """Return the error of a renamed column that the file names; None: there is none.
+
+    Its values would come into the lake, or leave it.
 
     Args:
         table: the table as it is now.
         lake: the lake's columns.
         highest: the highest number of a column that the table had when the lake was last written.
-
-    Raises:
-        HeadraceError: BINDING.
     """
     columns = {number_of(column): column for column in lake if is_followed(column)}
     absent = [name for name in (*table.chosen, *table.excluded) if name not in table.numbers]
     for name, number in table.numbers.items():
-        is_mirrored = name in table.columns
         column = columns.get(str(number).encode())
-        if column is None:
-            if absent and is_mirrored and number <= highest:
-                raise HeadraceError(
-                    Kind.BINDING,
-                    f"{table.name} has no column {absent[0]}, which the file names, and its column {name} is "
-                    "not in the lake: it may have been renamed",
-                    f"Write {name} into exclude_columns, so that its values do not come into the lake. Or "
-                    f"leave {absent[0]} out of its [[mirror.tables]].",
-                )
-            continue
-        former = f"the column {column.name} of {table.name}"
-        if column.name in absent and not is_mirrored:
-            raise HeadraceError(
-                Kind.BINDING,
-                f"{former}, which the file names, is called {name} now",
-                f"Write {name} into the columns of its [[mirror.tables]], or leave {column.name} out.",
-            )
-        was_masked = MASK in column.metadata and column.name != name
-        if was_masked and is_mirrored and name not in table.masks.kinds:
-            raise HeadraceError(
-                Kind.BINDING,
-                f"{former}, which is masked in the lake, is called {name} now",
-                f"Write {name} into the masks of its [[mirror.tables]]; or run `headrace mirror --reload`, "
-                "to have its values in the lake.",
-            )
+        if column is not None:
+            problem = _find_renamed(table, name, column, absent)
+        else:
+            is_older = name in table.columns and number <= highest
+            problem = _perhaps_renamed(table, name, absent[0]) if absent and is_older else None
+        if problem is not None:
+            return problem
+    return None
+
+
+def _perhaps_renamed(table: MirroredTable, name: str, absent: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.BINDING,
+        f"{table.name} has no column {absent}, which the file names, and its column {name} is not in the "
+        "lake: it may have been renamed",
+        f"Write {name} into exclude_columns, so that its values do not come into the lake. Or leave {absent} "
+        "out of its [[mirror.tables]].",
+    )
+
+
+def _find_renamed(
+    table: MirroredTable, name: str, column: pa.Field, absent: Collection[str]
+) -> HeadraceError | None:
+    """Return the error of a column of the lake that is called `name` now."""
+    former, is_mirrored = f"the column {column.name} of {table.name}", name in table.columns
+    if column.name in absent and not is_mirrored:
+        return HeadraceError(
+            Kind.BINDING,
+            f"{former}, which the file names, is called {name} now",
+            f"Write {name} into the columns of its [[mirror.tables]], or leave {column.name} out.",
+        )
+    was_masked = MASK in column.metadata and column.name != name
+    if was_masked and is_mirrored and name not in table.masks.kinds:
+        return HeadraceError(
+            Kind.BINDING,
+            f"{former}, which is masked in the lake, is called {name} now",
+            f"Write {name} into the masks of its [[mirror.tables]]; or run `headrace mirror --reload`, to "
+            "have its values in the lake.",
+        )
+    return None
 
 
 def _option_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     yield from _mask_problems(table)
+    yield from _type_problems(table)
     yield from _partition_problems(table)
     if table.soft_delete and not table.key:
         yield HeadraceError(
@@ -173,6 +190,18 @@ def _mask_problems(table: MirroredTable) -> Iterator[HeadraceError]:
                 "same in all rows",
                 f'Write {name} = "sha256", or exclude_columns in mode = "changes".',
             )
+
+
+def _type_problems(table: MirroredTable) -> Iterator[HeadraceError]:
+    for name, chosen in table.chosen_types.items():
+        if chosen == "timestamptz" and name in table.columns:
+            kind = table.row_type.columns[name].arrow
+            if not pa.types.is_timestamp(kind):
+                yield HeadraceError(
+                    Kind.BINDING,
+                    f"types: the column {name} of {table.name} is no timestamp, which could be an instant",
+                    f"Leave {name} out of types.",
+                )
 
 
 def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
@@ -244,8 +273,11 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
             f"columns {name} and {other} of {table.name} differ in case alone, which readers of lakes ignore",
             f'Write exclude_columns = ["{other}"] in its [[mirror.tables]].',
         )
-    if table.mode == "changes":
-        return
+    if table.mode != "changes":
+        yield from _key_problems(table)
+
+
+def _key_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     if not table.key and (table.mode == "history" or not table.has_full_identity):
         yield HeadraceError(
             Kind.REPLICA_IDENTITY,
@@ -254,7 +286,15 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
             f"TABLE {quoted(table.name)} REPLICA IDENTITY FULL.",
         )
     absent = [name for name in table.key if name not in table.columns]
-    if absent:
+    if absent and absent[0] in table.unheld:
+        yield HeadraceError(
+            Kind.BINDING,
+            f"the column {absent[0]} of {table.name} belongs to the key, and shows names that RENAME alters "
+            "in no row",
+            f'Write types = {{ {absent[0]} = "text" }}: the lake has the names of the time when rows were '
+            "written.",
+        )
+    elif absent:
         yield HeadraceError(
             Kind.BINDING,
             f"the column {absent[0]} of {table.name} is left out, but it belongs to the key",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -13,18 +15,19 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_once
 from headrace.catalog.known import KnownTable, UncarriedKeyError, read_known
 from headrace.catalog.types import RowType, read_row_types
-from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
+from headrace.config.mirror import LakeType, MirrorConfig, MirroredTables, Mode, OnValue
 from headrace.config.secret import Secret
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import COLUMN, KEY, MASK, PREFIX, TYPE
+from headrace.mirror.lake_types import LakeTypes, lake_type, read_type, shows_names
 from headrace.mirror.masks import Masks
 from headrace.mirror.modes import MODES
 from headrace.mirror.modes import Mode as LakeMode
+from headrace.mirror.partition_bounds import Bounds, Leaves, parse_bounds
 from headrace.mirror.partitions import with_partitions
 from headrace.mirror.soft_delete import SoftDeleteMode
 from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
-from headrace.model.table_pattern import match_tables
 from headrace.model.value_type import ValueType
 from headrace.model.values import convert_all
 from headrace.postgres.publication import read_column_lists, will_send_generated
@@ -33,6 +36,7 @@ from headrace.postgres.session import ReadSession
 LOCK_SECONDS = 3.0
 """So long a mirror waits for somebody's lock on a table: then that table waits, and it is said for whom."""
 _NOTHING = Fingerprint()
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
 
 # PostgreSQL keeps the default of an added column beside the table, of a partitioned one beside each of its
 # partitions: rows that were there before have it, and the log says nothing of them. A rewrite of the table
@@ -97,6 +101,31 @@ LEFT JOIN (pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid)
      ON n.nspname = wanted.nspname AND c.relname = wanted.relname
 """
 
+# pg_get_expr of a table would wait for a lock on it; bounds name no column.
+_LEAVES = """
+WITH RECURSIVE part (root, oid, relkind, path) AS (
+    SELECT c.oid, c.oid, c.relkind, '[]'::jsonb FROM pg_class c WHERE c.oid = ANY ($1::text[]::oid[])
+    UNION ALL
+    SELECT part.root, c.oid, c.relkind,
+           part.path || jsonb_build_array(jsonb_build_array(
+               coalesce((
+                   SELECT of_root.attnum::int
+                   FROM pg_attribute own JOIN pg_attribute of_root ON of_root.attname = own.attname
+                   WHERE own.attrelid = part.oid AND own.attnum = p.partattrs[0]
+                     AND of_root.attrelid = part.root AND NOT of_root.attisdropped AND p.partnatts = 1
+                     AND (SELECT o.opcdefault FROM pg_opclass o WHERE o.oid = p.partclass[0])
+                     AND (p.partcollation[0] = 0 OR (p.partcollation[0] = own.attcollation AND (
+                         SELECT l.collisdeterministic FROM pg_collation l WHERE l.oid = own.attcollation)))
+               ), 0), p.partstrat::text, pg_get_expr(c.relpartbound, 0)))
+    FROM part
+    JOIN pg_partitioned_table p ON p.partrelid = part.oid
+    JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
+    JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE part.relkind = 'p'
+)
+SELECT root::bigint, oid::bigint, path::text FROM part WHERE relkind <> 'p' AND root <> oid
+"""
+
 _SOFT_DELETE = SoftDeleteMode()
 
 
@@ -106,7 +135,7 @@ class MirroredTable:
 
     Attributes:
         relation: its oid; a table that is dropped and created again has another.
-        row_type: its columns; types that no lake has are read as text.
+        row_type: its columns, in the types that they are read in.
         key: the columns that identify its rows.
         sent: the columns that the log carries.
         columns: the mirrored columns: those of them that the file does not leave out.
@@ -120,6 +149,10 @@ class MirroredTable:
         partitions: the levels of the lake table's partitions.
         soft_delete: whether deleted rows stay in the lake.
         masks: what the lake has in the place of some columns' values.
+        lake_types: the columns whose type in the lake is another one than that in which they are read.
+        chosen_types: what the file says of columns' types, and of values that do not fit.
+        leaves: the partitions that hold its rows; none: it has no partitions.
+        unheld: columns that are not mirrored, because their values are names that RENAME alters.
         chosen: the columns that the file names; none: it chooses all.
         excluded: those that it leaves out.
         problem: what keeps its changes from being understood; None: nothing.
@@ -143,6 +176,19 @@ class MirroredTable:
     excluded: tuple[str, ...] = ()
     problem: HeadraceError | None = None
     sent: frozenset[str] = frozenset()
+    lake_types: LakeTypes = field(default_factory=LakeTypes)
+    chosen_types: Mapping[str, LakeType | OnValue] = field(default_factory=dict)
+    unheld: tuple[str, ...] = ()
+    leaves: Leaves = field(default_factory=lambda: Leaves({}))
+
+    @property
+    def columns_by_number(self) -> dict[int, tuple[str, ValueType]]:
+        """The name and type of each column of its key that the lake has with the database's values."""
+        return {
+            self.numbers[name]: (name, self.row_type.columns[name])
+            for name in self.key
+            if name in self.columns and name not in self.masks.kinds and name not in self.lake_types.kinds
+        }
 
     @property
     def highest(self) -> int:
@@ -160,8 +206,22 @@ class MirroredTable:
         """Its mirrored columns, with the metadata that identifies them."""
         return pa.schema([self._field(name) for name in self.columns])
 
+    @property
+    def read_schema(self) -> pa.Schema:
+        """Its mirrored columns in the types that they are read in."""
+        return pa.schema([(name, self.row_type.columns[name].arrow) for name in self.columns])
+
+    def in_lake(self, rows: _Rows, tell: Callable[[str], object] = lambda _: None) -> _Rows:
+        """Return rows with the values that the lake has, of rows as they were read.
+
+        Args:
+            rows: the rows.
+            tell: is told which values did not fit, and are NULL.
+        """
+        return self.lake_types.apply(self.masks.apply(rows), self.name, self.key, tell)
+
     def _field(self, name: str) -> pa.Field:
-        kind = self.row_type.columns[name]
+        kind = self.lake_types.kinds.get(name, self.row_type.columns[name])
         known = {COLUMN: str(self.numbers[name]).encode(), TYPE: kind.name.encode()}
         if name in self.key and self.mode != "changes":
             known[KEY] = str(self.key.index(name)).encode()
@@ -204,9 +264,8 @@ class MirroredTable:
 
     def default(self, column: str) -> pa.Scalar:
         """Return the value of `column` in the lake's rows that are older than it."""
-        kind = self.row_type.columns[column]
         texts = pa.array([self.defaults.get(column)], pa.string())
-        return self.masks.value(column, convert_all(kind, texts, f"{self.name}.{column}")[0])
+        return self.masks.value(column, self._converted(column, texts)[0])
 
     def default_texts(self) -> dict[str, str]:
         """Return the text of `default` of each column that has one, for the lake to keep."""
@@ -218,8 +277,13 @@ class MirroredTable:
 
     def kept_default(self, column: str, text: str) -> pa.Scalar:
         """Return the value of a text that the lake has kept."""
-        kind = self.row_type.columns[column]
-        return convert_all(kind, pa.array([text], pa.string()), f"{self.name}.{column}")[0]
+        return self._converted(column, pa.array([text], pa.string()))[0]
+
+    def _converted(self, column: str, texts: pa.Array) -> pa.Array:
+        values = self.lake_types.value(column, texts)
+        if values is not None:
+            return values
+        return convert_all(self.row_type.columns[column], texts, f"{self.name}.{column}")
 
 
 class Selection:
@@ -234,6 +298,10 @@ class Selection:
         self._publication = config.publication
         self._salt = config.mask_salt if isinstance(config.mask_salt, Secret) else None
 
+    def keeps_log(self, table: TableName) -> bool:
+        """Tell whether the slot keeps the log for a table while it waits."""
+        return any(part.matches(table) for part in self._parts) and self._part(table).on_error == "wait"
+
     def names(self, table: TableName) -> bool:
         """Tell whether the file names a table itself, not by a pattern."""
         return any(pattern.exact == table for part in self._parts for pattern in part.patterns)
@@ -244,10 +312,10 @@ class Selection:
         Raises:
             HeadraceError: BINDING: there is none.
         """
-        patterns = [pattern for part in self._parts for pattern in part.patterns]
         foreign = {table for table in self.find_foreign(session) if table not in known}
-        found = tuple(table for table in match_tables(patterns, list_tables(session)) if table not in foreign)
+        found = tuple(table for table in self._matching(list_tables(session)) if table not in foreign)
         if not found:
+            patterns = [pattern for part in self._parts for pattern in part.patterns]
             raise HeadraceError(
                 Kind.BINDING,
                 f"no table is called like {', '.join(map(str, patterns))}",
@@ -279,9 +347,12 @@ class Selection:
 
     def find_foreign(self, session: ReadSession) -> tuple[TableName, ...]:
         """Return the tables of extensions that only patterns match: the extension writes them anew itself."""
-        patterns = [pattern for part in self._parts for pattern in part.patterns]
         owned = (TableName(schema, name) for schema, name in session.query(_OF_EXTENSIONS))
-        return tuple(table for table in match_tables(patterns, owned) if not self.names(table))
+        return tuple(table for table in self._matching(owned) if not self.names(table))
+
+    def _matching(self, tables: Iterable[TableName]) -> list[TableName]:
+        """Return the tables that belong to some part."""
+        return [table for table in tables if any(part.matches(table) for part in self._parts)]
 
     def _read_known(
         self, session: ReadSession, names: Sequence[TableName]
@@ -312,68 +383,97 @@ class Selection:
         sends_stored = will_send_generated(session, self._publication)
         parameters = ([name.schema for name in names], [name.name for name in names])
         found: dict[TableName, MirroredTable] = {}
-        for row in session.query(_COLUMNS, parameters):
-            schema, name, relation, columns, numbers, defaults, files, is_full, defers, stored = row
+        for schema, name, *facts in session.query(_COLUMNS, parameters):
             table = TableName(schema, name)
-            if table not in known or table not in types:
-                continue
-            part = self._part(table)
-            # one that is deferrable two rows may have within a transaction; only with FULL are there updates
-            key = () if defers and is_full else known[table].key
-            sent = {*known[table].columns}
-            if table not in published and sends_stored:  # it will be published before its rows are read
-                sent.update(stored)
-            told_apart = () if part.mode == "changes" else key
-            masks = Masks(part.masks, self._salt)
-            kinds = {
-                column: kind.as_text
-                if masks.reads_text(column)
-                else _lake_type(kind, is_key=column in told_apart)
-                for column, kind in types[table].columns.items()
-            }
-            found[table] = MirroredTable(
-                relation=relation,
-                row_type=RowType(table, types[table].attributes, kinds),
-                key=key,
-                columns=tuple(column for column in kinds if column in sent and not part.leaves_out(column)),
-                numbers=dict(zip(columns, numbers, strict=True)),
-                defaults={
-                    column: text for column, text in zip(columns, defaults, strict=True) if text is not None
-                },
-                files=files or "",
-                has_full_identity=is_full,
-                mode=part.mode,
-                where=part.where,
-                partitions=part.partitions,
-                soft_delete=part.soft_delete,
-                masks=masks,
-                chosen=part.columns,
-                excluded=part.exclude_columns,
-                problem=problems.get(table),
-                sent=frozenset(column for column in kinds if column in sent),
-            )
+            if table in known and table in types:
+                # it will be published before its rows are read
+                stored = facts[-1] if table not in published and sends_stored else ()
+                sent = frozenset({*known[table].columns, *stored})
+                found[table] = self._mirrored(types[table], known[table].key, sent, facts)
+        leaves = self._read_leaves(session, found.values())
         usage = {name: frozenset(table.numbers) for name, table in found.items()}
         catalog = read_once(session, usage, self._publication)
         return {
-            name: replace(table, catalog=catalog.part(name))
+            name: replace(
+                table,
+                catalog=catalog.part(name),
+                problem=problems.get(name),
+                leaves=Leaves(leaves.get(table.relation, {})),
+            )
             for name, table in found.items()
             if name in catalog.tables
         }
 
+    def _read_leaves(
+        self, session: ReadSession, tables: Iterable[MirroredTable]
+    ) -> dict[int, dict[int, Bounds | None]]:
+        """Return the bounds of the partitions that hold rows, by the oids of their tables."""
+        found: dict[int, dict[int, Bounds | None]] = {}
+        for root, oid, path in session.query(_LEAVES, ([str(table.relation) for table in tables],)):
+            found.setdefault(root, {})[oid] = parse_bounds([tuple(level) for level in json.loads(path)])
+        return found
+
+    def _mirrored(
+        self, row_type: RowType, key: tuple[str, ...], sent: frozenset[str], facts: Sequence[Any]
+    ) -> MirroredTable:
+        """Return what is mirrored of a table.
+
+        Args:
+            row_type: its columns, in the types that the database's have.
+            key: what identifies its rows.
+            sent: the columns that the log carries.
+            facts: what `_COLUMNS` found, behind the name.
+        """
+        relation, columns, numbers, defaults, files, is_full, defers, _ = facts
+        part = self._part(row_type.table)
+        if defers and is_full:
+            key = ()  # two rows may have it within a transaction; only with FULL are there updates
+        masks = Masks(part.masks, self._salt)
+        told_apart = () if part.mode == "changes" else key
+        chosen: dict[str, LakeType | OnValue] = {**part.types, **part.on_value}
+        read, kinds = _choose_types(row_type, chosen, masks, told_apart)
+        mirrored = [column for column in read if not part.leaves_out(column)]
+        unheld = [
+            column
+            for column in mirrored
+            if chosen.get(column) != "text" and shows_names(row_type.columns[column])
+        ]
+        texts = zip(columns, defaults, strict=True)
+        return MirroredTable(
+            relation=relation,
+            row_type=RowType(row_type.table, row_type.attributes, read),
+            key=key,
+            columns=tuple(column for column in mirrored if column in sent and column not in unheld),
+            numbers=dict(zip(columns, numbers, strict=True)),
+            defaults={column: text for column, text in texts if text is not None},
+            files=files or "",
+            has_full_identity=is_full,
+            mode=part.mode,
+            where=part.where,
+            partitions=part.partitions,
+            soft_delete=part.soft_delete,
+            masks=masks,
+            chosen=part.columns,
+            excluded=part.exclude_columns,
+            sent=sent & read.keys(),
+            lake_types=LakeTypes(kinds),
+            chosen_types=chosen,
+            unheld=tuple(unheld),
+        )
+
     def _part(self, table: TableName) -> MirroredTables:
-        return next(part for part in self._parts if any(pattern.matches(table) for pattern in part.patterns))
+        return next(part for part in self._parts if part.matches(table))
 
 
-def _lake_type(kind: ValueType, *, is_key: bool) -> ValueType:
-    """Return the type of a lake column; intervals and times of day have none in Delta and are texts.
-
-    So are arrays and ranges of a key: rows are looked up by it, which no engine does by nested values.
-    """
-    is_fit = _is_in_lakes(kind.arrow) and not (is_key and pa.types.is_nested(kind.arrow))
-    return kind if is_fit else kind.as_text
-
-
-def _is_in_lakes(arrow: pa.DataType) -> bool:
-    if pa.types.is_nested(arrow):
-        return all(_is_in_lakes(arrow.field(index).type) for index in range(arrow.num_fields))
-    return not (pa.types.is_time(arrow) or pa.types.is_duration(arrow) or pa.types.is_interval(arrow))
+def _choose_types(
+    row_type: RowType, chosen: Mapping[str, LakeType | OnValue], masks: Masks, key: Collection[str]
+) -> tuple[dict[str, ValueType], dict[str, ValueType]]:
+    """Return the type in which each column is read; and that in the lake, where it is another one."""
+    read, kinds = {}, {}
+    for column, kind in row_type.columns.items():
+        choice = "text" if masks.reads_text(column) else chosen.get(column)
+        read[column] = read_type(kind, choice, is_key=column in key)
+        in_lake = lake_type(kind, read[column], choice, is_key=column in key)
+        if in_lake.arrow != read[column].arrow:
+            kinds[column] = in_lake
+    return read, kinds

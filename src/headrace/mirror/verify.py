@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ from headrace.mirror.columns import is_followed
 from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
 from headrace.mirror.lake import Lake, LakeTable
 from headrace.mirror.load_units import RewrittenError, reading_rows
-from headrace.mirror.modes import LoadMoment
+from headrace.mirror.modes import LoadMoment, repaired_position
 from headrace.mirror.net_changes import Key
 from headrace.mirror.ownership import check_repairable
 from headrace.mirror.positions import PositionsTable, TablePosition
@@ -57,6 +57,10 @@ SELECT EXISTS (
 """
 
 Rows = dict[Key, tuple[Any, ...]]
+
+
+class AlteredError(HeadraceError):
+    """The lake's table does not have the columns of the database's yet."""
 
 
 @dataclass(slots=True)
@@ -196,85 +200,87 @@ class LakeComparer:
             check_repairable(self._open(name), known, table)
 
     def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
-        """Compare one table; anew where it is truncated, or written anew, while it is read."""
-        for _ in range(_LOOKS - 1):
-            with contextlib.suppress(RewrittenError):
+        """Compare one table; again where it is truncated, rewritten or altered meanwhile."""
+        end, rewritten = time.monotonic() + _WAIT_SECONDS, 0
+        while True:
+            try:
                 return self._compare_unmoved(name, repair=repair)
-        return self._compare_unmoved(name, repair=repair)
+            except RewrittenError:
+                rewritten += 1
+                if rewritten == _LOOKS:
+                    raise
+            except AlteredError:
+                if time.monotonic() > end or not self._is_followed():
+                    raise
+                time.sleep(_POLL_SECONDS)  # the mirror looks every ten seconds
 
     def _compare_unmoved(self, name: TableName, *, repair: bool) -> TableComparison:
         found = TableComparison(name)
         wanted = np.ones(BUCKETS, np.bool_)
         seen: dict[Key, tuple[str, str]] = {}
         for _ in range(_LOOKS):
-            with self._snapshot(name) as (database, start):
-                if database is None:
-                    return found  # the database does not have it any more, and the mirror leaves it
-                if database.table.mode == "changes":
-                    found.compared = False
-                    return found
-                lake = self._open(name)
-                key = database.table.key or database.table.columns
-                ours, theirs = (
-                    RowsDigest.of(database.batches(), key),
-                    RowsDigest.of(_batches(lake, database.table), key),
-                )
-                found.rows = ours.rows
-                wanted = wanted & ours.differing(theirs)
-                if not wanted.any():
-                    found.changing = found.undecided = 0
-                    return found
-                read = _counts if database.table.is_known_by_content else _rows
-                before = read(_batches(lake, database.table), key, wanted)
-                expected = read(database.batches(), key, wanted)
-                moment = LoadMoment(start, database.now)
-            # nobody writes the lake, and these rows have what is still in the log, too
-            is_decided = repair and not database.table.is_known_by_content
-            is_complete = is_decided or self._await_complete(name, start)
-            lake = self._open(name)
-            after = read(_batches(lake, database.table), key, wanted)
-            differing = [one for one in expected.keys() | after.keys() if not _same(one, expected, after)]
-            seen_before, seen = (
-                seen,
-                {
-                    one: (repr(expected.get(one)), repr(after.get(one)))
-                    for one in differing
-                    if _same(one, before, after)
-                },
-            )
-            wrong = [one for one, sides in seen.items() if is_decided or seen_before.get(one) == sides]
-            found.changing = len(differing) - len(wrong)
-            if not is_complete:
-                found.undecided, found.changing = len(differing), 0
+            look = self._look(found, wanted, repair=repair)
+            if look is None:
                 return found
-            table = database.table
-            found.missing = _shown(table, (one for one in wrong if one not in after))
-            found.surplus = _shown(table, (one for one in wrong if one not in expected))
-            found.different = _shown(table, (one for one in wrong if one in after and one in expected))
+            seen_before, seen = seen, look.unmoved()
+            wrong = [key for key, sides in seen.items() if look.is_decided or seen_before.get(key) == sides]
+            found.changing = len(look.differing) - len(wrong)
+            if not look.is_complete:
+                found.undecided, found.changing = len(look.differing), 0
+                return found
+            look.tell(found, wrong)
             if wrong or not found.changing:
-                if repair and wrong and not database.table.is_known_by_content:
-                    self._repair(database.table, lake, expected, wrong, moment)
+                if repair and wrong and not look.table.is_known_by_content:
+                    self._repair(look, wrong)
                     found.repaired = found.wrong - self._compare(name, repair=False).wrong
                 return found
         return found
 
-    def _repair(
-        self,
-        table: MirroredTable,
-        lake: LakeTable,
-        expected: Mapping[Key, tuple[Any, ...]],
-        wrong: Sequence[Key],
-        moment: LoadMoment,
-    ) -> None:
+    def _look(self, found: TableComparison, wanted: npt.NDArray[np.bool_], *, repair: bool) -> _Look | None:
+        """Look at both sides once; return None where nothing is left to be compared.
+
+        Args:
+            found: is told how many rows there are, and whether they can be compared.
+            wanted: the buckets that are looked at; those that are equal are taken out.
+            repair: whether rows that are wrong will be written.
+        """
+        name = found.table
+        with self._snapshot(name) as (database, start):
+            if database is None:
+                return None  # the database does not have it any more, and the mirror leaves it
+            table = database.table
+            if table.mode == "changes":
+                found.compared = False
+                return None
+            lake = self._open(name)
+            key = table.key or table.columns
+            ours = RowsDigest.of(database.batches(), key)
+            wanted &= ours.differing(RowsDigest.of(_batches(lake, table), key))
+            found.rows = ours.rows
+            if not wanted.any():
+                found.changing = found.undecided = 0
+                return None
+            read = _counts if table.is_known_by_content else _rows
+            before = read(_batches(lake, table), key, wanted)
+            expected = read(database.batches(), key, wanted)
+            moment = LoadMoment(start, database.now)
+        # nobody writes the lake, and these rows have what is still in the log, too
+        is_decided = repair and not table.is_known_by_content
+        is_complete = is_decided or self._await_complete(name, start)
+        after = read(_batches(self._open(name), table), key, wanted)
+        return _Look(table, moment, before, expected, after, is_decided, is_complete)
+
+    def _repair(self, look: _Look, wrong: Sequence[Key]) -> None:
+        table, lake = look.table, self._open(look.table.name)
+        known = [key for key in wrong if key in look.expected]
         rows = arrow_rows(
-            [dict(zip(table.columns, expected[one], strict=True)) for one in wrong if one in expected],
-            table.schema,
+            [dict(zip(table.columns, look.expected[key], strict=True)) for key in known], table.schema
         )
         keys = arrow_rows(
-            [dict(zip(table.key, one, strict=True)) for one in wrong],
+            [dict(zip(table.key, key, strict=True)) for key in wrong],
             pa.schema([table.schema.field(name) for name in table.key]),
         )
-        table.rules.repair(lake, keys, rows, moment)
+        table.rules.repair(lake, keys, rows, look.moment, repaired_position(lake, look.moment))
 
     def _open(self, name: TableName) -> LakeTable:
         lake = self._lake.open(name)
@@ -330,6 +336,57 @@ class LakeComparer:
 
 
 @dataclass(frozen=True, slots=True)
+class _Look:
+    """The differing rows of a table: of the lake, of a later snapshot, and of the lake behind that.
+
+    Attributes:
+        table: the table.
+        moment: of the snapshot.
+        before, expected, after: the rows by key.
+        is_decided: whether nobody writes the lake meanwhile.
+        is_complete: whether the lake has all that the snapshot shows.
+    """
+
+    table: MirroredTable
+    moment: LoadMoment
+    before: Rows
+    expected: Rows
+    after: Rows
+    is_decided: bool
+    is_complete: bool
+
+    @property
+    def differing(self) -> list[Key]:
+        """The keys of rows that the lake does not have as the snapshot shows them."""
+        return [
+            key
+            for key in self.expected.keys() | self.after.keys()
+            if not _same(key, self.expected, self.after)
+        ]
+
+    def unmoved(self) -> dict[Key, tuple[str, str]]:
+        """Return both sides of the differing rows that the lake did not get between its two looks."""
+        return {
+            key: (repr(self.expected.get(key)), repr(self.after.get(key)))
+            for key in self.differing
+            if _same(key, self.before, self.after)
+        }
+
+    def tell(self, found: TableComparison, wrong: Sequence[Key]) -> None:
+        """Say what is wrong with rows."""
+        found.missing = self._shown(key for key in wrong if key not in self.after)
+        found.surplus = self._shown(key for key in wrong if key not in self.expected)
+        found.different = self._shown(key for key in wrong if key in self.after and key in self.expected)
+
+    def _shown(self, keys: Iterable[Key]) -> list[Key]:
+        """Return keys as people read them, in order."""
+        if self.table.is_known_by_content:
+            return sorted(keys, key=repr)
+        kinds = [self.table.schema.field(name).type for name in self.table.key]
+        return sorted((tuple(map(shown_value, key, kinds)) for key in keys), key=repr)
+
+
+@dataclass(frozen=True, slots=True)
 class _DatabaseRows:
     """A table's rows in a snapshot."""
 
@@ -345,8 +402,8 @@ class _DatabaseRows:
         selection = RowSelection(self.table.row_type, self.table.columns, () if where is None else (where,))
         with RowSession(self.url, snapshot=self.snapshot) as session:
             for range_ in self.ranges:
-                rows = read_part(session, selection, range_, self.table.schema, _BATCH_BYTES)
-                yield from map(self.table.masks.apply, _unmoved(self.table.name, rows))
+                rows = read_part(session, selection, range_, self.table.read_schema, _BATCH_BYTES)
+                yield from map(self.table.in_lake, _unmoved(self.table.name, rows))
 
 
 def _unmoved(name: TableName, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -358,11 +415,11 @@ def _batches(lake: LakeTable, table: MirroredTable) -> Iterator[pa.RecordBatch]:
     """Yield the lake's present rows, with the table's columns.
 
     Raises:
-        HeadraceError: CONTINUITY: the lake's table has other columns.
+        AlteredError: the lake's table has other columns.
     """
-    followed = {one.name: one.type for one in lake.schema if is_followed(one)}
-    if followed != {one.name: one.type for one in table.schema}:
-        raise HeadraceError(
+    followed = {field.name: field.type for field in lake.schema if is_followed(field)}
+    if followed != {field.name: field.type for field in table.schema}:
+        raise AlteredError(
             Kind.CONTINUITY,
             f"the lake's table {table.name} does not have the columns of the database's yet",
             "Start `headrace mirror`, wait a moment, and verify again.",
@@ -372,17 +429,9 @@ def _batches(lake: LakeTable, table: MirroredTable) -> Iterator[pa.RecordBatch]:
         yield batch.filter(mode.present(batch)).select(table.columns).cast(table.schema)
 
 
-def _same(key: Key, one: Rows, other: Rows) -> bool:
+def _same(key: Key, left: Rows, right: Rows) -> bool:
     """Tell whether two sides have the same row; NaN is NaN."""
-    return repr(one.get(key)) == repr(other.get(key))
-
-
-def _shown(table: MirroredTable, keys: Iterable[Key]) -> list[Key]:
-    """Return keys as people read them, in order."""
-    if table.is_known_by_content:
-        return sorted(keys, key=repr)
-    kinds = [table.schema.field(name).type for name in table.key]
-    return sorted((tuple(map(shown_value, key, kinds)) for key in keys), key=repr)
+    return repr(left.get(key)) == repr(right.get(key))
 
 
 def _rows(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDArray[np.bool_]) -> Rows:
@@ -393,8 +442,8 @@ def _rows(batches: Iterator[pa.RecordBatch], key: Sequence[str], wanted: npt.NDA
         columns = [python_values(part.column(name)) for name in part.schema.names]
         places = [part.schema.names.index(name) for name in key]
         for row in zip(*columns, strict=True):
-            one = tuple(row[place] for place in places)
-            found[one] = row if one not in found else (*found[one], "twice")
+            values = tuple(row[place] for place in places)
+            found[values] = row if values not in found else (*found[values], "twice")
     return found
 
 

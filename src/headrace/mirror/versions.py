@@ -136,6 +136,6 @@ def _next_of(places: _Numbers, rows: _Numbers) -> _Numbers:
     return np.append(places, -1)[at]
 
 
-def _earliest(one: _Numbers, other: _Numbers) -> _Numbers:
+def _earliest(left: _Numbers, right: _Numbers) -> _Numbers:
     """Return the lesser of two places of which -1 means none."""
-    return np.where(one < 0, other, np.where(other < 0, one, np.minimum(one, other)))
+    return np.where(left < 0, right, np.where(right < 0, left, np.minimum(left, right)))

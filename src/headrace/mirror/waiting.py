@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -36,6 +36,19 @@ _OF_A_TABLE = frozenset(
 def concerns_table(error: HeadraceError) -> bool:
     """Tell whether an error that was raised while one table was worked on says nothing of the others."""
     return error.kind in _OF_A_TABLE or isinstance(error, LockedError)
+
+
+FAILURES = (HeadraceError, TypeError, ValueError, NotImplementedError, KeyError, pa.ArrowException)
+"""What may be a table's own failure; what a library does not expect of a value or a type is, too."""
+
+
+def failure_of(table: MirroredTable, error: Exception) -> HeadraceError:
+    """Return one of `FAILURES` as the table's error; one that says something of others is raised."""
+    if not isinstance(error, HeadraceError):
+        return unexpected(f"the table {table.name} cannot be written", error)
+    if not concerns_table(error):
+        raise error
+    return error
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +107,11 @@ class WaitingTables:
         """Whether one is to be tried now."""
         return any(table.is_due for table in self._tables.values())
 
+    def reason(self, name: TableName) -> str | None:
+        """Return why a table waits; None: it does not."""
+        table = self._tables.get(name)
+        return None if table is None else table.error.cause
+
     def is_held(self, name: TableName) -> bool:
         """Tell whether a table waits, and its next try is not due yet."""
         return name in self._tables and not self._tables[name].is_due
@@ -126,24 +144,21 @@ class WaitingTables:
         """Forget a table that is no more, or that is not mirrored any more."""
         self._tables.pop(name, None)
 
+    def forget_others(self, present: Collection[TableName]) -> None:
+        """Forget the tables that are not among those that are mirrored."""
+        self._tables = {name: table for name, table in self._tables.items() if name in present}
+
     def try_now(self, name: TableName) -> None:
         """Make the next try of a table due: it has been altered."""
         self._tables[name] = replace(self._tables[name], pause=_FIRST_SECONDS / 2, next_try=0.0)
 
     @contextlib.contextmanager
     def alone(self, table: MirroredTable) -> Iterator[None]:
-        """Let a table wait for what fails within, where that says nothing of others.
-
-        What a library does not expect of a value or a type is the table's own, too.
-        """
+        """Let a table wait for what fails within, where that says nothing of others."""
         try:
             yield
-        except HeadraceError as error:
-            if not concerns_table(error):
-                raise
-            self.add(error, table)
-        except (TypeError, ValueError, NotImplementedError, KeyError, pa.ArrowException) as error:
-            self.add(unexpected(f"the table {table.name} cannot be written", error), table)
+        except FAILURES as error:
+            self.add(failure_of(table, error), table)
 
     def error(self) -> HeadraceError | None:
         """Return what says why tables wait; None: none does."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -13,27 +14,38 @@ from headrace.capture.envelope import by_table, unwrapped
 from headrace.capture.visibility import await_visible
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.alterations import altered_rows, plan_alteration
+from headrace.mirror.alterations import altered_rows
 from headrace.mirror.column_names import ColumnNames, rows_names
 from headrace.mirror.columns import (
-    DROPPED,
     PREFIX,
     all_fitted,
     defaults_of,
-    described,
     former_names,
 )
-from headrace.mirror.drift import altered_columns, column_numbers, find_drift
+from headrace.mirror.drift import TableDrift, altered_columns, column_numbers, find_drift
 from headrace.mirror.lake import Lake, LakeTable, known_position
+from headrace.mirror.lake_types import explain_unfit
 from headrace.mirror.load_units import UnitLoader, load_in_threads
-from headrace.mirror.loading import LakeLoader, open_mirrored
+from headrace.mirror.loading import LakeLoader
 from headrace.mirror.net_changes import Position
-from headrace.mirror.ownership import check_own
-from headrace.mirror.partitions import partitions_of, with_partitions
+from headrace.mirror.part_reading import PartReader
+from headrace.mirror.partition_bounds import Ahead, rows_within
 from headrace.mirror.positions import TablePosition
-from headrace.mirror.table_checks import check_renamed, find_problem
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
-from headrace.mirror.waiting import WaitingTables
+from headrace.mirror.units import (
+    Action,
+    Alter,
+    Apply,
+    LakeFacts,
+    Load,
+    Observed,
+    ReadParts,
+    Repartition,
+    Wait,
+    bounds_of,
+    decide,
+)
+from headrace.mirror.waiting import FAILURES, WaitingTables, failure_of
 from headrace.model.changes import Op
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -43,6 +55,8 @@ from headrace.reporter import Reporter
 
 _VISIBLE_WITHIN = 60.0
 _TRIES = 5
+PART_SECONDS = 15.0
+"""So long the reading of a part waits for open transactions."""
 _BETWEEN = "\0"  # no name has it
 
 _POSITION = """
@@ -69,6 +83,7 @@ class LakeWriter:
         written: those that the last batch was of.
         altered: the catalog before the last alteration of a table's columns, and a position (bytes) that all
             changes of that time lie before.
+        ahead: the parts of a table that the lake has as they were behind the table's position.
     """
 
     def __init__(
@@ -91,26 +106,135 @@ class LakeWriter:
         self.tables: dict[TableName, MirroredTable] = {}
         self.written: tuple[TableName, ...] = ()
         self.altered: dict[TableName, tuple[Fingerprint, Lsn]] = {}
+        self.ahead: dict[TableName, tuple[Ahead, ...]] = {}
+        self._parts = PartReader(url, slot, selection, lake)
 
-    def follow_alterations(
-        self, tables: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition]
+    def bring_up(
+        self,
+        tables: Mapping[TableName, MirroredTable],
+        known: Mapping[TableName, TablePosition],
+        is_sent: Callable[[TableName], bool] = lambda _: True,
+        confirmed: Lsn | None = None,
     ) -> list[TableName]:
-        """Give the lake's tables the columns that the database's have; return those that must be loaded.
+        """Make the lake's tables fit to take changes; return those that must be loaded.
 
         One that has to wait is not among them.
 
         Args:
             tables: the database's tables.
-            known: up to where each is complete.
+            known: what is noted of each.
+            is_sent: tells whether the publication has sent a table since.
+            confirmed: from where (bytes) the log will be read again; None: it goes on.
         """
         to_load = []
-        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
-            for name, table in tables.items():
-                with self._alone(table):
-                    if not self._follow(session, table, known[name]):
+        actions, now = self.decide(tables, known, is_sent, confirmed)
+        for name, action in actions.items():
+            with self._alone(tables[name]):
+                if isinstance(action, Wait):
+                    raise action.error
+                if isinstance(action, Load):
+                    to_load.append(name)
+                    if action.why is not None:
+                        self._report.info(action.why)
+                elif isinstance(action, ReadParts):
+                    if not self._read_parts(action, tables[name], known[name]):
                         to_load.append(name)
+                else:
+                    self._act(action, tables[name])
+                    if action.renames:
+                        self.altered[name] = known[name].catalog, now
         self.altered = {name: before for name, before in self.altered.items() if name not in to_load}
         return to_load
+
+    def decide(
+        self,
+        tables: Mapping[TableName, MirroredTable],
+        known: Mapping[TableName, TablePosition],
+        is_sent: Callable[[TableName], bool] = lambda _: True,
+        confirmed: Lsn | None = None,
+    ) -> tuple[dict[TableName, Action], Lsn]:
+        """Return what is to be done with each table, and a position (bytes) behind all that was seen.
+
+        Args:
+            tables: the database's tables.
+            known: what is noted of each.
+            is_sent: tells whether the publication has sent a table since.
+            confirmed: from where (bytes) the log will be read again; None: it goes on.
+        """
+        actions: dict[TableName, Action] = {}
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+            [(now,)] = session.query(_POSITION)
+            for name, table in tables.items():
+                try:
+                    noted = known.get(name)
+                    observed = replace(
+                        self._observe(session, table, noted),
+                        now=int(now),
+                        is_sent=is_sent(name),
+                        is_kept=self._is_kept(noted, confirmed, name),
+                    )
+                    actions[name] = decide(table, observed)
+                except FAILURES as error:
+                    actions[name] = Wait(failure_of(table, error))
+        return actions, int(now)
+
+    def _is_kept(self, noted: TablePosition | None, confirmed: Lsn | None, name: TableName) -> bool:
+        return (
+            noted is not None
+            and confirmed is not None
+            and confirmed <= noted.complete
+            and self._selection.keeps_log(name)
+        )
+
+    def _observe(self, session: ReadSession, table: MirroredTable, noted: TablePosition | None) -> Observed:
+        name, facts, drift = table.name, None, None
+        lake = self._lake.open(name)
+        if lake is not None:
+            position = lake.position
+            is_known = position is not None and noted is not None
+            other = lake.find_other_commit(noted.version) if is_known and noted is not None else None
+            is_put_back = other is not None and noted is not None and lake.is_put_back(noted.version)
+            facts = LakeFacts(self._lake.path(name), lake.schema, position, other, is_put_back)
+        if noted is None:
+            return Observed(None, facts, 0)
+        if noted.relation == table.relation:
+            drift = find_drift(session, noted.catalog, table.catalog, table.columns)
+        waits = noted.waits_for if self._waiting is None else self._waiting.reason(name) or noted.waits_for
+        return Observed(noted, facts, 0, self._names_before(name, noted), waits=waits, drift=drift)
+
+    def _read_parts(self, action: ReadParts, table: MirroredTable, known: TablePosition) -> bool:
+        """Read parts of a table again; return False where it was altered again, and must be loaded."""
+        self._report.info(f"reading a part of {table.name} again: {action.why}")
+        try:
+            ahead = self._parts.read(table, action.bounds, PART_SECONDS)
+        except HeadraceError as error:
+            if self._waiting is None or error.kind is not Kind.SLOT_WAIT:
+                raise
+            self._waiting.add(error, table)
+            return True
+        if ahead is not None:
+            self.ahead[table.name] = (*self._aheads(table.name, known), *ahead)
+        return ahead is not None
+
+    def _aheads(self, name: TableName, known: TablePosition) -> tuple[Ahead, ...]:
+        """Return the parts that the lake's table has as they were behind its own position."""
+        return self.ahead.get(name, known.ahead)
+
+    def _act(self, action: Apply | Alter | Repartition, table: MirroredTable) -> None:
+        lake = self._opened(table.name)
+        match action:
+            case Alter(alteration):
+                self._report.info(f"altering {table.name}: {alteration}")
+                rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
+                self._rewrite(lake, alteration.schema, rows)
+            case Repartition(schema):
+                wanted = ", ".join(map(str, table.partitions)) or "nothing"
+                self._report.info(f"partitioning {table.name} by {wanted}")
+                self._rewrite(lake, schema, lake.rows())
+
+    def _rewrite(self, lake: LakeTable, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> None:
+        written = self._lake.write(lake.name, schema, all_fitted(rows, schema))
+        self._lake.replace(lake.name, schema, written, known_position(lake), lake)
 
     def _alone(self, table: MirroredTable) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext() if self._waiting is None else self._waiting.alone(table)
@@ -118,80 +242,9 @@ class LakeWriter:
     def _waits(self, name: TableName) -> bool:
         return self._waiting is not None and name in self._waiting
 
-    def _follow(self, session: ReadSession, table: MirroredTable, known: TablePosition) -> bool:
-        """Alter one table of the lake; return whether it fits by then."""
-        lake = open_mirrored(self._lake, table)
-        if lake is None:
-            return False
-        check_renamed(table, lake.schema, known.highest)
-        if known.where != table.where:
-            return False
-        check_own(lake, known, table)
-        position = known_position(lake)
-        complete = max(known.complete, position[0])
-        drift = find_drift(session, known.catalog, table.catalog, table.columns)
-        drift = drift or self._note_names(table, known, complete)
-        if drift is not None:
-            self._report.info(drift)
-            return False
-        kept = pa.schema([field for field in lake.schema if DROPPED not in (field.metadata or {})])
-        if described(kept) == described(table.lake_schema):
-            self._partition(table, lake)
-            return True
-        alteration = plan_alteration(
-            lake.schema,
-            table.lake_schema,
-            keeps=table.rules.keeps,
-            complete=complete,
-            now=self._read_position(),
-            highest=known.highest,
-            defaults=table.default_texts(),
-        )
-        if alteration.needs_load or table.is_known_by_content:
-            return False
-        self._report.info(f"altering {table.name}: {alteration}")
-        rows = altered_rows(lake.rows(), alteration, table.default, table.rules)
-        self._rewrite(lake, alteration.schema, rows, position)
-        return True
-
-    def _note_names(self, table: MirroredTable, known: TablePosition, complete: Lsn) -> str | None:
-        """Note which names columns had before, where they have others now; return why that does not do."""
-        before, now = known.catalog.tables.get(table.name), table.catalog.tables[table.name]
-        if before is None or (
-            column_numbers(before) == column_numbers(now) and len(altered_columns(before, now)) <= 1
-        ):
-            return None
-        if self._names_before(table.name, known)[1] > complete:
-            return (
-                f"columns of {table.name} were altered again before the log had come to the alteration before"
-            )
-        self.altered[table.name] = known.catalog, self._read_position()
-        return None
-
     def _names_before(self, name: TableName, known: TablePosition) -> tuple[Fingerprint, Lsn]:
         """Return the catalog before the last alteration of a table's columns, and where that lies behind."""
         return self.altered.get(name, (known.former, known.altered))
-
-    def _partition(self, table: MirroredTable, lake: LakeTable) -> None:
-        """Write a table's files anew where the file wants other partitions."""
-        partitions = table.partitions
-        if partitions_of(lake.schema) != partitions:
-            wanted = ", ".join(map(str, partitions)) or "nothing"
-            self._report.info(f"partitioning {table.name} by {wanted}")
-            schema = with_partitions(lake.schema, partitions)
-            self._rewrite(lake, schema, lake.rows(), known_position(lake))
-
-    def _rewrite(
-        self, lake: LakeTable, schema: pa.Schema, rows: Iterable[pa.RecordBatch], position: Position
-    ) -> None:
-        written = self._lake.write(lake.name, schema, all_fitted(rows, schema))
-        self._lake.replace(lake.name, schema, written, position, lake)
-
-    def _read_position(self) -> Lsn:
-        """Return a position in the log (bytes) that all alterations seen so far lie before."""
-        with ReadSession(self._url) as session:
-            [(now,)] = session.query(_POSITION)
-        return int(now)
 
     def apply(
         self, batch: pa.Table, tables: Iterable[TableName], known: Mapping[TableName, TablePosition]
@@ -205,49 +258,45 @@ class LakeWriter:
             tables: the followed tables.
             known: up to where each is complete.
         """
-        truncated_partitions = (
-            {
-                name.as_py()
-                for name in pc.unique(pc.struct_field(batch.column("source"), "partition_of")).drop_null()
-            }
-            if len(batch)
-            else set()
-        )
-        changes: dict[TableName, list[pa.RecordBatch]] = {}
-        for part in map(unwrapped, batch.to_batches()):
-            for name, places in by_table(part):
-                own = part if len(places) == len(part) else part.take(pa.array(places))
-                changes.setdefault(name, []).append(own)
-        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
-            self._await_visible(session, batch)
-            names = [
-                name
-                for name in tables
-                if (name in changes or str(name) in truncated_partitions) and not self._waits(name)
-            ]
-            found = self._selection.read(session, names)
-        # one that was made again is not published yet: the next start publishes and loads it
-        mirrored = {name: table for name, table in found.items() if known[name].relation == table.relation}
-        for table in mirrored.values():
-            with self._alone(table):
-                _check(table)
-        mirrored = {name: table for name, table in mirrored.items() if not self._waits(name)}
+        changes, cut = _changes_of_tables(batch), _truncated_partitions(batch)
+        names = [name for name in tables if (name in changes or str(name) in cut) and not self._waits(name)]
+        mirrored = self._read_tables(batch, names, known)
         self.tables |= mirrored
         self.written = tuple(mirrored)
-        to_load = self.follow_alterations(mirrored, known)
-        for name, table in mirrored.items():
-            if name not in to_load and not self._waits(name):
-                with self._alone(table):
-                    if str(name) in truncated_partitions or self._is_not_told(table, changes, known):
-                        to_load.append(name)
+        to_load = self.bring_up(mirrored, known)
+        for table in self._able(mirrored, to_load):
+            with self._alone(table):
+                emptied = cut.get(str(table.name), set())
+                is_told = not self._is_not_told(table, changes, known)
+                if not (is_told and self._read_emptied(table, known[table.name], emptied)):
+                    to_load.append(table.name)
         loaded = dict(self.loader.load(to_load, others_go_on=True)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
         self.altered = {name: before for name, before in self.altered.items() if name not in loaded}
-        for name, table in mirrored.items():
-            if name not in loaded and name not in to_load and not self._waits(name):
-                with self._alone(table):
-                    self._apply_anew(table, changes[name])
+        for table in self._able(mirrored, to_load):
+            with self._alone(table):
+                self._apply_anew(
+                    table, changes.get(table.name, ()), self._aheads(table.name, known[table.name])
+                )
         return loaded
+
+    def _able(
+        self, tables: Mapping[TableName, MirroredTable], to_load: Sequence[TableName]
+    ) -> list[MirroredTable]:
+        """Return the tables that can take changes: they do not wait, and are not to be loaded."""
+        return [table for name, table in tables.items() if name not in to_load and not self._waits(name)]
+
+    def _read_tables(
+        self, batch: pa.Table, names: Sequence[TableName], known: Mapping[TableName, TablePosition]
+    ) -> dict[TableName, MirroredTable]:
+        """Read what the database says of tables once it shows what these changes came behind.
+
+        One that was made again is not published yet: the next start publishes and loads it.
+        """
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+            self._await_visible(session, batch)
+            found = self._selection.read(session, names)
+        return {name: table for name, table in found.items() if known[name].relation == table.relation}
 
     def _is_not_told(
         self,
@@ -256,14 +305,41 @@ class LakeWriter:
         known: Mapping[TableName, TablePosition],
     ) -> bool:
         """Tell whether changes of a table lack what the lake's rows need."""
-        own = changes[table.name]
+        own = changes.get(table.name, [])
         return (
-            self._lacks_values(table, changes)
+            self._lacks_values(table, own)
+            or self._is_emptied_behind(table, own, self._aheads(table.name, known[table.name]))
             or self._lacks_keys(table, own)
             or self._lacks_names(table, own, known[table.name])
         )
 
-    def _lacks_values(self, table: MirroredTable, changes: Mapping[TableName, list[pa.RecordBatch]]) -> bool:
+    def _is_emptied_behind(
+        self, table: MirroredTable, changes: Sequence[pa.RecordBatch], aheads: Sequence[Ahead]
+    ) -> bool:
+        """Tell whether a TRUNCATE lies before the moment of which the lake has some part already."""
+        start = max((ahead.start for ahead in aheads), default=0)
+        position = known_position(self._opened(table.name)) if start else (0, 0)
+        return any(
+            pc.any(
+                pc.and_(
+                    pc.and_(pc.equal(part.column("op"), Op.TRUNCATE.value), _is_after(part, position)),
+                    pc.less(part.column("_commit_lsn"), start),
+                )
+            ).as_py()
+            for part in (changes if start else ())
+        )
+
+    def _read_emptied(self, table: MirroredTable, known: TablePosition, emptied: Collection[str]) -> bool:
+        """Read the parts of a table again whose partitions were truncated; return False to load it whole."""
+        if not emptied:
+            return True
+        parts = {**known.catalog.tables[table.name].parts, **table.catalog.tables[table.name].parts}
+        oids = frozenset(oid for oid, part in parts.items() if str(part.name) in emptied)
+        drift = TableDrift(f"{', '.join(sorted(emptied))} was truncated", oids)
+        bounds = bounds_of(table, known, drift) if len(oids) == len(emptied) else None
+        return bounds is not None and self._read_parts(ReadParts(bounds, drift.why), table, known)
+
+    def _lacks_values(self, table: MirroredTable, changes: Sequence[pa.RecordBatch]) -> bool:
         """Tell whether rows came to satisfy `where` without a large value, which nobody has but the database.
 
         The log has them as inserted; what their update did not touch is not in it, nor is it in the lake.
@@ -271,10 +347,7 @@ class LakeWriter:
         if table.where is None:
             return False
         position = known_position(self._opened(table.name))
-        return any(
-            _lacks_inserted(part.filter(_is_after(part, position)), table.columns)
-            for part in changes[table.name]
-        )
+        return any(_lacks_inserted(part.filter(_is_after(part, position)), table.columns) for part in changes)
 
     def _lacks_keys(self, table: MirroredTable, changes: Sequence[pa.RecordBatch]) -> bool:
         """Tell whether rows were changed while the log did not have their key before the change.
@@ -338,27 +411,36 @@ class LakeWriter:
                 "A synchronous standby that does not answer holds them back: see pg_stat_replication.",
             )
 
-    def _apply_anew(self, table: MirroredTable, changes: Sequence[pa.RecordBatch]) -> None:
+    def _apply_anew(
+        self, table: MirroredTable, changes: Sequence[pa.RecordBatch], aheads: Sequence[Ahead]
+    ) -> None:
         """Apply changes, and once more where files were joined by another program meanwhile."""
         for _ in range(_TRIES - 1):
             try:
-                self._apply(table, changes)
+                self._apply(table, changes, aheads)
             except HeadraceError as error:
                 if error.kind is not Kind.SINK_BUSY:
                     raise
             else:
                 return
-        self._apply(table, changes)
+        self._apply(table, changes, aheads)
 
-    def _apply(self, table: MirroredTable, changes: Iterable[pa.RecordBatch]) -> None:
+    def _apply(
+        self, table: MirroredTable, changes: Iterable[pa.RecordBatch], aheads: Sequence[Ahead]
+    ) -> None:
         lake = self._opened(table.name)
         position = known_position(lake)
         former = former_names(lake.schema)
         after = (part.filter(_is_after(part, position)) for part in changes)
         defaults = defaults_of(lake.schema)
-        typed = [_typed_rows(table, _renamed(part, former), defaults) for part in after if len(part)]
-        if typed:
-            table.rules.apply(self._lake, lake, table.key, pa.concat_tables(typed))
+        typed = [
+            _typed_rows(table, _renamed(part, former), defaults, self._report.warning)
+            for part in after
+            if len(part)
+        ]
+        rows = _not_ahead(pa.concat_tables(typed), table, aheads) if typed else ()
+        if len(rows):
+            table.rules.apply(self._lake, lake, table.key, rows)
 
     def _opened(self, name: TableName) -> LakeTable:
         lake = self._lake.open(name)
@@ -367,15 +449,34 @@ class LakeWriter:
         return lake
 
 
-def _check(table: MirroredTable) -> None:
-    """Make sure that a table can be mirrored as the file wants it.
+def _changes_of_tables(batch: pa.Table) -> dict[TableName, list[pa.RecordBatch]]:
+    """Return the changes of each table, in `CHANGES_SCHEMA`."""
+    changes: dict[TableName, list[pa.RecordBatch]] = {}
+    for part in map(unwrapped, batch.to_batches()):
+        for name, places in by_table(part):
+            own = part if len(places) == len(part) else part.take(pa.array(places))
+            changes.setdefault(name, []).append(own)
+    return changes
 
-    Raises:
-        HeadraceError: as of `find_problem`.
-    """
-    problem = find_problem(table)
-    if problem is not None:
-        raise problem
+
+def _truncated_partitions(batch: pa.Table) -> dict[str, set[str]]:
+    """Return the partitions that were truncated by themselves, by their tables."""
+    found: dict[str, set[str]] = {}
+    if len(batch):
+        source = batch.column("source").combine_chunks()
+        source = source.filter(pc.is_valid(pc.struct_field(source, "partition_of")))
+        for row in source.to_pylist():
+            found.setdefault(row["partition_of"], set()).add(str(TableName(row["schema"], row["table"])))
+    return found
+
+
+def _not_ahead(rows: pa.Table, table: MirroredTable, aheads: Sequence[Ahead]) -> pa.Table:
+    """Return changes without those of parts that the lake has as they were behind the changes."""
+    for ahead in aheads:
+        is_before = pc.less(rows.column(PREFIX + "commit_lsn"), ahead.start)
+        within = rows_within(rows, ahead.bounds, table.columns_by_number)
+        rows = rows.filter(pc.invert(pc.and_(is_before, within)))
+    return rows
 
 
 def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:
@@ -423,9 +524,25 @@ def _is_after(changes: pa.RecordBatch, position: Position) -> pa.Array:
     return pa.array((lsn > position[0]) | ((lsn == position[0]) & (sequence > position[1])))
 
 
-def _typed_rows(table: MirroredTable, changes: pa.RecordBatch, defaults: Mapping[str, str]) -> pa.Table:
-    rows = table.masks.apply(pa.Table.from_batches([table.shape.rows(changes)]))
+def _typed_rows(
+    table: MirroredTable,
+    changes: pa.RecordBatch,
+    defaults: Mapping[str, str],
+    tell: Callable[[str], object],
+) -> pa.Table:
+    try:
+        read = table.shape.rows(changes)
+    except HeadraceError as error:
+        raise (error if error.kind is not Kind.VALUE else _explain(table, changes) or error) from error
+    rows = table.in_lake(pa.Table.from_batches([read]), tell)
     return rows if table.mode == "changes" else _with_defaults(rows, changes, table, defaults)
+
+
+def _explain(table: MirroredTable, changes: pa.RecordBatch) -> HeadraceError | None:
+    """Return the error of the first changes with a value that does not fit, by their key; None: all fit."""
+    kinds = table.shape.columns
+    texts = replace(table.shape, columns={name: kind.as_text for name, kind in kinds.items()})
+    return explain_unfit(texts.rows(changes), kinds, table.name, table.key)
 
 
 def _with_defaults(

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
-from headrace.mirror.run import MirrorRun
+from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
@@ -128,11 +128,11 @@ def test_versions_of_a_table_that_was_made_again_keep_their_columns(url: str, tm
     assert rows["weight"].to_list() == [None, 7]
 
 
-def prepared(url: str, folder: Path, report: Loads, mode: Mode = "current") -> MirrorRun:
+def prepared(url: str, folder: Path, report: Loads, mode: Mode = "current") -> MirroredLake:
     """A mirror that has loaded its tables."""
     parts = (MirroredTables(tables=("public.*",), mode=mode),)
     config = MirrorConfig(location=str(folder), slot=SLOT, publication=SLOT, tables=parts)
-    mirror = MirrorRun(url, config, report, threading.Event())
+    mirror = MirroredLake(url, config, report, threading.Event())
     mirror.set_up()
     mirror.prepare()
     return mirror

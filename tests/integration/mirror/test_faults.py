@@ -21,6 +21,7 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror import run
 from headrace.mirror.lake import LakeTable
+from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.positions import PositionsTable
 from headrace.mirror.run import MirrorRun
@@ -40,7 +41,7 @@ import json, subprocess, sys, threading
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError
 from headrace.mirror.lake import reaching
-from headrace.mirror.run import MirrorRun
+from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.reporter import SilentReporter
 
 url, folder = sys.argv[1:]
@@ -48,7 +49,7 @@ config = MirrorConfig(
     location=folder, slot="mirror_faults", publication="mirror_faults",
     tables=(MirroredTables(tables=("public.*",)),),
 )
-mirror = MirrorRun(url, config, SilentReporter(), threading.Event())
+mirror = MirroredLake(url, config, SilentReporter(), threading.Event())
 mirror.set_up()
 found = []
 for size in ("1m", "64m"):
@@ -80,9 +81,9 @@ def mirror_of(
     excluded: tuple[str, ...] = (),
     mode: Mode = "current",
     kind: Format = "delta",
-    kind_of: type[MirrorRun] = MirrorRun,
+    kind_of: type[MirroredLake] = MirroredLake,
     sets_up: bool = True,
-) -> MirrorRun:
+) -> MirroredLake:
     parts = (MirroredTables(tables=("public.*",), exclude_columns=excluded, mode=mode),)
     config = MirrorConfig(location=str(folder), format=kind, slot=SLOT, publication=SLOT, tables=parts)
     mirror = kind_of(url, config, SilentReporter(), threading.Event())
@@ -157,7 +158,7 @@ def test_a_folder_of_another_mode_or_program_is_left_alone(url: str, tmp_path: P
         assert "was not written in the mode 'current'" in waiting(mirror_of(url, tmp_path), reload=reload)
 
 
-def waiting(mirror: MirrorRun, *, reload: bool = False) -> str:
+def waiting(mirror: MirroredLake, *, reload: bool = False) -> str:
     """Why tables wait behind a start; empty: none does."""
     mirror.prepare(reload=reload)
     return str(mirror.waiting_error() or "")
@@ -184,7 +185,7 @@ def test_a_lake_belongs_to_one_slot(url: str, tmp_path: Path) -> None:
         publication=SLOT,
         tables=(MirroredTables(tables=("public.*",)),),
     )
-    mirror = MirrorRun(url, other, SilentReporter(), threading.Event())
+    mirror = MirroredLake(url, other, SilentReporter(), threading.Event())
     for start in (mirror.set_up, mirror.prepare, lambda: mirror.prepare(reload=True)):
         with pytest.raises(HeadraceError, match=f"the mirror of another slot, {SLOT}") as refused:
             start()
@@ -309,7 +310,7 @@ def delete_two(table: LakeTable) -> None:
     stranger.delete(table, "id = 2")
 
 
-def noted_versions(mirror: MirrorRun) -> dict[TableName, int]:
+def noted_versions(mirror: MirroredLake) -> dict[TableName, int]:
     known = PositionsTable(mirror.lake, SLOT).read()
     return {name: position.version for name, position in known.tables.items()}
 
@@ -322,19 +323,19 @@ def test_two_mirrors_of_a_slot_take_turns_also_while_nobody_reads_it(
     mirror.prepare()
     with local_spark() as spark, SlotLock(url, SLOT):
         with pytest.raises(HeadraceError) as refused:
-            mirror.run(spark, once=True)
+            followed_mirror.run_mirror(mirror, spark)
         assert refused.value.kind is Kind.SLOT_IN_USE
         with pytest.raises(HeadraceError, match="Stop it, and repair then"):
             list(mirror.comparer().compare(repair=True))
 
 
-class Disturbed(MirrorRun):
+class Disturbed(MirroredLake):
     """A mirror whose table leaves the publication for a while, right behind its load."""
 
     def prepare(self, *, reload: bool = False) -> list[TableName]:
         tables = super().prepare(reload=reload)
         followed_mirror.run(
-            self._url,
+            self.url,
             f"ALTER PUBLICATION {SLOT} DROP TABLE t",
             "UPDATE t SET name = 'unpublished' WHERE id = 1",
             f"ALTER PUBLICATION {SLOT} ADD TABLE t",
@@ -348,10 +349,10 @@ def test_what_was_written_while_a_table_left_the_publication_behind_its_load_is_
 ) -> None:
     with local_spark() as spark:
         with pytest.raises(HeadraceError, match=r"has lost the table public\.t for a while") as refused:
-            mirror_of(url, tmp_path, kind_of=Disturbed).run(spark, once=True)
+            followed_mirror.run_mirror(mirror_of(url, tmp_path, kind_of=Disturbed), spark)
         assert refused.value.kind is Kind.PUBLICATION, "which a mirror that goes on tries again"
         mirror = mirror_of(url, tmp_path)
-        mirror.run(spark, once=True)
+        followed_mirror.run_mirror(mirror, spark)
     assert [one.is_right for one in mirror.comparer().compare()] == [True]
 
 
@@ -375,7 +376,8 @@ def test_a_new_table_that_somebody_writes_to_does_not_end_a_mirror(url: str, tmp
     config = MirrorConfig(location=str(tmp_path), slot=SLOT, publication=SLOT, tables=parts)
     with connect(url, autocommit=False) as writer, local_spark() as spark:
         execute(writer, "INSERT INTO filling VALUES (1)")
-        MirrorRun(url, config, report, report.stopping).run(spark)
+        mirrored = MirroredLake(url, config, report, report.stopping)
+        MirrorRun(mirrored, report, report.stopping).run(spark)
     assert "no lock within 5 s" in report.text
     assert "trying again" in report.text
 
@@ -391,10 +393,10 @@ def test_a_lost_slot_is_made_again_by_a_reload(
         followed_mirror.run(url, "SELECT pg_switch_wal()", "CHECKPOINT")
     with local_spark() as spark:
         with pytest.raises(HeadraceError, match="Run `headrace mirror --reload`") as refused:
-            mirror_of(url, tmp_path, sets_up=False).run(spark, once=True)
+            followed_mirror.run_mirror(mirror_of(url, tmp_path, sets_up=False), spark)
         assert refused.value.kind is Kind.SLOT_LOST
         mirror = mirror_of(url, tmp_path, sets_up=False)
-        mirror.run(spark, once=True, reload=True)
+        followed_mirror.run_mirror(mirror, spark, reload=True)
     assert [one.is_right for one in mirror.comparer().compare()] == [True]
 
 
@@ -417,11 +419,11 @@ def test_log_that_was_removed_behind_the_servers_back_is_told_with_what_to_run(
         remedy = f"Run `headrace slots drop {SLOT}`, then `headrace mirror --reload`"
         with local_spark() as spark:
             with pytest.raises(HeadraceError, match=remedy) as refused:
-                mirror_of(url, tmp_path, sets_up=False).run(spark, once=True)
+                followed_mirror.run_mirror(mirror_of(url, tmp_path, sets_up=False), spark)
             assert refused.value.kind is Kind.SLOT_LOST
             drop_slot(connection, SLOT)
             mirror = mirror_of(url, tmp_path, sets_up=False)
-            mirror.run(spark, once=True, reload=True)
+            followed_mirror.run_mirror(mirror, spark, reload=True)
     assert [one.is_right for one in mirror.comparer().compare()] == [True]
 
 
@@ -430,7 +432,7 @@ def test_a_slot_without_its_publication_is_told_with_what_to_run(url: str, tmp_p
     followed_mirror.run(url, f"DROP PUBLICATION {SLOT}")
     remedy = f"Run `headrace slots drop {SLOT}`, then `headrace mirror --reload`"
     with local_spark() as spark, pytest.raises(HeadraceError, match=remedy) as refused:
-        mirror_of(url, tmp_path, sets_up=False).run(spark, once=True)
+        followed_mirror.run_mirror(mirror_of(url, tmp_path, sets_up=False), spark)
     assert refused.value.kind is Kind.PUBLICATION
 
 

@@ -13,8 +13,8 @@ import pytest
 from headrace.cli import main
 from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.mirror.formats import open_lake
+from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.mirror.positions import PositionsTable
-from headrace.mirror.run import MirrorRun
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
@@ -60,7 +60,7 @@ def test_a_load_that_ends_at_a_table_does_not_read_those_before_it_again(
 
 def prepare(url: str, config: MirrorConfig, report: Loads) -> list[TableName]:
     """Do what a run does before it follows the log."""
-    mirror = MirrorRun(url, config, report, threading.Event())
+    mirror = MirroredLake(url, config, report, threading.Event())
     mirror.set_up()
     return mirror.prepare()
 

@@ -30,10 +30,10 @@ from headrace.mirror import into
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
 from headrace.mirror.files import write_files
 from headrace.mirror.load_units import LoadUnit
+from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.python_values import python_rows, python_values
-from headrace.mirror.run import MirrorRun
 from headrace.mirror.spark_engine import SparkEngine
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.tables import Selection
@@ -298,7 +298,7 @@ def test_executors_load_tables_and_pass_on_what_the_database_says(
         config = MirrorConfig(
             location=str(tmp_path), engine="spark", slot=_SLOT, publication=_SLOT, tables=parts
         )
-        mirror = MirrorRun(database, config, SilentReporter(), threading.Event())
+        mirror = MirroredLake(database, config, SilentReporter(), threading.Event())
         try:
             mirror.set_up()
             mirror.use(spark)

@@ -16,8 +16,8 @@ from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError
 from headrace.mirror import verify
 from headrace.mirror.lake import known_position
+from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.mirror.net_changes import DELETED
-from headrace.mirror.run import MirrorRun
 from headrace.mirror.verify import LakeComparer, TableComparison
 from headrace.mirror.versions import IS_CURRENT
 from headrace.model.names import TableName
@@ -57,20 +57,20 @@ def config(tmp_path: Path, request: pytest.FixtureRequest) -> MirrorConfig:
 
 
 @pytest.fixture
-def mirror(database: str, config: MirrorConfig) -> Iterator[MirrorRun]:
+def mirror(database: str, config: MirrorConfig) -> Iterator[MirroredLake]:
     with connect(database) as connection:
         for table in ("wide", "versions", "events"):
             execute(connection, _CREATE.format(table))
             execute(connection, _FILL.format(table))
         execute(connection, "INSERT INTO wide (id, part) VALUES (-1, 'n'), (9999, 'n')")
-        mirror = MirrorRun(database, config, SilentReporter(), threading.Event())
+        mirror = MirroredLake(database, config, SilentReporter(), threading.Event())
         mirror.set_up()
         mirror.prepare()
         yield mirror
         drop_slot(connection, SLOT)
 
 
-def test_equal_tables_are_right(mirror: MirrorRun) -> None:
+def test_equal_tables_are_right(mirror: MirroredLake) -> None:
     found = compare(mirror)
     assert found["events"].compared is False
     assert [(found[name].rows, found[name].wrong, found[name].is_right) for name in ("versions", "wide")] == [
@@ -80,7 +80,7 @@ def test_equal_tables_are_right(mirror: MirrorRun) -> None:
 
 
 @pytest.mark.parametrize("name", ["wide", "versions"])
-def test_each_kind_of_difference_is_named_and_repaired(mirror: MirrorRun, name: str) -> None:
+def test_each_kind_of_difference_is_named_and_repaired(mirror: MirroredLake, name: str) -> None:
     lake = mirror.lake.open(TableName("public", name))
     assert lake is not None
     keys = pa.table({"id": pa.array([7, 8], pa.int32()), "part": ["p1", "p2"]})
@@ -108,13 +108,13 @@ def test_each_kind_of_difference_is_named_and_repaired(mirror: MirrorRun, name: 
     assert compare(mirror)[name].is_right
 
 
-def again(mirror: MirrorRun) -> MirrorRun:
+def again(mirror: MirroredLake) -> MirroredLake:
     """The next process."""
-    return MirrorRun(mirror._url, mirror._config, SilentReporter(), threading.Event())
+    return MirroredLake(mirror.url, mirror.config, SilentReporter(), threading.Event())
 
 
 def test_a_table_that_another_program_wrote_waits_until_it_is_verified(
-    mirror: MirrorRun, database: str
+    mirror: MirroredLake, database: str
 ) -> None:
     lake = mirror.lake.open(WIDE)
     assert lake is not None
@@ -141,7 +141,7 @@ def test_a_table_that_another_program_wrote_waits_until_it_is_verified(
 
 @pytest.mark.parametrize("name", ["wide", "versions", "events"])
 def test_what_the_database_does_not_have_is_not_repaired_where_an_older_copy_is_put_back(
-    mirror: MirrorRun, config: MirrorConfig, database: str, name: str, tmp_path: Path
+    mirror: MirroredLake, config: MirrorConfig, database: str, name: str, tmp_path: Path
 ) -> None:
     table = TableName("public", name)
     folder = Path(mirror.lake.path(table))
@@ -172,7 +172,7 @@ def test_what_the_database_does_not_have_is_not_repaired_where_an_older_copy_is_
     assert mirror.waiting_error() is None
 
 
-def test_a_change_that_is_not_written_yet_is_no_difference(mirror: MirrorRun, database: str) -> None:
+def test_a_change_that_is_not_written_yet_is_no_difference(mirror: MirroredLake, database: str) -> None:
     with connect(database) as connection:
         execute(connection, "UPDATE wide SET good = NOT good WHERE id = 30")
     found = compare(mirror)["wide"]
@@ -180,7 +180,7 @@ def test_a_change_that_is_not_written_yet_is_no_difference(mirror: MirrorRun, da
 
 
 def test_a_mirror_that_does_not_read_the_slot_right_now_runs(
-    mirror: MirrorRun, database: str, monkeypatch: pytest.MonkeyPatch
+    mirror: MirroredLake, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verify, "_WAIT_SECONDS", 3.0)
     with connect(database) as connection, SlotLock(database, SLOT):
@@ -191,7 +191,7 @@ def test_a_mirror_that_does_not_read_the_slot_right_now_runs(
 
 
 def test_a_row_that_came_and_went_on_its_way_is_no_difference(
-    mirror: MirrorRun, database: str, monkeypatch: pytest.MonkeyPatch
+    mirror: MirroredLake, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lake gets to know of it when it is gone, from one batch."""
     with connect(database) as connection:
@@ -206,7 +206,22 @@ def test_a_row_that_came_and_went_on_its_way_is_no_difference(
     assert (found.missing, found.is_right) == ([], True)
 
 
-def test_an_unknown_table_is_refused_by_name(mirror: MirrorRun) -> None:
+def test_a_table_that_is_altered_beside_a_running_mirror_is_compared_once_the_mirror_has_followed(
+    mirror: MirroredLake, database: str
+) -> None:
+    with connect(database) as connection:
+        execute(connection, "ALTER TABLE wide ADD later int DEFAULT 7")
+        with pytest.raises(HeadraceError, match="does not have the columns of the database's yet"):
+            compare(mirror)
+        with SlotLock(database, SLOT):  # as a mirror that runs has it
+            following = threading.Timer(1.0, mirror.prepare)
+            following.start()
+            found = compare(again(mirror))
+            following.join()
+    assert found["wide"].is_right
+
+
+def test_an_unknown_table_is_refused_by_name(mirror: MirroredLake) -> None:
     with pytest.raises(HeadraceError, match=r"the lake has no table wrong"):
         list(mirror.comparer().compare([TableName("public", "wrong")]))
 
@@ -221,5 +236,5 @@ def confirm_all(connection: Connection) -> None:
     execute(connection, "SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())", (SLOT,))
 
 
-def compare(mirror: MirrorRun, *, repair: bool = False) -> dict[str, TableComparison]:
+def compare(mirror: MirroredLake, *, repair: bool = False) -> dict[str, TableComparison]:
     return {found.table.name: found for found in mirror.comparer().compare(repair=repair)}

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror import mirrored_lake, verify
+from headrace.mirror import choosing, verify
+from headrace.mirror.formats import open_lake
 from headrace.mirror.loading import LoadStoppedError
-from headrace.mirror.positions import PositionsTable
+from headrace.mirror.mirrored_lake import MirroredLake
+from headrace.mirror.positions import PositionsTable, TablePosition
 from headrace.mirror.run import MirrorRun
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
@@ -22,7 +26,7 @@ from headrace.reporter import SilentReporter
 from headrace.snapshot import plan_tables
 from headrace.spark.session import local_spark
 from support import stranger
-from support.followed_mirror import FollowedMirror, Told, database_of_slot, run
+from support.followed_mirror import FollowedMirror, Told, database_of_slot, run, run_mirror
 from support.lake import FORMATS
 
 SLOT = "mirror_waiting"
@@ -46,11 +50,11 @@ def config_of(folder: Path, *parts: MirroredTables, kind: Format = "delta") -> M
     return MirrorConfig(location=str(folder), format=kind, slot=SLOT, publication=SLOT, tables=tables)
 
 
-def prepared(url: str, config: MirrorConfig) -> tuple[MirrorRun, list[TableName], Told]:
+def prepared(url: str, config: MirrorConfig) -> tuple[MirroredLake, list[TableName], Told]:
     return FollowedMirror(url, config).prepare()
 
 
-def rows_are_right(mirror: MirrorRun) -> dict[str, bool]:
+def rows_are_right(mirror: MirroredLake) -> dict[str, bool]:
     return {found.table.name: found.is_right for found in mirror.comparer().compare()}
 
 
@@ -77,6 +81,17 @@ def test_tables_that_patterns_match_and_that_cannot_be_followed_are_left_out_and
     mirror.set_up()
     assert set(mirror.prepare()) == {A, B, STAGING}
     run(url, "ALTER EXTENSION plpgsql DROP TABLE owned")
+
+
+def test_tables_that_a_part_excludes_belong_to_a_later_one_or_to_none(url: str, tmp_path: Path) -> None:
+    run(url, "CREATE TABLE tmp_a (id int PRIMARY KEY)", "CREATE TABLE tmp_b (id int PRIMARY KEY)")
+    part = MirroredTables(tables=("public.*",), exclude=("public.tmp_*",))
+    history = MirroredTables(tables=("public.tmp_b",), mode="history")
+    mirror, tables, _ = prepared(url, config_of(tmp_path, part, history))
+    assert tables == [A, B, TableName("public", "tmp_b")]
+    assert mirror.plan().tables[-1].mode == "history"
+    run(url, "CREATE TABLE tmp_c (id int PRIMARY KEY)")
+    assert not mirror.is_altered()
 
 
 def test_a_table_of_changes_that_cannot_be_published_is_left_out_too(url: str, tmp_path: Path) -> None:
@@ -146,6 +161,104 @@ def test_a_value_that_no_lake_has_lets_its_table_wait_and_the_others_go_on(
     assert "loading b" in mirror.prepare()[2].texts
     mirror.follow()
     assert mirror.wrong() == []
+
+
+KEPT = MirroredTables(tables=("public.b",), mode="history", on_error="wait")
+OTHERS = MirroredTables(tables=("public.*",))
+
+
+def versions_of_b(folder: Path) -> list[tuple[int, str | None]]:
+    rows = pl.read_delta(str(folder / "public" / "b")).sort("_from_lsn", "id")
+    return [
+        (number, None if price is None else str(price)) for number, price in rows["id", "price"].iter_rows()
+    ]
+
+
+def test_a_table_for_which_the_slot_keeps_the_log_misses_nothing(url: str, tmp_path: Path) -> None:
+    mirror = FollowedMirror(url, config_of(tmp_path, KEPT, OTHERS))
+    mirror.prepare()
+    run(
+        url,
+        "INSERT INTO b VALUES (2, 'NaN')",
+        "INSERT INTO a VALUES (2, 2)",
+        "UPDATE b SET price = 5 WHERE id = 1",
+    )
+    assert [text for text in mirror.follow() if "the table b waits" in text]
+    run(url, "UPDATE b SET price = 6 WHERE id = 1")
+    mirror.follow()
+    behind = PositionsTable(open_lake(config_of(tmp_path, KEPT, OTHERS)), SLOT).read().tables
+    assert mirror.limits[-1] == behind[B].complete < behind[A].complete
+    part = MirroredTables.model_validate(KEPT.model_dump() | {"on_value": {"price": "null"}})
+    mended = FollowedMirror(url, config_of(tmp_path, part, OTHERS))
+    texts = mended.follow()
+    assert "the table b goes on from where it was: the slot has kept the log" in texts
+    assert not [text for text in texts if text.startswith("loading")]
+    assert versions_of_b(tmp_path) == [(1, "1.50"), (2, None), (1, "5.00"), (1, "6.00")]
+    assert mended.wrong() == []
+    assert mended.limits[-1] == (1 << 64) - 1
+
+
+def test_a_slot_keeps_no_more_log_for_a_waiting_table_than_the_budget(url: str, tmp_path: Path) -> None:
+    mirror = FollowedMirror(url, config_of(tmp_path, KEPT, OTHERS), wal_budget=1 << 20)
+    mirror.prepare()
+    run(url, "INSERT INTO b VALUES (2, 'NaN')")
+    mirror.follow()
+    assert mirror.limits[-1] < 1 << 63
+    run(
+        url, "SELECT pg_logical_emit_message(false, 'x', repeat('x', 2 << 20))", "INSERT INTO a VALUES (7, 7)"
+    )
+    mirror.follow()
+    assert mirror.limits[-1] == (1 << 64) - 1
+
+
+def test_the_slot_of_a_running_mirror_is_not_confirmed_behind_what_a_waiting_table_lacks(
+    url: str, tmp_path: Path
+) -> None:
+    config = config_of(tmp_path, KEPT, OTHERS).model_copy(update={"interval": "100ms"})
+    stopping = threading.Event()
+    mirror = MirroredLake(url, config, SilentReporter(), stopping)
+    with local_spark() as spark:
+        following = threading.Thread(target=MirrorRun(mirror, SilentReporter(), stopping).run, args=(spark,))
+        following.start()
+        try:
+            until(lambda: len(positions_of(config)) == 2)
+            run(url, "INSERT INTO b VALUES (2, 'NaN')")
+            until(lambda: positions_of(config)[B].waits_for is not None)
+            kept = positions_of(config)[B].complete
+            for number in range(3, 8):
+                run(url, f"INSERT INTO a VALUES ({number}, 0)")
+                until(lambda: number in pl.read_delta(str(tmp_path / "public" / "a"))["id"])  # noqa: B023
+            assert confirmed(url) <= kept < positions_of(config)[A].complete
+        finally:
+            stopping.set()
+            following.join()
+        assert confirmed(url) <= kept
+        run(url, "DELETE FROM b WHERE id = 2")
+        part = MirroredTables.model_validate(KEPT.model_dump() | {"on_value": {"price": "null"}})
+        again = MirroredLake(url, config_of(tmp_path, part, OTHERS), SilentReporter(), threading.Event())
+        run_mirror(again, spark)
+    assert versions_of_b(tmp_path) == [(1, "1.50"), (2, None)]
+    assert rows_are_right(again) == {"a": True, "b": True}
+    assert confirmed(url) > kept
+
+
+def positions_of(config: MirrorConfig) -> Mapping[TableName, TablePosition]:
+    return PositionsTable(open_lake(config), SLOT).read().tables
+
+
+def confirmed(url: str) -> int:
+    with connect(url) as connection:
+        sql = "SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = $1"
+        [(position,)] = execute(connection, sql, (SLOT,))
+    return int(position)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Return as soon as something holds."""
+    end = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.2)
 
 
 def test_a_table_that_waits_goes_on_as_soon_as_it_is_altered(url: str, tmp_path: Path) -> None:
@@ -250,7 +363,7 @@ class Interrupting(SilentReporter):
 def test_a_table_that_is_locked_when_it_is_loaded_waits_and_says_for_whom(url: str, tmp_path: Path) -> None:
     with connect(url, autocommit=False, application_name="maintenance") as holder:
         report = Interrupting(lambda: execute(holder, "LOCK TABLE b IN ACCESS EXCLUSIVE MODE"))
-        mirror = MirrorRun(url, config_of(tmp_path), report, threading.Event())
+        mirror = MirroredLake(url, config_of(tmp_path), report, threading.Event())
         mirror.set_up()
         assert mirror.prepare() == [A]
     [told] = [text for text in report.texts if "the table b waits" in text]
@@ -262,7 +375,7 @@ def test_a_table_that_is_locked_when_it_is_loaded_waits_and_says_for_whom(url: s
 
 def test_a_load_ends_between_two_tables_when_it_is_stopped(url: str, tmp_path: Path) -> None:
     stopping = threading.Event()
-    mirror = MirrorRun(url, config_of(tmp_path), Interrupting(stopping.set), stopping)
+    mirror = MirroredLake(url, config_of(tmp_path), Interrupting(stopping.set), stopping)
     mirror.set_up()
     with pytest.raises(LoadStoppedError):
         mirror.prepare()
@@ -273,7 +386,7 @@ def test_a_load_ends_between_two_tables_when_it_is_stopped(url: str, tmp_path: P
 
 def test_a_table_that_is_truncated_while_it_is_loaded_is_read_again(url: str, tmp_path: Path) -> None:
     report = Interrupting(lambda: run(url, "TRUNCATE b", "INSERT INTO b VALUES (7, 7, NULL)"))
-    mirror = MirrorRun(url, config_of(tmp_path), report, threading.Event())
+    mirror = MirroredLake(url, config_of(tmp_path), report, threading.Event())
     mirror.set_up()
     assert set(mirror.prepare()) == {A, B}
     assert report.texts.count("loading b") == 2
@@ -320,7 +433,7 @@ def test_a_check_tells_which_tables_will_wait(url: str, tmp_path: Path) -> None:
     assert lake is not None
     stranger.delete(lake, "id = 1")
     run(url, "CREATE TABLE staging (id int PRIMARY KEY, __headrace_x int)")
-    plan = MirrorRun(url, config_of(tmp_path), SilentReporter(), threading.Event()).plan()
+    plan = MirroredLake(url, config_of(tmp_path), SilentReporter(), threading.Event()).plan()
     assert {str(name): error.kind for name, error in plan.waiting.items()} == {
         "a": Kind.CONTINUITY,
         "staging": Kind.BINDING,
@@ -329,23 +442,23 @@ def test_a_check_tells_which_tables_will_wait(url: str, tmp_path: Path) -> None:
 
 def test_once_writes_the_others_and_ends_with_what_waits(url: str, tmp_path: Path) -> None:
     run(url, "INSERT INTO b (id, price) VALUES (2, 'NaN')", "CREATE TABLE c (id int PRIMARY KEY, d date)")
-    mirror = MirrorRun(url, config_of(tmp_path), SilentReporter(), threading.Event())
+    mirror = MirroredLake(url, config_of(tmp_path), SilentReporter(), threading.Event())
     with local_spark() as spark:
         with pytest.raises(HeadraceError, match="the table b was not written") as refused:
-            mirror.run(spark, once=True)
+            run_mirror(mirror, spark)
         assert not isinstance(refused.value, ErrorGroup)
         run(url, "INSERT INTO a VALUES (3, 3)", "INSERT INTO c VALUES (1, '900000-01-01')")
         with pytest.raises(ErrorGroup, match="the table c was not written"):
-            mirror_again(mirror).run(spark, once=True)
+            run_mirror(mirror_again(mirror), spark)
         assert rows_are_right(mirror) == {"a": True, "c": False}
         run(url, "DELETE FROM b WHERE id = 2", "DELETE FROM c")
-        mirror_again(mirror).run(spark, once=True)
+        run_mirror(mirror_again(mirror), spark)
     assert rows_are_right(mirror) == {"a": True, "b": True, "c": True}
 
 
-def mirror_again(mirror: MirrorRun) -> MirrorRun:
+def mirror_again(mirror: MirroredLake) -> MirroredLake:
     """The next process."""
-    return MirrorRun(mirror._url, mirror._config, SilentReporter(), threading.Event())
+    return MirroredLake(mirror.url, mirror.config, SilentReporter(), threading.Event())
 
 
 def test_tables_of_one_folder_do_not_overwrite_each_other(
@@ -358,7 +471,7 @@ def test_tables_of_one_folder_do_not_overwrite_each_other(
     assert all(rows_are_right(mirror).values())
     with connect(url) as connection:
         drop_slot(connection, SLOT)
-    monkeypatch.setattr(mirrored_lake, "folds_case", lambda _: True)
+    monkeypatch.setattr(choosing, "folds_case", lambda _: True)
     mirror, tables, _ = prepared(url, config_of(tmp_path / "folding"))
     assert [table.name for table in tables] == ["A", "b"]
     assert 'the tables a and "A" differ in case alone' in str(mirror.waiting_error())

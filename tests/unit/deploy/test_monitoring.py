@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.activity import ActivityReport
 from headrace.status import IndexPhase, StatusBoard
 from headrace.status.board import Counts, Positions
 from headrace.status.metrics import registry
+from headrace.status.mirror_board import MirrorBoard, MirrorCollector, TableStatus
+from headrace.status.phases import Phase
 from support.console_states import SLOT
 
 ROOT = Path(__file__).parents[3]
@@ -27,7 +29,7 @@ _METRIC = re.compile(r"\bheadrace_\w+")
 
 @pytest.fixture(scope="module")
 def exposed() -> str:
-    """Return what `/metrics` answers when every value is known."""
+    """Return what `/metrics` of a run and of a mirror answers when every value is known."""
     board = StatusBoard(["users"], secondary=["copy"])
     board.index("users", phase=IndexPhase.BACKFILLING, seconds_left=1.0, drift=1)
     board.set_positions(Positions(confirmed=1, applied=1, current=3))
@@ -40,7 +42,11 @@ def exposed() -> str:
     board.sinks.take(
         ActivityReport(run="r", sink="primary", writer="w", bulk_bytes=1, in_flight=1, retries=1, lasts=60.0)
     )
-    return generate_latest(registry(board)).decode()
+    mirrors = CollectorRegistry()
+    mirror = MirrorBoard("headrace_mirror")
+    mirror.show(Phase.LIVE, {"orders": TableStatus("live", 1)})
+    mirrors.register(MirrorCollector(mirror))
+    return generate_latest(registry(board)).decode() + generate_latest(mirrors).decode()
 
 
 def families(exposed: str) -> set[str]:
@@ -86,7 +92,8 @@ def test_the_dashboard_is_on_metrics_that_a_run_has(samples: set[str]) -> None:
 
 def test_the_dashboard_shows_every_metric_of_a_run(exposed: str) -> None:
     named = {name for text in expressions() for name in _METRIC.findall(text)}
-    assert {name for name in families(exposed) if not any(known.startswith(name) for known in named)} == set()
+    of_run = {name for name in families(exposed) if not name.startswith("headrace_mirror_")}
+    assert {name for name in of_run if not any(known.startswith(name) for known in named)} == set()
 
 
 def test_the_documentation_lists_exactly_the_metrics_of_a_run(exposed: str) -> None:

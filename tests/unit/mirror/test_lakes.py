@@ -114,6 +114,23 @@ def test_infinite_moments_are_written_without_bounds(tmp_path: Path) -> None:
     assert (file.rows, file.least, file.greatest, file.nulls) == (1, {}, {}, {"at": 0, "day": 0})
 
 
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("name", ["a b", "a#b", "ä", "a?b", "a:b", "it's", "a%20b"])
+def test_a_folder_may_be_called_as_it_likes_or_is_refused(name: str, form: Format, tmp_path: Path) -> None:
+    folder = tmp_path / name
+    if "%" in name and form == "delta":
+        with pytest.raises(HeadraceError, match="has a % in its path"):
+            lake_at(folder, form)
+        return
+    lake = lake_at(folder, form)
+    schema = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.int64())])
+    for value in (1, 2):
+        files = lake.write(TABLE, schema, [pa.RecordBatch.from_pydict({"k": [value], "v": [value]}, schema)])
+        (lake.replace if value == 1 else lake.append)(TABLE, schema, files, (value, 0))
+    assert stored(lake) == {1: 1, 2: 2}
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
 def test_a_location_is_asked_whether_it_folds_case(tmp_path: Path) -> None:
     """A catalog is taken for one that does; in a folder that is not there yet the one above is asked."""
     (tmp_path / "x").touch()

@@ -237,27 +237,36 @@ class _SnapshotWriter:
         joins = len(present) > _MOST_MANIFESTS
         staying: list[ManifestEntry] = []
         for manifest in present:
-            is_data = manifest.content == ManifestContent.DATA
-            if not is_data and not self._change.everything:
-                yield manifest
-            if not is_data or not (manifest.has_added_files() or manifest.has_existing_files()):
-                continue
-            mine = manifest.partition_spec_id == self._metadata.default_spec_id
-            if not (self._change.everything or self._change.removed or (joins and mine)):
-                yield manifest
-                continue
-            entries = manifest.fetch_manifest_entry(self._table.io)
-            gone = [entry for entry in entries if self._is_removed(entry.data_file)]
-            left = [entry for entry in entries if not self._is_removed(entry.data_file)]
-            self._removed += [entry.data_file for entry in gone]
-            if joins and mine:
-                staying += left
-                left = []
-            elif not gone:
-                yield manifest
-                continue
-            yield from self._list(left, gone, manifest.partition_spec_id)
+            if manifest.content != ManifestContent.DATA:
+                if not self._change.everything:
+                    yield manifest
+            elif manifest.has_added_files() or manifest.has_existing_files():
+                is_joined = joins and manifest.partition_spec_id == self._metadata.default_spec_id
+                yield from self._split(manifest, staying if is_joined else None)
         yield from self._list(staying, [], self._metadata.default_spec_id)
+
+    def _split(self, manifest: ManifestFile, staying: list[ManifestEntry] | None) -> Iterator[ManifestFile]:
+        """Yield a list of files without those that go, and these.
+
+        Args:
+            manifest: the list.
+            staying: takes the files that stay; None: they have a list of their own.
+        """
+        if not (self._change.everything or self._change.removed or staying is not None):
+            yield manifest
+            return
+        left: list[ManifestEntry] = []
+        gone: list[ManifestEntry] = []
+        for entry in manifest.fetch_manifest_entry(self._table.io):
+            (gone if self._is_removed(entry.data_file) else left).append(entry)
+        self._removed += [entry.data_file for entry in gone]
+        if staying is not None:
+            staying += left
+            left = []
+        elif not gone:
+            yield manifest
+            return
+        yield from self._list(left, gone, manifest.partition_spec_id)
 
     def _is_removed(self, file: DataFile) -> bool:
         return self._change.everything or file.file_path in self._change.removed
@@ -290,7 +299,7 @@ class _SnapshotWriter:
         added, removed = self._change.added, self._removed
         sizes = [sum(file.file_size_in_bytes for file in files) for files in (added, removed)]
         size = int(before["total-files-size"] or 0) if before is not None else 0
-        present = [one for one in lists if one.content == ManifestContent.DATA]
+        present = [manifest for manifest in lists if manifest.content == ManifestContent.DATA]
         numbers = {
             "added-data-files": len(added),
             "added-records": sum(file.record_count for file in added),
@@ -298,8 +307,8 @@ class _SnapshotWriter:
             "deleted-data-files": len(removed),
             "deleted-records": sum(file.record_count for file in removed),
             "removed-files-size": sizes[1],
-            "total-data-files": sum(_count(one, "files") for one in present),
-            "total-records": sum(_count(one, "rows") for one in present),
+            "total-data-files": sum(_count(manifest, "files") for manifest in present),
+            "total-records": sum(_count(manifest, "rows") for manifest in present),
             "total-files-size": size + sizes[0] - sizes[1],
             "total-delete-files": 0,
             "total-position-deletes": 0,
@@ -364,14 +373,17 @@ def _refused(name: TableName, table: Table, error: Exception) -> HeadraceError:
     except (NoSuchTableError, NoSuchNamespaceError):
         return other_writer(name, error)
     later = itertools.takewhile(
-        lambda one: one.snapshot_id != before.current_snapshot_id,
+        lambda snapshot: snapshot.snapshot_id != before.current_snapshot_id,
         ancestors_of(present.current_snapshot(), present),
     )
     is_harmless = (
         present.table_uuid == before.table_uuid
         and present.current_schema_id == before.current_schema_id
         and present.default_spec_id == before.default_spec_id
-        and all(one.summary is not None and one.summary.operation is Operation.REPLACE for one in later)
+        and all(
+            snapshot.summary is not None and snapshot.summary.operation is Operation.REPLACE
+            for snapshot in later
+        )
     )
     return files_joined(name, error) if is_harmless else other_writer(name, error)
 

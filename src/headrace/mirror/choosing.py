@@ -1,0 +1,194 @@
+"""Choose the tables that a mirror has: of those that the file names, and that the database has now."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.mirror.files import folds_case
+from headrace.mirror.positions import TablePosition
+from headrace.mirror.table_checks import find_absent_columns, find_namesakes, find_problem
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
+from headrace.mirror.waiting import WaitingTables, said_of
+from headrace.model.names import TableName
+from headrace.postgres.session import ReadSession
+from headrace.reporter import Reporter
+
+_DETACHED = "it was a partition; name it itself to have it"
+_NO_KEY = "no key tells changed rows apart; with a primary key the table is taken in"
+
+
+def _find_detached(
+    found: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition], selection: Selection
+) -> dict[TableName, MirroredTable]:
+    """Return the tables that only patterns match, and that were partitions of others."""
+    leaves = {
+        oid for position in known.values() for oid in (*position.leaves.bounds, *position.leaves.former)
+    }
+    return {
+        name: table
+        for name, table in found.items()
+        if table.relation in leaves and name not in known and not selection.names(name)
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A table that only patterns match, and that is not mirrored.
+
+    Attributes:
+        why: the reason.
+        said: what the catalog said of it; None: nothing that counts.
+    """
+
+    why: str
+    said: tuple[object, ...] | None
+
+
+class TableChooser:
+    """Chooses the tables of a mirror; it names those that it leaves out once.
+
+    Args:
+        url: the database.
+        selection: which tables, and what of them.
+        location: of the lake.
+        waiting: where a table waits that cannot be mirrored for now.
+        report: is told which tables are left out.
+
+    Attributes:
+        left_out: the tables that only patterns match, and that are not mirrored.
+    """
+
+    def __init__(
+        self, url: str, selection: Selection, location: str, waiting: WaitingTables, report: Reporter
+    ) -> None:
+        self._url = url
+        self._selection = selection
+        self._location = location
+        self._waiting = waiting
+        self._report = report
+        self.left_out: dict[TableName, LeftOut] = {}
+        self._unheld: set[tuple[TableName, str]] = set()
+
+    def read(
+        self, known: Mapping[TableName, TablePosition]
+    ) -> tuple[dict[TableName, MirroredTable], frozenset[int]]:
+        """Read the tables that can be mirrored, and let the others wait, or leave them out.
+
+        Returns:
+            The tables, and the oids of all that exist.
+
+        Args:
+            known: what is noted of those that the lake has.
+
+        Raises:
+            HeadraceError: why a table cannot be mirrored that the file names and the lake does not have, or
+                why none can; BINDING.
+        """
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+            found = self._selection.read(session, self._selection.find(session, known))
+            foreign = [name for name in self._selection.find_foreign(session) if name not in known]
+            unfit, absent = self._selection.find_unfit(session, found)
+        _refuse([problem for name, problem in unfit.items() if name not in known])
+        self._waiting.forget_others(found)
+        self._leave_out(dict.fromkeys(foreign), "of an extension")
+        self._leave_out(dict.fromkeys([*absent, *unfit]), "there is no such table")
+        self._leave_out(_find_detached(found, known, self._selection), _DETACHED)
+        relations = frozenset(table.relation for table in found.values())
+        found = {name: table for name, table in found.items() if not self.is_left_out(table)}
+        self._tell_unheld(found.values())
+        problems = self._find_problems(found, known)
+        self.let_wait(problems, found, known)
+        if len(problems) == len(found) > 0 and not self._waiting.tables:
+            raise ErrorGroup([*problems.values()])
+        fit = {name: table for name, table in found.items() if name not in problems}
+        return {name: table for name, table in fit.items() if not self._waiting.is_held(name)}, relations
+
+    def _find_problems(
+        self, found: Mapping[TableName, MirroredTable], known: Collection[TableName]
+    ) -> dict[TableName, HeadraceError]:
+        """Return the error of each table that cannot be mirrored as the file wants it."""
+        problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
+        problems |= find_absent_columns(found, known)
+        return problems | self._find_namesakes([name for name in found if name not in problems], known)
+
+    def _tell_unheld(self, tables: Iterable[MirroredTable]) -> None:
+        """Name columns once that are not mirrored, because their values are names that RENAME alters."""
+        for table in tables:
+            for column in table.unheld:
+                if (table.name, column) not in self._unheld:
+                    self._unheld.add((table.name, column))
+                    self._report.warning(
+                        f"left out: the column {column} of {table.name}: it shows names of catalog objects, "
+                        f'which RENAME alters in no row. Write types = {{ {column} = "text" }} to have the '
+                        "names of the time when rows were written"
+                    )
+
+    def _find_namesakes(
+        self, names: Iterable[TableName], known: Collection[TableName]
+    ) -> dict[TableName, HeadraceError]:
+        """Return the error of each table that would have the folder of another one."""
+        found = find_namesakes(names, known)
+        if not found or not folds_case(self._location):
+            return {}
+        return {
+            name: HeadraceError(
+                Kind.BINDING,
+                f"the tables {name} and {other} differ in case alone, and {self._location} takes such "
+                "names for one",
+                "Leave one of them out of `tables`, rename it, or choose another location.",
+            )
+            for name, other in found.items()
+        }
+
+    def let_wait(
+        self,
+        problems: Mapping[TableName, HeadraceError],
+        tables: Mapping[TableName, MirroredTable],
+        known: Collection[TableName],
+    ) -> None:
+        """Let tables with problems wait, leave those out that never could be followed, refuse named ones.
+
+        Args:
+            problems: what is wrong with each of them.
+            tables: what the catalog says of them.
+            known: those that the lake has.
+
+        Raises:
+            HeadraceError: what is wrong with tables that the file names and the lake does not have.
+        """
+        _refuse(
+            [
+                problem
+                for name, problem in problems.items()
+                if name not in known and self._selection.names(name)
+            ]
+        )
+        keyless = [
+            name
+            for name, problem in problems.items()
+            if name not in known and problem.kind is Kind.REPLICA_IDENTITY and tables[name].problem is None
+        ]
+        self._leave_out({name: tables[name] for name in keyless}, _NO_KEY)
+        for name, problem in problems.items():
+            if name not in keyless:
+                self._waiting.add(problem, tables[name])
+
+    def _leave_out(self, tables: Mapping[TableName, MirroredTable | None], why: str) -> None:
+        """Name tables once that only patterns match, and that are not mirrored."""
+        new = [name for name in tables if name not in self.left_out]
+        for name, table in tables.items():
+            self.left_out[name] = LeftOut(why, None if table is None else said_of(table))
+        if new:
+            self._report.warning(f"left out: {', '.join(map(str, new))} ({why})")
+
+    def is_left_out(self, table: MirroredTable) -> bool:
+        """Tell whether a table is left out, and the catalog says of it what it said then."""
+        left_out = self.left_out.get(table.name)
+        return left_out is not None and left_out.said == said_of(table)
+
+
+def _refuse(problems: Sequence[HeadraceError]) -> None:
+    if problems:
+        raise problems[0] if len(problems) == 1 else ErrorGroup(problems)

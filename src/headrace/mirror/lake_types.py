@@ -1,0 +1,181 @@
+"""Choose the types of the lake's columns, and keep values out that a type does not hold. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.config.mirror import LakeType, OnValue
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.keys import whole
+from headrace.model.names import TableName
+from headrace.model.value_type import ValueType
+from headrace.model.values import convert_fitting
+from headrace.model.values.moments import DATE_ENDS, TIMESTAMP_ENDS
+
+_Rows = TypeVar("_Rows", pa.RecordBatch, pa.Table)
+_INSTANT = pa.timestamp("us", tz="UTC")
+_EXAMPLES = 3
+_NAMES_OF_OBJECTS = frozenset(
+    {
+        "aclitem",
+        "regclass",
+        "regcollation",
+        "regconfig",
+        "regdictionary",
+        "regnamespace",
+        "regoper",
+        "regoperator",
+        "regproc",
+        "regprocedure",
+        "regrole",
+        "regtype",
+    }
+)
+"""Types whose values are shown by the name of a catalog object, which RENAME changes in no row and no log."""
+
+
+def shows_names(kind: ValueType) -> bool:
+    """Tell whether values of a type, or parts of them, are shown by names that a RENAME alters."""
+    return kind.name in _NAMES_OF_OBJECTS or any(map(shows_names, kind.parts))
+
+
+def read_type(kind: ValueType, chosen: LakeType | OnValue | None, *, is_key: bool) -> ValueType:
+    """Return the type in which a column is read: text where the lake has text, or where values may not fit.
+
+    Intervals and times of day have no type in Delta and are texts. So are arrays and ranges of a key: rows
+    are looked up by it, which no engine does by nested values.
+    """
+    is_fit = _is_in_lakes(kind.arrow) and not (is_key and pa.types.is_nested(kind.arrow))
+    return kind if is_fit and chosen not in {"text", "null"} else kind.as_text
+
+
+def lake_type(
+    kind: ValueType, read: ValueType, chosen: LakeType | OnValue | None, *, is_key: bool
+) -> ValueType:
+    """Return the type of a column in the lake, of one that is read as `read_type` says."""
+    if chosen == "timestamptz":
+        return replace(kind, arrow=_INSTANT)
+    return read_type(kind, None, is_key=is_key) if chosen == "null" else read
+
+
+def _is_in_lakes(arrow: pa.DataType) -> bool:
+    if pa.types.is_nested(arrow):
+        return all(_is_in_lakes(arrow.field(index).type) for index in range(arrow.num_fields))
+    return not (pa.types.is_time(arrow) or pa.types.is_duration(arrow) or pa.types.is_interval(arrow))
+
+
+@dataclass(frozen=True, slots=True)
+class LakeTypes:
+    """The columns whose type in the lake is another one than that in which they are read.
+
+    Attributes:
+        kinds: the type in the lake of each of them.
+    """
+
+    kinds: Mapping[str, ValueType] = field(default_factory=dict)
+
+    def apply(
+        self,
+        rows: _Rows,
+        table: TableName,
+        key: Sequence[str] = (),
+        tell: Callable[[str], object] = lambda _: None,
+    ) -> _Rows:
+        """Return rows in the lake's types; a value that does not fit, or is infinite, is NULL.
+
+        Args:
+            rows: as they were read.
+            table: the table, for messages.
+            key: the columns that name a row in messages.
+            tell: is told which values are NULL in the lake.
+        """
+        for name, kind in self.kinds.items():
+            at = rows.schema.get_field_index(name)
+            if at < 0:
+                continue
+            column = rows.column(at)
+            if not pa.types.is_string(column.type):  # a timestamp that is to be an instant
+                values = column.cast(kind.arrow)
+            else:
+                values, unfit = _converted(kind, column, f"{table}.{name}")
+                if len(unfit):
+                    tell(f"{describe_unfit(rows, table, name, key, unfit)}: NULL is in the lake (on_value)")
+            rows = rows.set_column(at, rows.schema.field(at).with_type(kind.arrow), values)
+        return rows
+
+    def value(self, column: str, text: pa.Array) -> pa.Array | None:
+        """Return values of a column from texts; None: the column is read in its type."""
+        kind = self.kinds.get(column)
+        return None if kind is None else _converted(kind, text, column)[0].cast(kind.arrow)
+
+
+def _converted(
+    kind: ValueType, column: pa.Array | pa.ChunkedArray, name: str
+) -> tuple[pa.Array, np.typing.NDArray[np.int64]]:
+    texts = whole(column) if isinstance(column, pa.ChunkedArray) else column
+    converted = convert_fitting(kind, texts, name)
+    infinite = _infinite(converted.values)
+    values = pc.if_else(pa.array(infinite), pa.scalar(None, kind.arrow), converted.values)
+    return values, np.union1d(converted.unfit, np.flatnonzero(infinite))
+
+
+def _infinite(values: pa.Array) -> np.typing.NDArray[np.bool_]:
+    """Tell which dates and timestamps stand for infinity, which no reader knows."""
+    if pa.types.is_date32(values.type):
+        numbers, ends = values.cast(pa.int32()), DATE_ENDS
+    elif pa.types.is_timestamp(values.type):
+        numbers, ends = values.cast(pa.int64()), TIMESTAMP_ENDS
+    else:
+        return np.zeros(len(values), np.bool_)
+    found = pc.or_(pc.less_equal(numbers, ends.least), pc.greater_equal(numbers, ends.greatest))
+    return np.asarray(found.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)  # noqa: FBT003 - PyArrow's
+
+
+def describe_unfit(
+    rows: pa.RecordBatch | pa.Table,
+    table: TableName,
+    column: str,
+    key: Sequence[str],
+    unfit: np.typing.NDArray[np.int64],
+) -> str:
+    """Say which rows have values that do not fit their column's type, the first ones by their keys."""
+    keys = rows.select([*key]).take(pa.array(unfit[:_EXAMPLES])).to_pylist() if key else []
+    named = ", ".join(" ".join(f"{name} = {value}" for name, value in found.items()) for found in keys)
+    more = " …" if named and len(unfit) > len(keys) else ""
+    places = f" ({named}{more})" if named else ""
+    number = f"{len(unfit)} values" if len(unfit) > 1 else "a value"
+    return f"{number} of {table}.{column}{places} did not fit its type"
+
+
+def explain_unfit(
+    texts: pa.RecordBatch | pa.Table, kinds: Mapping[str, ValueType], table: TableName, key: Sequence[str]
+) -> HeadraceError | None:
+    """Return the error of the first column with a value that its type does not hold; None: all fit.
+
+    Args:
+        texts: the rows as PostgreSQL prints them.
+        kinds: the columns' types.
+        table: the table.
+        key: the columns that name a row.
+    """
+    for name, kind in kinds.items():
+        unfit = convert_fitting(kind, texts.column(name), f"{table}.{name}").unfit
+        if len(unfit):
+            return unfit_error(describe_unfit(texts, table, name, key, unfit), name, kind)
+    return None
+
+
+def unfit_error(described: str, column: str, kind: ValueType) -> HeadraceError:
+    """Return the error of values that a column's type does not hold."""
+    return HeadraceError(
+        Kind.VALUE,
+        f"{described}, {kind.name}",
+        f'Correct it; or write on_value = {{ {column} = "null" }}, or types = {{ {column} = "text" }}, into '
+        "its [[mirror.tables]].",
+    )

@@ -1,0 +1,286 @@
+"""Decide what a mirror does next with one table: the only place that does. Pure.
+
+A table of the lake is a unit, which fails alone. What the file and the database want (`MirroredTable`), and
+what was observed of the lake, its notes and the log (`Observed`), give one action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.catalog.fingerprint import Fingerprint
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.alterations import Alteration, plan_alteration
+from headrace.mirror.columns import DROPPED, described, number_of
+from headrace.mirror.drift import TableDrift, altered_columns, column_numbers
+from headrace.mirror.net_changes import Position
+from headrace.mirror.ownership import other_program
+from headrace.mirror.partition_bounds import Bounds, can_tell
+from headrace.mirror.partitions import partitions_of, with_partitions
+from headrace.mirror.positions import TablePosition
+from headrace.mirror.table_checks import find_problem, find_renamed
+from headrace.mirror.tables import MirroredTable
+from headrace.model.lsn import Lsn
+
+
+@dataclass(frozen=True, slots=True)
+class LakeFacts:
+    """What was observed of a table of the lake.
+
+    Attributes:
+        path: where it is, for people.
+        schema: its columns.
+        position: its last change; None: no mirror wrote it.
+        other_commit: what another program did to its rows since they were noted; None: nothing.
+        is_put_back: whether it is an older copy of what was noted.
+    """
+
+    path: str
+    schema: pa.Schema
+    position: Position | None
+    other_commit: str | None = None
+    is_put_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What was observed of a table.
+
+    Attributes:
+        noted: what the mirror has noted of it; None: nothing.
+        lake: the lake's table; None: there is none.
+        now: a position in the log (bytes) behind all alterations that the catalog shows.
+        names_before: the catalog before the last alteration of its columns, and a position (bytes) that all
+            changes of that time lie before.
+        is_sent: whether the publication has sent it since.
+        waits: why it waits, or waited until now; None: it does not.
+        drift: what was done to its rows beside the log; None: nothing.
+        is_kept: whether the slot has kept the log for it since it waits.
+    """
+
+    noted: TablePosition | None
+    lake: LakeFacts | None
+    now: Lsn
+    names_before: tuple[Fingerprint, Lsn] = (Fingerprint(), 0)
+    is_sent: bool = True
+    waits: str | None = None
+    drift: TableDrift | None = None
+    is_kept: bool = False
+
+    @property
+    def complete(self) -> Lsn:
+        """Up to where (bytes) the lake has the log."""
+        noted = 0 if self.noted is None else self.noted.complete
+        written = 0 if self.lake is None or self.lake.position is None else self.lake.position[0]
+        return max(noted, written)
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Apply its changes; `renames` says whether columns are called otherwise than when it was noted."""
+
+    renames: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Alter:
+    """Give the lake's table the columns of the database's."""
+
+    alteration: Alteration
+    renames: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Repartition:
+    """Write its files again in other partitions."""
+
+    schema: pa.Schema
+    renames: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ReadParts:
+    """Read again what is within the bounds of some partitions; `why`: what became of them."""
+
+    bounds: tuple[Bounds, ...]
+    why: str
+    renames: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Read all of its rows; `why` they are read again, None for the first time."""
+
+    why: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Leave it as it is until something is done about an error."""
+
+    error: HeadraceError
+
+
+Action = Apply | Alter | Repartition | ReadParts | Load | Wait
+Rule = Callable[[MirroredTable, Observed], Action | None]
+
+
+def decide(table: MirroredTable, observed: Observed) -> Action:
+    """Return what is to be done with a table; the first rule that knows decides."""
+    return next(action for rule in _RULES if (action := rule(table, observed)) is not None)
+
+
+def _unfit(table: MirroredTable, _: Observed) -> Action | None:
+    """Whatever the lake has: a table that cannot be mirrored as the file wants it waits."""
+    problem = find_problem(table)
+    return None if problem is None else Wait(problem)
+
+
+def _of_others(table: MirroredTable, observed: Observed) -> Action | None:
+    """No table is overwritten that no mirror made, or that was made in another mode."""
+    lake = observed.lake
+    if lake is None:
+        return None
+    if lake.position is None:
+        return Wait(
+            HeadraceError(
+                Kind.CONFIG,
+                f"{lake.path} is a table that no mirror wrote",
+                "Remove it, or give the mirror another location.",
+            )
+        )
+    if {field.name for field in lake.schema if number_of(field) is None} == table.rules.names:
+        return None
+    return Wait(
+        HeadraceError(
+            Kind.CONFIG,
+            f"the lake's table {table.name} was not written in the mode {table.mode!r}"
+            f"{' with soft_delete' if table.soft_delete else ''}",
+            f"Give its [[mirror.tables]] what it had, or remove {lake.path}.",
+        )
+    )
+
+
+def _new(_: MirroredTable, observed: Observed) -> Action | None:
+    return Load() if observed.noted is None or observed.lake is None else None
+
+
+def _missed(table: MirroredTable, observed: Observed) -> Action | None:
+    """What the log has not told is read again."""
+    assert observed.noted is not None
+    if observed.noted.relation != table.relation:
+        return Load(f"the table {table.name} was dropped and created again")
+    if not observed.is_sent:
+        return Load(f"the publication has not sent the table {table.name} all the time")
+    return None
+
+
+def _written(table: MirroredTable, observed: Observed) -> Action | None:
+    """A table that another program has written waits until somebody looks, also where it waited before."""
+    assert observed.lake is not None
+    lake = observed.lake
+    if lake.other_commit is None:
+        return None
+    return Wait(other_program(table, lake.other_commit, is_put_back=lake.is_put_back))
+
+
+def _waited(table: MirroredTable, observed: Observed) -> Action | None:
+    if observed.waits is None or observed.is_kept:
+        return None
+    return Load(f"the table {table.name} waited: {observed.waits}")
+
+
+def _named_otherwise(table: MirroredTable, observed: Observed) -> Action | None:
+    """A renamed column that the file names would bring its values into the lake, or take them out of it."""
+    assert observed.noted is not None
+    assert observed.lake is not None
+    problem = find_renamed(table, observed.lake.schema, observed.noted.highest)
+    return None if problem is None else Wait(problem)
+
+
+def _other_rows(table: MirroredTable, observed: Observed) -> Action | None:
+    assert observed.noted is not None
+    if observed.noted.where != table.where:
+        return Load(f"other rows of {table.name} are wanted (where)")
+    if observed.drift is None:
+        return None
+    bounds = bounds_of(table, observed.noted, observed.drift)
+    if bounds is None or _in_place(table, observed) != Apply():
+        return Load(observed.drift.why)
+    return ReadParts(bounds, observed.drift.why)
+
+
+def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> tuple[Bounds, ...] | None:
+    """Return the bounds of the partitions whose rows alone are concerned; None: the table is read whole.
+
+    Changes do not say in which partition they are, and a table without a key has no other way to tell.
+    """
+    if drift.parts is None or table.mode == "changes" or not table.key:
+        return None
+    kinds = {number: kind for number, (_, kind) in table.columns_by_number.items()}
+    bounds: dict[Bounds, None] = {}
+    for oid in sorted(drift.parts):
+        sides = (noted.leaves.bounds, table.leaves.bounds)
+        for part in [leaves[oid] for leaves in sides if oid in leaves] or [None]:
+            if part is None or not can_tell(part, kinds):
+                return None
+            bounds[part] = None
+    return tuple(bounds)
+
+
+def _altered_twice(table: MirroredTable, observed: Observed) -> Action | None:
+    if has_other_names(table, observed.noted) and observed.names_before[1] > observed.complete:
+        return Load(
+            f"columns of {table.name} were altered again before the log had come to the alteration before"
+        )
+    return None
+
+
+def _in_place(table: MirroredTable, observed: Observed) -> Action:
+    """What no rule before reads again: only columns differ, or partitions, or nothing."""
+    assert observed.lake is not None
+    assert observed.noted is not None
+    lake, renames = observed.lake.schema, has_other_names(table, observed.noted)
+    present = pa.schema([field for field in lake if DROPPED not in (field.metadata or {})])
+    if described(present) == described(table.lake_schema):
+        if partitions_of(lake) != table.partitions:
+            return Repartition(with_partitions(lake, table.partitions), renames)
+        return Apply(renames)
+    alteration = plan_alteration(
+        lake,
+        table.lake_schema,
+        keeps=table.rules.keeps,
+        complete=observed.complete,
+        now=observed.now,
+        highest=observed.noted.highest,
+        defaults=table.default_texts(),
+    )
+    if alteration.needs_load or table.is_known_by_content:
+        return Load(f"columns of {table.name} were altered: the lake does not have what their values are now")
+    return Alter(alteration, renames)
+
+
+_RULES: tuple[Rule, ...] = (
+    _unfit,
+    _of_others,
+    _new,
+    _missed,
+    _written,
+    _waited,
+    _named_otherwise,
+    _other_rows,
+    _altered_twice,
+    _in_place,
+)
+
+
+def has_other_names(table: MirroredTable, noted: TablePosition | None) -> bool:
+    """Tell whether columns may be called otherwise in the log than when a table was noted."""
+    before = None if noted is None else noted.catalog.tables.get(table.name)
+    if before is None:
+        return False
+    now = table.catalog.tables[table.name]
+    return column_numbers(before) != column_numbers(now) or len(altered_columns(before, now)) > 1

@@ -1,0 +1,222 @@
+"""Show what a mirror does with each of its tables: as JSON, as metrics, and whether it follows."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from headrace.errors import HeadraceError
+from headrace.model.lsn import Lsn, format_lsn
+from headrace.status.phases import Phase
+from headrace.status.protection import PublicGuard, allows_host, leads_nowhere_else
+from headrace.status.serving import HttpServer
+
+TablePhase = Literal["live", "loading", "waiting"]
+TABLE_PHASES: tuple[TablePhase, ...] = ("live", "loading", "waiting")
+_NO_STORE = {"Cache-Control": "no-store"}
+_PROBED = frozenset({"/healthz", "/readyz", "/metrics"})
+
+
+@dataclass(frozen=True, slots=True)
+class TableStatus:
+    """What a mirror does with one table.
+
+    Attributes:
+        phase: it is followed, is being read, or waits.
+        complete: up to where (bytes) the lake has it; None: it is not loaded.
+        reason, remedy: why it waits, and what to do.
+        next_try: when it is tried again (Unix time).
+    """
+
+    phase: TablePhase
+    complete: Lsn | None = None
+    reason: str | None = None
+    remedy: str | None = None
+    next_try: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in JSON's types."""
+        complete = None if self.complete is None else format_lsn(self.complete)
+        return asdict(self) | {"complete": complete}
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorView:
+    """A mirror at one moment.
+
+    Attributes:
+        slot: its slot.
+        phase: what it does.
+        tables: what it does with each table, by name.
+        error: what is tried again, or ended it; None: nothing.
+        started: when it began (Unix time).
+    """
+
+    slot: str
+    phase: Phase
+    tables: dict[str, TableStatus]
+    error: str | None
+    started: float
+
+    @property
+    def unready(self) -> str | None:
+        """Why the lake is not kept up to date; None: it is, except for tables that wait."""
+        if self.phase is Phase.LIVE:
+            return None
+        return self.error or f"the mirror is {self.phase.value}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in JSON's types."""
+        return {
+            "phase": self.phase.value,
+            "ready": self.unready is None,
+            "reason": self.unready,
+            "slot": self.slot,
+            "last_error": self.error,
+            "tables": {name: table.to_json() for name, table in sorted(self.tables.items())},
+        }
+
+
+class MirrorBoard:
+    """Holds what a mirror says of itself; written by the mirror, read by the server's threads.
+
+    Args:
+        slot: the mirror's slot.
+    """
+
+    def __init__(self, slot: str) -> None:
+        self._lock = threading.Lock()
+        self._view = MirrorView(slot, Phase.STARTING, {}, None, time.time())
+
+    def view(self) -> MirrorView:
+        """Return the mirror as of now."""
+        with self._lock:
+            return self._view
+
+    def show(
+        self, phase: Phase, tables: dict[str, TableStatus] | None = None, error: HeadraceError | None = None
+    ) -> None:
+        """Replace what is shown; `tables` of None stay as they are."""
+        with self._lock:
+            before = self._view
+            kept = before.tables if tables is None else dict(tables)
+            said = None if error is None else str(error)
+            self._view = MirrorView(before.slot, phase, kept, said, before.started)
+
+
+class MirrorCollector(Collector):
+    """Reads the board once for each scrape."""
+
+    def __init__(self, board: MirrorBoard) -> None:
+        self._board = board
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield every metric, as of now."""
+        return _metrics(self._board.view())
+
+
+def _metrics(view: MirrorView) -> Iterator[Metric]:
+    states = GaugeMetricFamily("headrace_state", "1 for the state that the run is in.", labels=["state"])
+    for phase in Phase:
+        states.add_metric([phase.value], float(phase is view.phase))
+    yield states
+    for name, text, value in (
+        ("headrace_ready", "1 while the mirror follows.", float(view.unready is None)),
+        ("headrace_start_time_seconds", "When the run began, in Unix time.", view.started),
+    ):
+        family = GaugeMetricFamily(name, text)
+        family.add_metric([], value)
+        yield family
+    tables = GaugeMetricFamily(
+        "headrace_mirror_table",
+        "1 for the state that a mirrored table is in.",
+        labels=["table", "state"],
+    )
+    positions = GaugeMetricFamily(
+        "headrace_mirror_table_position_bytes",
+        "Up to where in the write-ahead log the lake has a mirrored table.",
+        labels=["table"],
+    )
+    for name, table in sorted(view.tables.items()):
+        for state in TABLE_PHASES:
+            tables.add_metric([name, state], float(table.phase == state))
+        if table.complete is not None:
+            positions.add_metric([name], table.complete)
+    yield tables
+    yield positions
+
+
+class MirrorServer:
+    """Serve `/healthz`, `/readyz`, `/status` and `/metrics` of a mirror, between enter and exit.
+
+    Args:
+        board: what to show.
+        address: `HOST:PORT`, the only address to listen on; port 0 takes a free one.
+        hosts: names that the pages are asked by, with a port or for any.
+
+    Raises:
+        HeadraceError: USAGE for an address that is invalid, or that is not this machine's.
+    """
+
+    def __init__(self, board: MirrorBoard, address: str, hosts: Collection[str] = ()) -> None:
+        self._hosts = frozenset(hosts)
+        guard = PublicGuard(_application(board), self._allows, _PROBED, frozenset({"/status"}))
+        self._http = HttpServer(guard, address, "status")
+
+    @property
+    def address(self) -> str:
+        """The address `HOST:PORT`, with the real port once the server has started."""
+        return self._http.address
+
+    def __enter__(self) -> Self:
+        self._http.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.stop()
+
+    def _allows(self, host: str) -> bool:
+        return leads_nowhere_else(host) or allows_host(host, self.address, self._hosts | {self._http.named})
+
+
+def _application(board: MirrorBoard) -> Starlette:
+    registry = CollectorRegistry()
+    registry.register(MirrorCollector(board))
+
+    async def healthz(_: Request) -> Response:
+        return PlainTextResponse("ok\n", headers=_NO_STORE)
+
+    async def readyz(_: Request) -> Response:
+        reason = board.view().unready
+        status = 200 if reason is None else 503
+        return PlainTextResponse(f"{reason or 'ready'}\n", status_code=status, headers=_NO_STORE)
+
+    async def status(_: Request) -> Response:
+        return JSONResponse(board.view().to_json(), headers=_NO_STORE)
+
+    async def metrics(request: Request) -> Response:
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        return Response(encode(registry), headers={**_NO_STORE, "Content-Type": content_type})
+
+    pages = {"/healthz": healthz, "/readyz": readyz, "/status": status, "/metrics": metrics}
+    return Starlette(
+        routes=[Route(path, page, methods=["GET"]) for path, page in pages.items()], lifespan=_nothing
+    )
+
+
+@contextlib.asynccontextmanager
+async def _nothing(_: Starlette) -> AsyncIterator[None]:
+    yield

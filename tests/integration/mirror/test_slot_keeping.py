@@ -1,0 +1,50 @@
+"""Is a slot that nobody reads used while tables are loaded, without a word confirmed?"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headrace.mirror.slot_keeping import SlotKeeper
+from headrace.postgres.connection import connect, execute
+from headrace.reporter import SilentReporter
+from support.followed_mirror import database_of_slot, run
+
+SLOT = "mirror_kept"
+
+
+@pytest.fixture
+def url(database: str) -> Iterator[str]:
+    made = f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')"
+    with database_of_slot(database, SLOT, "CREATE TABLE t (id int)", made) as prepared:
+        yield prepared
+
+
+def facts(url: str) -> tuple[Any, ...]:
+    sql = f"SELECT inactive_since, confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = '{SLOT}'"
+    with connect(url) as connection:
+        [found] = execute(connection, sql)
+    return tuple(found)
+
+
+def test_a_slot_is_used_and_stays_where_it_is(url: str) -> None:
+    since, confirmed = facts(url)
+    run(url, "INSERT INTO t SELECT generate_series(1, 1000)")
+    later = since
+    with SlotKeeper(url, SLOT, SilentReporter(), seconds=0.05):
+        for _ in range(600):
+            later, _ = facts(url)
+            if later > since:
+                break
+            threading.Event().wait(0.05)
+    assert later > since
+    assert facts(url)[1] == confirmed
+
+
+def test_a_slot_that_is_gone_ends_no_load(url: str) -> None:
+    run(url, f"SELECT pg_drop_replication_slot('{SLOT}')")
+    keeper = SlotKeeper(url, SLOT, SilentReporter(), seconds=0.01)
+    assert keeper._use() is None

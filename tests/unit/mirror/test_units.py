@@ -1,0 +1,198 @@
+"""Does each thing that may be true of a table lead to one action, and the more pressing one first?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, TablePrint
+from headrace.catalog.types import RowType
+from headrace.errors import Kind
+from headrace.mirror.drift import TableDrift
+from headrace.mirror.partition_bounds import Bound, Leaves
+from headrace.mirror.positions import TablePosition
+from headrace.mirror.tables import MirroredTable
+from headrace.mirror.units import (
+    Alter,
+    Apply,
+    LakeFacts,
+    Load,
+    Observed,
+    ReadParts,
+    Repartition,
+    Wait,
+    decide,
+)
+from headrace.model.lake_partition import parse_partition
+from headrace.model.names import TableName
+from headrace.model.types import ArrowForm, Json
+from headrace.model.value_type import ValueType
+
+NAME = TableName("public", "t")
+_INT = ValueType("int4", ArrowForm.INTEGER, Json.NUMBER, pa.int32())
+_TEXT = ValueType("text", ArrowForm.TEXT, Json.STRING, pa.string())
+
+
+def catalog_of(numbers: dict[str, int], touched: int = 1) -> Fingerprint:
+    columns = {
+        name: ColumnPrint(number, 23, -1, "integer", "", touched if number > 1 else 1)
+        for name, number in numbers.items()
+    }
+    return Fingerprint({NAME: TablePrint(1, columns, {}, highest=max(numbers.values()))})
+
+
+def table_of(*columns: str, **values: object) -> MirroredTable:
+    numbers = {name: number for number, name in enumerate(("id", *columns), 1)}
+    kinds = {name: _INT if name == "id" else _TEXT for name in numbers}
+    table = MirroredTable(
+        relation=1,
+        row_type=RowType(NAME, (), kinds),
+        key=("id",),
+        columns=tuple(numbers),
+        numbers=numbers,
+        defaults={},
+        files="1",
+        catalog=catalog_of(numbers),
+    )
+    return replace(table, **values)  # type: ignore[arg-type]
+
+
+T = table_of("a", "b")
+NOTED = TablePosition(3, 100, 1, "1", highest=3, catalog=T.catalog)
+LAKE = LakeFacts("lake/public/t", T.lake_schema, (99, 0))
+LIVE = Observed(NOTED, LAKE, now=200)
+WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))
+
+
+@pytest.mark.parametrize(
+    ("table", "observed", "why"),
+    [
+        (T, replace(LIVE, noted=None, lake=None), None),
+        (T, replace(LIVE, noted=None), None),
+        (T, replace(LIVE, lake=None), None),
+        (replace(T, relation=2), LIVE, "dropped and created again"),
+        (replace(T, relation=2), WRITTEN, "dropped and created again"),
+        (T, replace(LIVE, is_sent=False), "the publication has not sent the table t all the time"),
+        (T, replace(LIVE, waits="a value did not fit"), "the table t waited: a value did not fit"),
+        (replace(T, where="id > 1"), LIVE, "where"),
+        (T, replace(LIVE, drift=TableDrift("a label was renamed")), "a label was renamed"),
+        (table_of("a", "c"), replace(LIVE, names_before=(T.catalog, 101)), "altered again before"),
+        (replace(table_of("a", "b", "c"), key=("a",)), LIVE, "columns of t were altered"),
+        (replace(table_of("a", "c"), key=(), has_full_identity=True), LIVE, "columns of t were altered"),
+    ],
+)
+def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: Observed, why: str) -> None:
+    action = decide(table, observed)
+    assert isinstance(action, Load)
+    assert action.why is None if why is None else why in str(action.why)
+
+
+@pytest.mark.parametrize(
+    ("table", "observed", "kind", "told"),
+    [
+        (replace(T, key=()), LIVE, Kind.REPLICA_IDENTITY, "has no key"),
+        (replace(T, key=()), replace(LIVE, noted=None, lake=None), Kind.REPLICA_IDENTITY, "has no key"),
+        (T, replace(LIVE, lake=replace(LAKE, position=None)), Kind.CONFIG, "no mirror wrote"),
+        (replace(T, mode="history"), LIVE, Kind.CONFIG, "was not written in the mode 'history'"),
+        (replace(T, mode="history"), replace(LIVE, noted=None), Kind.CONFIG, "mode 'history'"),
+        (T, WRITTEN, Kind.CONTINUITY, "another program has written"),
+        (T, replace(WRITTEN, waits="a value did not fit"), Kind.CONTINUITY, "another program has written"),
+        (
+            T,
+            replace(WRITTEN, drift=TableDrift("a label was renamed")),
+            Kind.CONTINUITY,
+            "another program has written",
+        ),
+        (replace(table_of("a", "c"), excluded=("b",)), LIVE, Kind.BINDING, ""),
+    ],
+)
+def test_what_nobody_but_its_owner_can_mend_waits(
+    table: MirroredTable, observed: Observed, kind: Kind, told: str
+) -> None:
+    if table.excluded:  # its column b, which the file leaves out, is called c by now
+        without = replace(T, columns=("id", "a"))
+        observed = replace(observed, lake=replace(LAKE, schema=without.lake_schema))
+    action = decide(table, observed)
+    assert isinstance(action, Wait)
+    assert action.error.kind is kind
+    assert told in action.error.cause
+    assert action.error.remedy
+
+
+def test_a_table_for_which_the_log_was_kept_goes_on_where_it_was() -> None:
+    waited = replace(LIVE, waits="a value did not fit", is_kept=True)
+    assert decide(T, waited) == Apply()
+    assert isinstance(decide(T, replace(waited, drift=TableDrift("a label was renamed"))), Load)
+
+
+def test_what_the_lake_has_is_altered_in_place() -> None:
+    assert decide(T, LIVE) == Apply()
+    renamed = decide(table_of("a", "c"), LIVE)
+    assert isinstance(renamed, Alter)
+    assert (str(renamed.alteration), renamed.renames) == ("b → c", True)
+    added = decide(table_of("a", "b", "c"), LIVE)
+    assert isinstance(added, Alter)
+    assert str(added.alteration) == "+c"
+    action = decide(replace(T, partitions=(parse_partition("a"),)), LIVE)
+    assert isinstance(action, Repartition)
+
+
+def test_columns_that_were_touched_are_told_to_whoever_reads_the_log() -> None:
+    """Two of them may have swapped names, and swapped them back."""
+    assert decide(replace(T, catalog=catalog_of(dict(T.numbers), touched=7)), LIVE) == Apply(renames=True)
+
+
+BOUNDS = (Bound(1, "range", ("0", "10")),)
+GONE = TableDrift("the partition low of t went with its rows", frozenset({5}))
+PARTED = replace(LIVE, noted=replace(NOTED, leaves=Leaves({5: BOUNDS, 6: None})), drift=GONE)
+
+
+def test_a_partition_whose_bounds_tell_its_rows_is_read_alone() -> None:
+    assert decide(T, PARTED) == ReadParts((BOUNDS,), GONE.why)
+
+
+@pytest.mark.parametrize(
+    ("table", "observed"),
+    [
+        (T, replace(PARTED, drift=TableDrift("by hash", frozenset({5, 6})))),
+        (T, replace(PARTED, drift=TableDrift("nobody knows it", frozenset({7})))),
+        (T, replace(PARTED, drift=TableDrift("values were computed anew"))),
+        (table_of("a", "c"), PARTED),
+        (replace(T, partitions=(parse_partition("a"),)), PARTED),
+        (replace(T, where="id > 1"), PARTED),
+    ],
+)
+def test_where_more_than_a_partition_changed_the_table_is_loaded(
+    table: MirroredTable, observed: Observed
+) -> None:
+    assert isinstance(decide(table, observed), Load)
+
+
+def test_a_table_of_changes_is_loaded_where_a_partition_went() -> None:
+    table = replace(T, mode="changes")
+    lake = replace(LAKE, schema=table.lake_schema)
+    assert isinstance(decide(table, replace(PARTED, lake=lake)), Load)
+
+
+@pytest.mark.parametrize(
+    ("values", "is_put_back", "remedy"),
+    [
+        ({}, False, "verify --repair"),
+        ({}, True, "verify --repair"),
+        ({"soft_delete": True}, False, "verify --repair"),
+        ({"soft_delete": True}, True, "--reload"),
+        ({"mode": "history"}, False, "verify --repair"),
+        ({"mode": "history"}, True, "--reload"),
+        ({"mode": "changes"}, False, "--reload"),
+    ],
+)
+def test_an_older_copy_is_repaired_only_where_the_database_has_all_that_it_lacks(
+    values: dict[str, object], is_put_back: bool, remedy: str
+) -> None:
+    table = replace(T, **values)  # type: ignore[arg-type]
+    lake = replace(LAKE, schema=table.lake_schema, other_commit="RESTORE", is_put_back=is_put_back)
+    action = decide(table, replace(LIVE, lake=lake))
+    assert isinstance(action, Wait)
+    assert remedy in str(action.error.remedy)
