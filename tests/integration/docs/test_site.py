@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -12,14 +10,13 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from builder import stage as staging
 from builder.__main__ import QuietHandler, build
 from headrace.embedded.processes import until
-
-CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+from support.means import CHROMIUM, needs
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +34,6 @@ def address(site: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_address[1]}/"
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 def opens_search(page: Page) -> bool:
@@ -82,7 +71,7 @@ def test_a_link_to_a_section_that_is_not_there_ends_the_build(
     assert "Traceback" not in told
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium in PATH; on Debian: apt install chromium")
+@needs(CHROMIUM)
 @pytest.mark.parametrize("width", [1366, 390])
 def test_a_reader_searches_without_a_network(browser: Browser, address: str, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})

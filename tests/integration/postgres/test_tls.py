@@ -17,11 +17,10 @@ from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
-from support.servers import DEBIAN, short_lived_server
+from support.means import DEBIAN_POSTGRES, POSTGRES_15, needs
+from support.servers import short_lived_server
 
-pytestmark = pytest.mark.skipif(
-    not (DEBIAN / "postgres").exists(), reason="no PostgreSQL with OpenSSL: Debian's 15 is not installed"
-)
+pytestmark = needs(POSTGRES_15)
 SECRET = "pw-5e6c7d"
 HBA = """
 hostssl all certified 127.0.0.1/32 cert
@@ -61,7 +60,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         certificate.private_key_pem.write_to_path(ours / f"{name}.key")
         (ours / f"{name}.key").chmod(0o600)
     one = short_lived_server(
-        binaries=DEBIAN,
+        binaries=DEBIAN_POSTGRES,
         settings={
             "ssl": "on",
             **{f"ssl_{part}_file": f"tls.{part}" for part in ("cert", "key", "ca")},

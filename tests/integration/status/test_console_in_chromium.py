@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from headrace.errors import HeadraceError, Kind
 from headrace.status import StatusBoard, StatusServer
@@ -34,24 +33,14 @@ from support.console_states import (
     fill_history,
     keep_reporting,
 )
+from support.means import CHROMIUM, needs
 
-CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 SCREENSHOTS = os.environ.get("HEADRACE_SCREENSHOTS")
 IN_DOCS = re.compile(
     r"(live-desktop-light|backfilling-desktop-dark|cluster-away-desktop-light|slot-lost-desktop-dark"
     r"|quarantine-desktop-light|secondary-behind-desktop-dark|live-phone-dark|cluster-away-phone-light|search)"
 )
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium in PATH; on Debian: apt install chromium"
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+pytestmark = needs(CHROMIUM)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.pipeline.project import open_project
@@ -21,20 +20,10 @@ from headrace.tools.demo.shop import create_shop
 from headrace.tools.designer.database import DesignDatabase
 from headrace.tools.designer.files import DeploymentFolder
 from headrace.tools.designer.server import DesignServer
+from support.means import CHROMIUM, needs
 
-CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 SCREENSHOTS = os.environ.get("HEADRACE_SCREENSHOTS")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium in PATH; on Debian: apt install chromium"
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+pytestmark = needs(CHROMIUM)
 
 
 @pytest.fixture(scope="module")
