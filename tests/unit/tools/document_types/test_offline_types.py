@@ -155,7 +155,9 @@ def test_the_python_of_awkward_names_and_texts_is_what_mypy_accepts_and_python_r
         'name: str = found["class"]\nquery: ThingsFilter = {"id": 1, "filter.from": "x"}\n'
         'found["kind"] = "other"\nquery["id"] = "x"\nfound["unknown"]\n'
     )
-    out, _, _ = api.run(["--config-file=", "--strict", "--no-incremental", "--cache-dir", str(tmp_path), str(module)])
+    out, _, _ = api.run(
+        ["--config-file=", "--strict", "--no-incremental", "--cache-dir", str(tmp_path), str(module)]
+    )
     lines = len(text.splitlines())
     assert re.findall(r"py:(\d+): error: .*\[(.+)\]", out) == [
         (str(lines + line), code)
