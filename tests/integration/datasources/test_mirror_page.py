@@ -120,7 +120,7 @@ def test_the_query_of_the_page_writes_tables(
 def test_a_source_that_leaves_something_out_is_refused(option: str, value: str) -> None:
     options: dict[str, Any] = {
         "url": "postgresql://me@localhost/shop",
-        "slot_name": "lake",
+        "slot": "lake",
         "tables": "public.orders",
         "envelope": "changes",
         "unchanged_toast": "mark",

@@ -76,7 +76,7 @@ def test_the_programs_of_the_page_load_and_write_what_they_say(
     programs = Programs("spark.md", spark, url, tmp_path)
 
     def reader(slot: str) -> DataStreamReader:
-        return spark.readStream.format("postgres_cdc").option("url", url).option("slotName", slot)
+        return spark.readStream.format("postgres_cdc").option("url", url).option("slot", slot)
 
     programs.names["reader"] = reader("adults")
     programs.run("adults = reader")

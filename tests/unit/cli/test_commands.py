@@ -1,4 +1,4 @@
-"""Does every command stand in a group, with two examples that can be typed?"""
+"""Does every command of docs/reference/commands.md stand in a group, with two examples that can be typed?"""
 
 from __future__ import annotations
 
