@@ -16,6 +16,7 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeout
 from builder import stage as staging
 from builder.__main__ import QuietHandler, build
 from headrace.embedded.processes import until
+from support.accessibility import serious_findings
 from support.means import CHROMIUM, needs
 
 
@@ -84,3 +85,21 @@ def test_a_reader_searches_without_a_network(browser: Browser, address: str, wid
     expect(page.get_by_text("Keys of the deployment file").last).to_be_visible(timeout=20_000)
     assert [url for url in asked if not url.startswith((address, "data:", "blob:"))] == []
     page.close()
+
+
+@needs(CHROMIUM)
+@pytest.mark.parametrize(
+    "pages", [["index.html", "start/index.html"], pytest.param([], marks=pytest.mark.long)]
+)
+def test_a_keyboard_and_a_screen_reader_suffice(
+    browser: Browser, site: Path, address: str, pages: list[str]
+) -> None:
+    """Of all pages where none is named."""
+    page = browser.new_page(viewport={"width": 1366, "height": 900})
+    findings: dict[str, list[str]] = {}
+    for name in pages or sorted(str(file.relative_to(site)) for file in site.rglob("*.html")):
+        page.goto(address + name)
+        if found := serious_findings(page):
+            findings[name] = found
+    page.close()
+    assert findings == {}

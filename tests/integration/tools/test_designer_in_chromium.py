@@ -20,6 +20,7 @@ from headrace.tools.demo.shop import create_shop
 from headrace.tools.designer.database import DesignDatabase
 from headrace.tools.designer.files import DeploymentFolder
 from headrace.tools.designer.server import DesignServer
+from support.accessibility import serious_findings
 from support.means import CHROMIUM, needs
 
 SCREENSHOTS = os.environ.get("HEADRACE_SCREENSHOTS")
@@ -86,6 +87,7 @@ def test_a_deployment_is_designed_by_clicks(browser: Browser, shop: str, tmp_pat
         expect(page.locator("#problems")).to_contain_text("old rows of order_items must carry order_id")
         expect(page.locator("#measured")).to_contain_text("Lucene documents")
         page.wait_for_timeout(300)
+        assert serious_findings(page) == []
         keep_screenshot(page, f"design-{'dark' if dark else 'light'}", tmp_path)
         page.get_by_role("button", name="Save").click()
         expect(page.locator("#saved")).to_contain_text("headrace check")
