@@ -237,11 +237,7 @@ def test_a_run_that_knows_nothing_yet_says_what_will_stand_where(browser: Browse
         StatusServer(StatusBoard(["users"]), "127.0.0.1:0") as server,
         opened(browser, server.address) as page,
     ):
-        for place, will_be in (
-            ("slot", "How much log"),
-            ("tables", "Each table"),
-            ("events", "Starts, stops"),
-        ):
+        for place, will_be in (("slot", "How much log"), ("tables", "Each table")):
             expect(page.locator(f"#{place}")).to_contain_text(will_be)
         assert serious_findings(page) == []
 
