@@ -14,7 +14,7 @@ from headrace.cli.context import JSON_KEYS, Group, examples_of
 from headrace.cli.indexes import ListedGeneration
 from headrace.cli.schema import Shown
 from headrace.mirror.verify import TableComparison
-from headrace.sinks.opensearch import Quarantined
+from headrace.state import Quarantined
 from headrace.tools.index_cost import FieldCost
 
 COMMANDS = typer.main.get_group(app).commands
