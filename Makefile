@@ -14,12 +14,13 @@ EXTRAS = spark java embedded lake iceberg otel aws azure google
 # Where a shell sets it, every process of the tests compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help environment demo docs test test-all pytest soak mirror-soak chaos simulate compat compat-lowest lint bench bench-record deploy-check \
-	dist dist-installed sbom lock clean
+.PHONY: help environment demo docs quick test test-all pytest soak mirror-soak chaos simulate compat compat-lowest lint bench \
+	bench-record deploy-check dist dist-installed sbom lock clean
 
 help:
 	@echo "make demo       a shop in PostgreSQL, its documents in OpenSearch, live (ARGS=--once: once, and exit)"
 	@echo "make docs       the documentation as a site, served on this machine (ARGS=--build: only built)"
+	@echo "make quick      format, lint, types, layers, and the tests that need no server and no Spark: about a minute"
 	@echo "make test       format, lint, types, layers, all tests but the long ones"
 	@echo "make test-all   the same with the long fault suites, and what the tests reach"
 	@echo "make pytest     the tests that ARGS names (ARGS=\"tests/integration -m 'not long'\")"
@@ -42,8 +43,8 @@ help:
 environment:
 	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)"
 
-demo: environment
-	$(BIN)/headrace demo $(ARGS)
+demo:
+	@PYTHON="$(PYTHON)" sh .ci/demo "$(VENV)" $(ARGS)
 
 docs:
 	@PYTHON="$(PYTHON)" sh .ci/docs "$(VENV)" $(ARGS)
@@ -53,6 +54,16 @@ lint: environment
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Types are checked beside the tests: together they keep two processors busy.
+quick: environment
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	@$(BIN)/mypy & types=$$!; \
+	$(BIN)/python -m pytest tests/unit tests/property -m "not long" --hypothesis-profile quick \
+		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS); tests=$$?; \
+	wait $$types && exit $$tests
 
 test: lint
 	$(BIN)/python -m pytest tests -m "not long" -n $(JOBS) --dist loadfile --no-loadscope-reorder --durations=15 $(ARGS)
@@ -126,8 +137,11 @@ lock:
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
 		--no-emit-index-url --extra docs --constraint requirements.lock --quiet \
 		--output-file .ci/docs.lock pyproject.toml
+	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --extra demo --extra lake --constraint requirements.lock --quiet \
+		--output-file .ci/demo.lock pyproject.toml .ci/demo.txt
 
 clean:
 	rm -rf build dist htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache
-	@for each in "$(VENV)" "$(VENV)-compat" "$(VENV)-lowest" "$(VENV)-docs"; do if [ -f "$$each/.headrace" ]; then rm -rf "$$each"; fi; done
+	@for each in "$(VENV)" "$(VENV)-compat" "$(VENV)-lowest" "$(VENV)-demo" "$(VENV)-docs"; do if [ -f "$$each/.headrace" ]; then rm -rf "$$each"; fi; done

@@ -147,8 +147,8 @@ def measure(case: Case, work: Arriving, pipe: Pipe) -> None:
             knocker.knock_until_heard(receiver)
             least = arrivals(work, receiver, knocker)
         query.stop()
-        reader = spark.readStream.format("postgres_cdc").option("url", work.url).option("slotName", work.slot)
-        changes = reader.options(publicationName=PUBLICATION, startingOffsets="latest").load("public.change")
+        reader = spark.readStream.format("postgres_cdc").option("url", work.url).option("slot", work.slot)
+        changes = reader.options(publication=PUBLICATION, startingOffsets="latest").load("public.change")
         query = into_sink(changes, "ours")
         wait_until_read(work)
         with Inserter(work.url) as inserter:

@@ -120,8 +120,8 @@ def follow(url: str, slot: str, pipe: Pipe) -> None:
     with session() as spark, tempfile.TemporaryDirectory() as folder:
 
         def start() -> None:
-            reader = spark.readStream.format("postgres_cdc").option("url", url).option("slotName", slot)
-            given = {"publicationName": PUBLICATION, "startingOffsets": "earliest", "createSlot": "false"}
+            reader = spark.readStream.format("postgres_cdc").option("url", url).option("slot", slot)
+            given = {"publication": PUBLICATION, "startingOffsets": "earliest", "createSlot": "false"}
             writer = reader.options(**given).load("public.wide").writeStream.format("noop")
             writer.option("checkpointLocation", Path(folder).as_uri()).start()
 

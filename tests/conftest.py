@@ -17,6 +17,7 @@ from support.elasticsearch import elasticsearch
 from support.servers import installation, short_lived_server
 
 settings.register_profile("headrace", deadline=None)  # a busy machine makes no test wrong
+settings.register_profile("quick", deadline=None, max_examples=15)  # make quick
 settings.load_profile("headrace")
 
 _SPARK = "tests/integration/datasources/"

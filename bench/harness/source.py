@@ -85,7 +85,7 @@ def session(settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]
 
 def followed(spark: SparkSession, log: Log, slot: str, folder: Path, *, work: Work) -> float:
     """Seconds from the first batch's beginning, with its connection, to the last one's end."""
-    options = {"url": log.url, "slotName": slot, "publicationName": PUBLICATION, "backlogBytes": work.backlog}
+    options = {"url": log.url, "slot": slot, "publication": PUBLICATION, "backlogBytes": work.backlog}
     rows = (
         spark.readStream.format("postgres_cdc")
         .options(**options, startingOffsets="earliest", createSlot="false")

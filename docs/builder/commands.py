@@ -12,11 +12,13 @@ import typer
 
 from builder.markdown import cell, table
 from headrace.cli.app import app
+from headrace.cli.context import JSON_KEYS, Group, examples_of
 
 HEAD = """\
 # Commands
 
-Each has `--help`. Every option has an environment variable; an option on the command line wins.
+`headrace` alone says what to do next in this folder. Each command has `--help`.
+Every option has an environment variable; an option on the command line wins.
 `headrace --version` prints the version, `headrace --install-completion` teaches your shell to complete
 commands and options. With `--format json` every command tells an error as one line of JSON on standard error.
 
@@ -71,10 +73,21 @@ _EVERYWHERE = ("--format", "--log-level")
 def page() -> str:
     """Return the page's text."""
     commands = typer.main.get_group(app).commands
-    lines = (
-        (f"[`{name}`](#headrace-{name})", (command.short_help or "").rstrip("."))
-        for name, command in commands.items()
-    )
+    groups = [
+        part
+        for group in Group
+        for part in (
+            f"## {group.value}\n",
+            table(
+                ("`headrace …`", "does"),
+                (
+                    (f"[`{name}`](#headrace-{name})", (command.short_help or "").rstrip("."))
+                    for name, command in commands.items()
+                    if getattr(command, "rich_help_panel", None) == group
+                ),
+            ),
+        )
+    ]
     shared = {
         _long(each): each for command in commands.values() for each in command.params if _is_shared(each)
     }
@@ -82,7 +95,7 @@ def page() -> str:
     return "\n".join(
         [
             HEAD,
-            table(("`headrace …`", "does"), lines),
+            *groups,
             f"## Options of many commands\n\nEvery command has {_list(_EVERYWHERE)}.\n",
             table(_OPTION_HEAD, rows),
             *(_section(name, command) for name, command in commands.items()),
@@ -103,13 +116,14 @@ def _section(name: str, command: Any) -> str:
     parts = [
         f"## headrace {name}\n\n{inspect.cleandoc(command.help or '')}\n",
         f"```\n{' '.join(['headrace', name, *words])}{' [OPTIONS]' if own else ''}\n```\n",
+        "\n".join(["For example:\n", "```sh", *examples_of(command), "```\n"]),
     ]
     if arguments:
         rows = [(f"`{each.name.upper()}`", _meaning(each), f"`{each.envvar}`") for each in arguments]
         parts.append(table(("argument", "meaning", "variable"), rows))
     if own:
         parts.append(table(_OPTION_HEAD, map(_option_row, own)))
-    prints = "`--format json` prints the result for programs. " if "also" in _format_help(options) else ""
+    prints = f"`--format json` prints {JSON_KEYS[name]}. " if name in JSON_KEYS else ""
     also = f"Also {_list(shared)}: [options of many commands](#options-of-many-commands). " if shared else ""
     parts.append(f"{also}{prints}More: [{guide.partition('#')[0]}](../{guide}).\n")
     return "\n".join(parts)
@@ -117,10 +131,6 @@ def _section(name: str, command: Any) -> str:
 
 def _is_shared(parameter: Any) -> bool:
     return parameter.param_type_name == "option" and _long(parameter) in {*_SHARED, *_EVERYWHERE}
-
-
-def _format_help(options: Sequence[Any]) -> str:
-    return next(str(each.help) for each in options if _long(each) == "--format")
 
 
 def _list(names: Sequence[str]) -> str:

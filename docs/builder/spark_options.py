@@ -11,8 +11,8 @@ from headrace.datasources.source_options import CdcOptions, SnapshotOptions
 _HEAD = """\
 # Options of the Spark sources
 
-Names are case-insensitive, and `slot_name` means the same as `slotName`. An unknown one is refused with the
-nearest that is known. All are checked when the DataFrame is loaded; no message shows a value.
+Names are case-insensitive, and `create_slot` means the same as `createSlot`. An unknown one is refused with
+the nearest that is known. All are checked when the DataFrame is loaded; no message shows a value.
 """
 _TABLE = "| option | if absent | what it means |\n|---|---|---|"
 

@@ -5,44 +5,68 @@ Importing this package loads neither PySpark nor a database driver.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
-from headrace.errors import HeadraceError
+from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.version import __version__
 
 if TYPE_CHECKING:
     from headrace.datasources.typed_options import PostgresSource
     from headrace.mirror.mirror import Mirror
+    from headrace.mirror.verify import TableComparison
     from headrace.pipeline.pipeline import Pipeline
-    from headrace.reporter import LoggingReporter, Reporter
+    from headrace.pipeline.reloading import ReloadResult
+    from headrace.pipeline.running import RunningPipeline
+    from headrace.pipeline.setup import PlannedSetup
+    from headrace.pipeline.verification.report import Report
+    from headrace.reporter import LoggingReporter, Reporter, SilentReporter
+    from headrace.tools.check import CheckReport
+    from headrace.tools.index_cost import IndexCost
 
 __all__ = [
+    "CheckReport",
+    "ErrorGroup",
     "HeadraceError",
+    "IndexCost",
+    "Kind",
     "LoggingReporter",
     "Mirror",
     "Pipeline",
+    "PlannedSetup",
     "PostgresSource",
+    "ReloadResult",
+    "Report",
     "Reporter",
+    "RunningPipeline",
+    "SilentReporter",
+    "TableComparison",
     "__version__",
 ]
 
+_LOADED_LATER = {
+    "CheckReport": "tools.check",
+    "IndexCost": "tools.index_cost",
+    "LoggingReporter": "reporter",
+    "Mirror": "mirror.mirror",
+    "Pipeline": "pipeline.pipeline",
+    "PlannedSetup": "pipeline.setup",
+    "PostgresSource": "datasources.typed_options",
+    "ReloadResult": "pipeline.reloading",
+    "Report": "pipeline.verification.report",
+    "Reporter": "reporter",
+    "RunningPipeline": "pipeline.running",
+    "SilentReporter": "reporter",
+    "TableComparison": "mirror.verify",
+}
+"""Names that need more than the standard library, and the module from which each is loaded when asked for."""
+
 
 def __getattr__(name: str) -> object:
-    """What needs more than the standard library is loaded when it is asked for."""
-    if name == "PostgresSource":
-        from headrace.datasources.typed_options import PostgresSource  # noqa: PLC0415
+    if name not in _LOADED_LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_LOADED_LATER[name]}"), name)
 
-        return PostgresSource
-    if name == "Mirror":
-        from headrace.mirror.mirror import Mirror  # noqa: PLC0415
 
-        return Mirror
-    if name == "Pipeline":
-        from headrace.pipeline.pipeline import Pipeline  # noqa: PLC0415
-
-        return Pipeline
-    if name in {"LoggingReporter", "Reporter"}:
-        from headrace import reporter  # noqa: PLC0415
-
-        return getattr(reporter, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted(__all__)

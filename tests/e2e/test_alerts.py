@@ -18,14 +18,15 @@ from e2e.harness import Headrace
 from e2e.test_stalls import locked, set_stalled_after, stalls, unacknowledged
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.processes import until
+from support.means import PROMTOOL, needs
 from support.metrics_recorder import STEP_SECONDS, MetricsRecorder
-from support.promtool import PROMTOOL, RECORDINGS, fired, used_metrics
+from support.promtool import RECORDINGS, fired, used_metrics
 from support.tcp_proxy import TcpProxy
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.timeout(1200),
-    pytest.mark.skipif(PROMTOOL is None, reason="no promtool in PATH; on Debian: apt install prometheus"),
+    needs(PROMTOOL),
 ]
 _WITHIN = 120.0
 

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from integration.capture.following import Source
+from support.followed_mirror import prepared_database
+from support.means import CHROMIUM
 from support.servers import installation, short_lived_server
 
 
@@ -22,6 +25,22 @@ def make_server() -> Iterator[Callable[..., EmbeddedPostgres]]:
             return stack.enter_context(server)
 
         yield make
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A Chromium without a window, for the pages of console, designer and site."""
+    with sync_playwright() as started:
+        chromium = started.chromium.launch(executable_path=CHROMIUM.path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def url(database: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database in which the statements of the module's SETUP were run; its slots are dropped at the end."""
+    with prepared_database(database, *getattr(request.module, "SETUP", ())) as url:
+        yield url
 
 
 @pytest.fixture

@@ -41,12 +41,16 @@ def run(url: str, *statements: str) -> None:
 
 
 @contextlib.contextmanager
-def database_of_slot(url: str, slot: str, *statements: str) -> Iterator[str]:
-    """Prepare a database by statements, and drop the mirror's slot at the end."""
+def prepared_database(url: str, *statements: str) -> Iterator[str]:
+    """Prepare a database by statements, and drop its slots at the end, when their readers are gone."""
     run(url, *statements)
     yield url
     with connect(url) as connection:
-        drop_slot(connection, slot)
+        for (slot,) in execute(connection, _SLOTS):
+            drop_slot(connection, slot, timeout=30)
+
+
+_SLOTS = "SELECT slot_name::text FROM pg_replication_slots WHERE database = current_database()"
 
 
 def run_mirror(mirrored: MirroredLake, spark: LocalSpark, *, once: bool = True, reload: bool = False) -> None:

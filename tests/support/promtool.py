@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from support.means import PROMTOOL
 from support.metrics_recorder import STEP_SECONDS, Recording
 
 ROOT = Path(__file__).parents[2]
 RULES = ROOT / "deploy/prometheus/rules.yml"
 RECORDINGS = ROOT / "tests/data/metrics"
-PROMTOOL = shutil.which("promtool")
 _LASTS_SECONDS = 3900
 """For how long the last values are held, as if the fault lasted: the longest `for` is an hour."""
 
@@ -38,7 +37,7 @@ def fired(recording: Recording, folder: Path) -> set[str]:
 
     promtool compares and does not tell, so it is given what cannot be, and names what it got.
     """
-    assert PROMTOOL is not None
+    assert PROMTOOL.path is not None
     steps = _LASTS_SECONDS // STEP_SECONDS
     test = {
         "interval": f"{STEP_SECONDS}s",
@@ -56,7 +55,7 @@ def fired(recording: Recording, folder: Path) -> set[str]:
     file = folder / "recorded_test.yml"
     tests = {"rule_files": [str(RULES)], "evaluation_interval": f"{STEP_SECONDS}s", "tests": [test]}
     file.write_text(yaml.safe_dump(tests))
-    command = [PROMTOOL, "test", "rules", str(file)]
+    command = [PROMTOOL.path, "test", "rules", str(file)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     output = result.stdout + result.stderr
     _, found, got = output.partition("got:")

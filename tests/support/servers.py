@@ -16,10 +16,9 @@ import pytest
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import wheel_binaries
+from support.means import DEBIAN_POSTGRES, POSTGRES_15
 
 _MEMORY, _ROOM = Path("/dev/shm"), 8 << 30
-DEBIAN = Path("/usr/lib/postgresql/15/bin")
-"""Debian's PostgreSQL 15, which has OpenSSL and ICU; it is not on every machine."""
 
 
 def installation() -> Path | None:
@@ -36,14 +35,14 @@ def second_wheel() -> Path:
     return Path(found.origin).parent / "pginstall" / "bin"
 
 
-BINARIES: dict[int, Callable[[], Path]] = {18: wheel_binaries, 16: second_wheel, 15: lambda: DEBIAN}
+BINARIES: dict[int, Callable[[], Path]] = {18: wheel_binaries, 16: second_wheel, 15: lambda: DEBIAN_POSTGRES}
 """How the `bin` folder of each major version is found."""
 
 
 def skip_without(version: int) -> None:
     """Skip the test where this machine lacks the version."""
-    if version == 15 and not DEBIAN.exists():
-        pytest.skip(f"there is no PostgreSQL 15 in {DEBIAN}")
+    if version == 15 and POSTGRES_15.path is None:
+        pytest.skip(POSTGRES_15.missing)
 
 
 def short_lived_server(

@@ -12,13 +12,15 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs/decisions"
 INDEX = FOLDER / "README.md"
-PAGES = sorted(page for page in FOLDER.glob("*.md") if page != INDEX)
-NUMBERS = {page.name[:4] for page in PAGES}
+ARCHIVE = FOLDER / "archive.md"
+PAGES = sorted(page for page in FOLDER.glob("*.md") if page not in {INDEX, ARCHIVE})
+ARCHIVED = re.findall(r"^\| (\d{4}) \|", ARCHIVE.read_text(), re.MULTILINE)
+NUMBERS = {page.name[:4] for page in PAGES} | set(ARCHIVED)
 LINES, COLUMNS = 25, 120
 
 _HEAD = re.compile(
     r"# (?P<number>\d{4}): (?P<title>.+)\n\n"
-    r"\*\*Status:\*\* (?P<status>accepted|superseded by \[\d{4}\]\(\d{4}-[a-z0-9-]+\.md\)) · "
+    r"\*\*Status:\*\* (?P<status>accepted) · "
     r"\*\*Date:\*\* (?P<date>\d{4}-\d\d-\d\d)\n\n"
 )
 _ROW = re.compile(
@@ -101,15 +103,16 @@ def test_a_page_has_number_title_status_and_date_and_is_short(page: Path) -> Non
     assert [line for line in lines if len(line) > COLUMNS] == []
 
 
-@pytest.mark.parametrize("page", [*PAGES, INDEX], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, INDEX, ARCHIVE], ids=lambda page: page.stem)
 def test_a_page_names_others_by_their_number(page: Path) -> None:
     links = [(match["number"], match["file"]) for match in _LINKED.finditer(page.read_text())]
     wrong = [(number, file) for number, file in links if file[:4] != number or not (FOLDER / file).exists()]
     assert wrong == []
 
 
-def test_no_number_is_given_twice() -> None:
-    assert [number for number, pages in Counter(page.name[:4] for page in PAGES).items() if pages > 1] == []
+def test_no_number_is_given_twice_also_not_an_archived_one() -> None:
+    numbers = Counter([*ARCHIVED, *(page.name[:4] for page in PAGES)])
+    assert [number for number, pages in numbers.items() if pages > 1] == []
 
 
 def test_the_index_lists_every_page_once_as_the_page_says_it() -> None:

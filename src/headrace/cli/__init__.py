@@ -68,21 +68,16 @@ def _run(arguments: list[str] | None) -> None:
     """Run one command.
 
     Raises:
-        HeadraceError: USAGE for arguments that are not a valid command, where errors are reported as JSON.
+        HeadraceError: USAGE for arguments that are not a valid command.
     """
     from headrace.cli.app import UsageError, app  # noqa: PLC0415 - `import headrace.cli` stays light
 
-    if not errors_as_json.get():
-        app(arguments, prog_name="headrace")
-        return
     try:
         code = app(arguments, prog_name="headrace", standalone_mode=False)
     except UsageError as error:
-        message = error.format_message().rstrip(".")
-        cause = (
-            "no command is named" if "\n" in message else message
-        )  # without a command, typer's text is the whole help
-        raise HeadraceError(Kind.USAGE, cause, "`headrace COMMAND -h` lists what it takes.") from None
+        command = "headrace" if error.ctx is None else error.ctx.command_path
+        message = error.format_message().replace("Value error, ", "").rstrip(".")
+        raise HeadraceError(Kind.USAGE, message, f"`{command} -h` lists what it takes.") from None
     sys.exit(code if isinstance(code, int) else 0)
 
 

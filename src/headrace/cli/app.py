@@ -9,12 +9,13 @@ imported when the command runs: it loads the database driver, or Spark.
 from __future__ import annotations
 
 import enum
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.context import CONTROL, CommandContext, app, command
+from headrace.cli.context import CONTROL, CommandContext, Group, app, command
 from headrace.logs import LogLevel
 from headrace.version import __version__
 
@@ -88,14 +89,27 @@ Waiting = Annotated[
 
 @app.callback(invoke_without_command=True)
 def _main(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="show the version")] = False,
 ) -> None:
     if version:
         typer.echo(f"headrace {__version__}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        from headrace.cli.next_step import show_next_step
+
+        show_next_step(Path(os.environ.get("HEADRACE_CONFIG", "headrace.toml")), os.environ)
 
 
-@command("Backfill new indexes, then follow.", "config", "slot", "publication", "log_format")
+@command(
+    "Backfill new indexes, then follow.",
+    Group.RUN,
+    ("headrace run", "headrace run --config shop.toml --public-address 127.0.0.1:8080"),
+    "config",
+    "slot",
+    "publication",
+    "log_format",
+)
 def run(
     context: CommandContext,
     public_address: Annotated[
@@ -159,7 +173,19 @@ def run(
     )
 
 
-@command("Keep tables of a lake as the database's are.", "config", "log_format", json_output=True)
+@command(
+    "Keep tables of a lake as the database's are.",
+    Group.RUN,
+    ("headrace mirror", "headrace mirror verify public.orders --repair"),
+    "config",
+    "log_format",
+    prints=(
+        "check: `tables` (each `table`, `mode`, `size` and more), `publication` and `slot` that "
+        "will be made, `waiting`, `left_out`. verify: a list of `table`, `rows`, `right`, "
+        "`missing`, `surplus`, `different`, `changing`, `undecided`, `repaired`, `waits_for`, "
+        "`compared`"
+    ),
+)
 def mirror(
     context: CommandContext,
     action: Annotated[MirrorAction, typer.Argument(envvar="HEADRACE_MIRROR_ACTION")] = MirrorAction.RUN,
@@ -233,7 +259,18 @@ def mirror(
     return True
 
 
-@command("Check files, database and cluster.", "config", "slot", "publication", json_output=True)
+@command(
+    "Check files, database and cluster.",
+    Group.LOOK,
+    ("headrace check", "headrace check --offline --format json"),
+    "config",
+    "slot",
+    "publication",
+    prints=(
+        "`ok`, `ready`, `run`, `findings` (each `level`, `code`, `text`, `file`, `line`, `column`, "
+        "`remedy`, `sql`), `setup` (SQL), `coverage`"
+    ),
+)
 def check(context: CommandContext, offline: Offline = False) -> int:
     """Check the files, and the database and the cluster against them; nothing is changed.
 
@@ -244,7 +281,15 @@ def check(context: CommandContext, offline: Offline = False) -> int:
     return check_deployment(context, offline=offline)
 
 
-@command("Prepare the database: show the SQL, ask, run it.", "config", "slot", "publication", "yes")
+@command(
+    "Prepare the database: show the SQL, ask, run it.",
+    Group.CHANGE,
+    ("headrace setup", "headrace setup --yes --slot shop"),
+    "config",
+    "slot",
+    "publication",
+    "yes",
+)
 def setup(context: CommandContext) -> bool:
     """Show the SQL that the database needs, with its locks, cost and undo; run it after a question."""
     from headrace.cli.setup import set_up
@@ -252,7 +297,15 @@ def setup(context: CommandContext) -> bool:
     return set_up(context)
 
 
-@command("Undo the setup: show the SQL, ask, run it.", "config", "slot", "publication", "yes")
+@command(
+    "Undo the setup: show the SQL, ask, run it.",
+    Group.CHANGE,
+    ("headrace teardown", "headrace teardown --indexes --yes"),
+    "config",
+    "slot",
+    "publication",
+    "yes",
+)
 def teardown(
     context: CommandContext,
     indexes: Annotated[
@@ -274,7 +327,13 @@ def teardown(
     return tear_down(context, indexes=indexes, moved=moved)
 
 
-@command("Show what a running pipeline says of itself.", "config", json_output=True)
+@command(
+    "Show what a running pipeline says of itself.",
+    Group.LOOK,
+    ("headrace status", "headrace status 127.0.0.1:8080 --format json"),
+    "config",
+    prints=("what `/status` answers; see monitoring.md"),
+)
 def status(
     context: CommandContext,
     address: Annotated[
@@ -292,7 +351,17 @@ def status(
     return show_status(context, address)
 
 
-@command("Show how far the slot is behind the server.", "config", "slot", json_output=True)
+@command(
+    "Show how far the slot is behind the server.",
+    Group.LOOK,
+    ("headrace lag", "headrace lag --format json"),
+    "config",
+    "slot",
+    prints=(
+        "`slot`, `bytes`, `seconds`, `retained_bytes`, `confirmed`, `current`, `wal_status`, "
+        "`safe_bytes`, `reader`"
+    ),
+)
 def lag(context: CommandContext) -> None:
     """Show how far the slot is behind the server, in bytes and seconds; fail where there is no slot."""
     from headrace.cli.slots import show_lag
@@ -300,7 +369,18 @@ def lag(context: CommandContext) -> None:
     show_lag(context)
 
 
-@command("List the slots of the database, or drop one.", "config", "slot", "yes", json_output=True)
+@command(
+    "List the slots of the database, or drop one.",
+    Group.LOOK,
+    ("headrace slots", "headrace slots drop old_slot --yes"),
+    "config",
+    "slot",
+    "yes",
+    prints=(
+        "a list of `slot`, `ours`, `plugin`, `temporary`, `failover`, `reader`, `bytes`, `seconds`, "
+        "`retained_bytes`, `safe_bytes`, `wal_status`, `lost`, `confirmed`, `current`"
+    ),
+)
 def slots(
     context: CommandContext,
     action: Annotated[SlotAction, typer.Argument(envvar="HEADRACE_SLOTS")] = SlotAction.LIST,
@@ -326,7 +406,16 @@ def slots(
     return True
 
 
-@command("Show the mapping and the SQL of a schema file, or types.", "config", json_output=True)
+@command(
+    "Show the mapping and the SQL of a schema file, or types.",
+    Group.AUTHOR,
+    ("headrace schema show users", "headrace schema types --language python"),
+    "config",
+    prints=(
+        "show: `index`, `table`, `primary_key`, `hash`, `tables`, `mapping`, `keys`, `more_keys`, "
+        "`range`, `routes`, `old_rows`. json: a JSON Schema. types: a module, as text"
+    ),
+)
 def schema(
     context: CommandContext,
     action: Annotated[SchemaAction, typer.Argument(envvar="HEADRACE_SCHEMA")] = SchemaAction.SHOW,
@@ -352,7 +441,16 @@ def schema(
         show_schema(context, index or [], offline=offline)
 
 
-@command("Print documents as they would be now, or what they cost.", "config", json_output=True)
+@command(
+    "Print documents as they would be now, or what they cost.",
+    Group.AUTHOR,
+    ("headrace preview users --id 42", "headrace preview users --cost"),
+    "config",
+    prints=(
+        "the documents, one a line. With --cost: `index`, `documents`, `fields` (each `path`, "
+        "`type`, `indexed_as`, `bytes`, `share`, `processed`, `nested`, `most_nested`) and totals"
+    ),
+)
 def preview(
     context: CommandContext,
     index: Index,
@@ -384,7 +482,14 @@ def preview(
     return show(context, index, ids or [], limit, timing=timing)
 
 
-@command("Say why a document is (not) in its index.", "config", "slot", json_output=True)
+@command(
+    "Say why a document is (not) in its index.",
+    Group.LOOK,
+    ("headrace explain users 42", "headrace explain orders 7:3 --format json"),
+    "config",
+    "slot",
+    prints=("`verdict`, `right`, `facts` (each `name`, `value`), `remedy`"),
+)
 def explain(
     context: CommandContext,
     index: Index,
@@ -399,7 +504,18 @@ def explain(
     return explain_document(context, index, document)
 
 
-@command("Compare an index with the database.", "config", "slot", *CONTROL, json_output=True)
+@command(
+    "Compare an index with the database.",
+    Group.LOOK,
+    ("headrace verify users --sample 5", "headrace verify users --repair"),
+    "config",
+    "slot",
+    *CONTROL,
+    prints=(
+        "`index`, `alias`, `sink`, `generation`, `applied`, `right`, `documents`, and for each kind "
+        "of difference `count` and `first`"
+    ),
+)
 def verify(
     context: CommandContext,
     index: Index,
@@ -424,7 +540,17 @@ def verify(
     return verify_index(context, index, VerifyOptions(repair, sample, seed, sink))
 
 
-@command("List the generations of every index.", "config", "slot", json_output=True)
+@command(
+    "List the generations of every index.",
+    Group.LOOK,
+    ("headrace indexes", "headrace indexes --format json"),
+    "config",
+    "slot",
+    prints=(
+        "a list of generations: `index`, `generation`, `state`, `documents`, `bytes`, `created`, "
+        "`hash`, `reason`, `ordered`"
+    ),
+)
 def indexes(context: CommandContext) -> None:
     """List the generations of every index, with what readers see and what a rollback can return to.
 
@@ -435,7 +561,14 @@ def indexes(context: CommandContext) -> None:
     show_indexes(context)
 
 
-@command("Rebuild an index beside the one that is served.", "config", "slot", *CONTROL)
+@command(
+    "Rebuild an index beside the one that is served.",
+    Group.CHANGE,
+    ("headrace reindex users", "headrace reindex users --wait 600"),
+    "config",
+    "slot",
+    *CONTROL,
+)
 def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline for a new generation of an index; readers see the old one until it is done.
 
@@ -447,7 +580,14 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
     request_change(context, index, OrderKind.REINDEX, wait=wait)
 
 
-@command("Take up changed files while the pipeline runs.", "config", "slot", *CONTROL)
+@command(
+    "Take up changed files while the pipeline runs.",
+    Group.CHANGE,
+    ("headrace reload", "headrace reload --wait 120"),
+    "config",
+    "slot",
+    *CONTROL,
+)
 def reload(
     context: CommandContext,
     wait: Annotated[
@@ -463,7 +603,14 @@ def reload(
     request_reload(context, wait=wait)
 
 
-@command("Serve the previous generation of an index.", "config", "slot", *CONTROL)
+@command(
+    "Serve the previous generation of an index.",
+    Group.CHANGE,
+    ("headrace rollback users", "headrace rollback users --wait 60"),
+    "config",
+    "slot",
+    *CONTROL,
+)
 def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline to serve the retained generation, until the schema file changes."""
     from headrace.cli.indexes import request_change
@@ -472,7 +619,14 @@ def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> Non
     request_change(context, index, OrderKind.ROLLBACK, wait=wait)
 
 
-@command("Pause the stream of a running pipeline.", "config", "slot", *CONTROL)
+@command(
+    "Pause the stream of a running pipeline.",
+    Group.CHANGE,
+    ("headrace pause", "headrace pause --control-url http://127.0.0.1:8081"),
+    "config",
+    "slot",
+    *CONTROL,
+)
 def pause(context: CommandContext) -> None:
     """Plan no further batch until `headrace resume`, or the next start; the slot retains the log."""
     from headrace.cli.control import order_run
@@ -481,7 +635,14 @@ def pause(context: CommandContext) -> None:
     order_run(context, OrderKind.PAUSE, "paused: changes wait in the log until `headrace resume`")
 
 
-@command("Let a paused pipeline go on.", "config", "slot", *CONTROL)
+@command(
+    "Let a paused pipeline go on.",
+    Group.CHANGE,
+    ("headrace resume", "headrace resume --control-url http://127.0.0.1:8081"),
+    "config",
+    "slot",
+    *CONTROL,
+)
 def resume(context: CommandContext) -> None:
     """Plan batches again after `headrace pause`."""
     from headrace.cli.control import order_run
@@ -490,7 +651,14 @@ def resume(context: CommandContext) -> None:
     order_run(context, OrderKind.RESUME, "resumed")
 
 
-@command("Change what a running pipeline logs.", "config", "slot", *CONTROL)
+@command(
+    "Change what a running pipeline logs.",
+    Group.CHANGE,
+    ("headrace log-level debug", "headrace log-level info --config shop.toml"),
+    "config",
+    "slot",
+    *CONTROL,
+)
 def log_level(
     context: CommandContext,
     level: Annotated[
@@ -504,7 +672,17 @@ def log_level(
     order_run(context, OrderKind.LOG_LEVEL, f"it logs from {level.value} on", level.value)
 
 
-@command("List what was ordered last.", "config", "slot", json_output=True)
+@command(
+    "List what was ordered last.",
+    Group.LOOK,
+    ("headrace orders", "headrace orders --format json"),
+    "config",
+    "slot",
+    prints=(
+        "a list of `id`, `kind`, `index`, `sink`, `options`, `by`, `client`, `asked_at`, `state`, `run`, "
+        "`ended_at`, `text`, `result`, `error`"
+    ),
+)
 def orders(context: CommandContext) -> None:
     """List the last orders of the deployment: who asked for what, when, and what came of it.
 
@@ -515,7 +693,13 @@ def orders(context: CommandContext) -> None:
     show_orders(context)
 
 
-@command("Wait until a commit is in the documents.", "config", "slot")
+@command(
+    "Wait until a commit is in the documents.",
+    Group.RUN,
+    ("headrace wait", "headrace wait --lsn 16/B374D848 --searchable --timeout 10"),
+    "config",
+    "slot",
+)
 def wait(
     context: CommandContext,
     lsn: Annotated[
@@ -537,7 +721,16 @@ def wait(
     wait_applied(context, lsn=lsn, searchable=searchable, timeout=timeout, sink=sink)
 
 
-@command("List, retry or drop refused documents.", "config", "slot", "yes", *CONTROL, json_output=True)
+@command(
+    "List, retry or drop refused documents.",
+    Group.LOOK,
+    ("headrace quarantine", "headrace quarantine retry users 42"),
+    "config",
+    "slot",
+    "yes",
+    *CONTROL,
+    prints=("a list of `index`, `id`, `reason`, `position`, `at`, `generation`"),
+)
 def quarantine(
     context: CommandContext,
     action: Annotated[QuarantineAction, typer.Argument(envvar="HEADRACE_QUARANTINE")] = QuarantineAction.LIST,
@@ -560,7 +753,14 @@ def quarantine(
     return True
 
 
-@command("Take over the name of another tool's index.", "config", "slot", "yes")
+@command(
+    "Take over the name of another tool's index.",
+    Group.CHANGE,
+    ("headrace adopt users", "headrace adopt users --name people --delete-index"),
+    "config",
+    "slot",
+    "yes",
+)
 def adopt(
     context: CommandContext,
     index: Index,
@@ -581,7 +781,14 @@ def adopt(
     return adopt_name(context, index, alias, delete_index=delete_index)
 
 
-@command("Write the files of a first deployment.")
+@command(
+    "Write the files of a first deployment.",
+    Group.AUTHOR,
+    (
+        "headrace init postgresql://me@db/shop --table users",
+        "headrace init postgresql://me@db/shop -t orders --folder deploy",
+    ),
+)
 def init(
     context: CommandContext,
     url: Annotated[str, typer.Argument(envvar="DATABASE_URL", help="the database, postgresql://…")],
@@ -603,7 +810,11 @@ def init(
     initialise(url, table, folder, sink, context.environ)
 
 
-@command("Design documents on a page in the browser.")
+@command(
+    "Design documents on a page in the browser.",
+    Group.AUTHOR,
+    ("headrace design", "headrace design postgresql://me@db/shop --folder deploy --no-browser"),
+)
 def design(
     context: CommandContext,
     url: Annotated[
@@ -643,7 +854,14 @@ def design(
     open_page(url, folder, file, sink, port, opens=not no_browser, environ=context.environ)
 
 
-@command("Write a deployment from the files of another tool.")
+@command(
+    "Write a deployment from the files of another tool.",
+    Group.AUTHOR,
+    (
+        "headrace convert pgsync schema.json --env .env",
+        "headrace convert pgsync schema.json --folder moved --force",
+    ),
+)
 def convert(
     context: CommandContext,
     origin: Annotated[ConvertibleTool, typer.Argument(envvar="HEADRACE_ORIGIN", help="whose files they are")],
@@ -676,7 +894,11 @@ def convert(
     return write_files(schema, folder, env, url, force=force, environ=context.environ)
 
 
-@command("Run the demo on this machine.")
+@command(
+    "Run the demo on this machine.",
+    Group.RUN,
+    ("headrace demo", "headrace demo --once --users 50"),
+)
 def demo(
     context: CommandContext,
     once: Annotated[

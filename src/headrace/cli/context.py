@@ -26,10 +26,37 @@ if TYPE_CHECKING:
     from headrace.pipeline.worker.plan import Endpoints
     from headrace.state import StateKey
 
+
+class Group(enum.StrEnum):
+    """What commands are for: the headings of `headrace --help`."""
+
+    RUN = "Run"
+    LOOK = "Look: nothing is changed, unless you say so"
+    CHANGE = "Change the database, or a running pipeline"
+    AUTHOR = "Author: describe documents"
+
+
+class GroupedCommands(typer.core.TyperGroup):
+    """Lists commands under the headings of their groups."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as its base has it
+        """Write one list for each group."""
+        for group in Group:
+            with formatter.section(group.value):
+                formatter.write_dl(
+                    [
+                        (name, found.short_help or "")
+                        for name, found in self.commands.items()
+                        if getattr(found, "rich_help_panel", None) == group
+                    ]
+                )
+
+
 app = typer.Typer(
     name="headrace",
-    help="PostgreSQL's changes in Spark, and search documents that are always right.",
-    no_args_is_help=True,
+    help="PostgreSQL's changes in Spark, and search documents that are always right.\n\n"
+    "`headrace` alone says what to do next in this folder.",
+    cls=GroupedCommands,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -194,10 +221,15 @@ _ERRORS = (_format("human or json, for errors"), Format.HUMAN)
 CONTROL = ("control_url", "control_token_file")
 """The shared options of the commands that give orders to a run."""
 
+JSON_KEYS: dict[str, str] = {}
+"""By command: the keys of what `--format json` prints."""
+
 Command = Callable[..., bool | int | None]
 
 
-def command(short_help: str, *shared: str, json_output: bool = False) -> Callable[[Command], Command]:
+def command(
+    short_help: str, group: Group, examples: tuple[str, str], *shared: str, prints: str = ""
+) -> Callable[[Command], Command]:
     """Register a command that is named like its function, with hyphens, and some of the shared options.
 
     The function gets a `CommandContext`, then its own options. It returns whether it succeeded, or an exit
@@ -205,10 +237,12 @@ def command(short_help: str, *shared: str, json_output: bool = False) -> Callabl
 
     Args:
         short_help: what the list of commands says.
+        group: the heading in the list of commands.
+        examples: command lines that its help shows.
         shared: names of shared options; every command has `--format` and `--log-level`.
-        json_output: whether the command can print its result as JSON; each can print errors so.
+        prints: the keys of what it prints as JSON; empty: only errors can be JSON.
     """
-    kinds = {**_SHARED, "output": _OUTPUT if json_output else _ERRORS}
+    kinds = {**_SHARED, "output": _OUTPUT if prints else _ERRORS}
     names = (*shared, "output", "log_level")
 
     def register(function: Command) -> Command:
@@ -231,7 +265,16 @@ def command(short_help: str, *shared: str, json_output: bool = False) -> Callabl
         parameters = [*(option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in own), *options]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        app.command(function.__name__.replace("_", "-"), short_help=short_help)(run)
+        name = function.__name__.replace("_", "-")
+        epilog = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
+        if prints:
+            JSON_KEYS[name] = prints
+        app.command(name, short_help=short_help, rich_help_panel=group, epilog=epilog)(run)
         return function
 
     return register
+
+
+def examples_of(command: Any) -> list[str]:
+    """Return the command lines that a command's help shows."""
+    return [line.strip() for line in command.epilog.splitlines()[2:]]

@@ -57,7 +57,7 @@ class TableDescriber:
 
     def __init__(self, options: CdcOptions) -> None:
         self._options = options
-        self._known = KnownTables(options.table_keys, options.publication_name)
+        self._known = KnownTables(options.table_keys, options.publication)
         self._session: ReadSession | None = None
         self._database = ""
 
@@ -111,8 +111,8 @@ def changes_schema(options: CdcOptions) -> StructType:
     """
     tables = named_tables(options)
     with ReadSession(options.connection) as session:
-        followed = tables or read_published_roots(session, options.publication_name)
-        known = read_known(session, followed, options.table_keys, options.publication_name)
+        followed = tables or read_published_roots(session, options.publication)
+        known = read_known(session, followed, options.table_keys, options.publication)
         missing = [table for table in tables if table not in known]
         if missing:
             raise no_table(session, missing[0])
@@ -185,7 +185,7 @@ def to_envelope(
             complete = completed(batch, look_of)
             if options.form == "elements":
                 _check_truncated(complete, descriptions.roots)
-                yield elements(complete, descriptions.known, options.source_id or options.slot_name)
+                yield elements(complete, descriptions.known, options.source_id or options.slot)
             else:
                 yield enveloped(complete, descriptions.keys(), descriptions.database, descriptions.roots)
 

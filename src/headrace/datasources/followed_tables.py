@@ -160,8 +160,8 @@ class FollowedTables:
         self._published: Published | None = None
         self._watch: MembershipWatch | None = None
         columns = {} if plan is None else {plan.shape.table: frozenset(plan.shape.columns)}
-        self.columns = NamedInLog(options.publication_name) if self._watches_catalog else None
-        self._catalog = CatalogWatch(self._url, options.publication_name, self.read_all, columns)
+        self.columns = NamedInLog(options.publication) if self._watches_catalog else None
+        self._catalog = CatalogWatch(self._url, options.publication, self.read_all, columns)
 
     @cached_property
     def named(self) -> tuple[TableName, ...]:
@@ -189,7 +189,7 @@ class FollowedTables:
         if self.named:
             return self.named
         with ReadSession(self._options.connection) as session:
-            return read_published_roots(session, self._options.publication_name)
+            return read_published_roots(session, self._options.publication)
 
     def fields(self) -> dict[str, Any]:
         """Return the offset's fields for the followed tables and how they are published."""
@@ -208,7 +208,7 @@ class FollowedTables:
             self._catalog.restore(start)
         self.publish((), tables)
         options = self._options
-        check_published(start, found, options.publication_name, allows_loss=not options.fail_on_data_loss)
+        check_published(start, found, options.publication, allows_loss=not options.fail_on_data_loss)
 
     def publish(self, new: Sequence[TableName], tables: Sequence[TableName] = ()) -> None:
         """Make sure that the publication sends `tables`, and add the tables that are `new` to it."""
@@ -217,8 +217,8 @@ class FollowedTables:
             self._published = None
             ensure_published(
                 self._url,
-                slot=options.slot_name,
-                publication=options.publication_name,
+                slot=options.slot,
+                publication=options.publication,
                 tables=[*tables, *new],
                 added=new,
                 create=options.create_slot,
@@ -231,7 +231,7 @@ class FollowedTables:
             options = self._options
             self._watch = MembershipWatch(
                 self._url,
-                options.publication_name,
+                options.publication,
                 self.named,
                 allows_loss=not options.fail_on_data_loss,
             )
@@ -259,7 +259,7 @@ class FollowedTables:
 
     def forget_names(self) -> None:
         """Forget what the log has named: the tables are read again."""
-        self.columns = NamedInLog(self._options.publication_name)
+        self.columns = NamedInLog(self._options.publication)
 
     def reused(self) -> tuple[TableName, ...]:
         """Return the tables that are to be read again, because the log has two columns under one name.
@@ -309,11 +309,11 @@ class FollowedTables:
 
     def _read_published(self) -> Published:
         with connect(self._url, application_name="headrace watch") as connection:
-            return read_published(connection, self._options.publication_name, self.named)
+            return read_published(connection, self._options.publication, self.named)
 
     @property
     def _url(self) -> str:
-        return for_slot(self._options.connection, self._options.slot_name)
+        return for_slot(self._options.connection, self._options.slot)
 
 
 def _join(tables: Iterable[TableName]) -> str:

@@ -158,7 +158,7 @@ class InitialRows:
         elif provider(options.bootstrap) is not None:
             start, self._snapshot = begin, self._opened.enter_context(exported_snapshot(url))
         else:
-            source = positioned_snapshot(for_slot(url, options.slot_name), options.slot_name)
+            source = positioned_snapshot(for_slot(url, options.slot), options.slot)
             start, self._snapshot = self._opened.enter_context(source)
         self._place = SnapshotPlace(start, attempt)
         self._tables: tuple[TableName, ...] = ()
@@ -209,7 +209,7 @@ class InitialRows:
             types = read_row_types(session, tables)
             [(database,)] = session.query("SELECT current_database()::text")
             descriptions = TableDescriptions(
-                read_known(session, tables, options.table_keys, options.publication_name), database, {}
+                read_known(session, tables, options.table_keys, options.publication), database, {}
             )
             for table in tables:
                 if table not in descriptions.known:

@@ -119,7 +119,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan = plan
         self._tables = FollowedTables(options, plan)
         self._describer = TableDescriber(options)
-        self._url = for_slot(options.connection, options.slot_name)
+        self._url = for_slot(options.connection, options.slot)
         self._planner = ChangePlanner(self._url, options.max_bytes_per_trigger)
         self._initial: dict[str, Any] | None = None
         self._exported: ExportedSlot | None = None
@@ -154,8 +154,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         return prepare_slot(
             self._url,
-            slot=options.slot_name,
-            publication=options.publication_name,
+            slot=options.slot,
+            publication=options.publication,
             tables=self._tables.named,
             create=options.create_slot,
             requirements=self._tables.requirements,
@@ -370,7 +370,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._describer.close()
         self._close_slot()
         if self._used and not self._options.temporary_slot:
-            print_notice(slot_notice(self._options.slot_name), unheard=is_ended_by_sigterm())
+            print_notice(slot_notice(self._options.slot), unheard=is_ended_by_sigterm())
         self._used = False
 
     def _close_stream(self) -> None:
@@ -388,8 +388,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             options, plan, holder = self._options, self._plan, self._holder(start)
             settings = StreamSettings(
                 url=self._url,
-                slot=options.slot_name,
-                publication=options.publication_name,
+                slot=options.slot,
+                publication=options.publication,
                 tables=frozenset(self._tables.named),
                 expected={} if plan is None else {plan.shape.table: plan.expected},
                 since=since,
@@ -411,5 +411,5 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         exported, self._exported = self._exported, None
         if exported is None:
-            raise temporary_gone(self._options.slot_name, start.lsn)
+            raise temporary_gone(self._options.slot, start.lsn)
         return exported

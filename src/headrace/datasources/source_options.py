@@ -23,10 +23,8 @@ Envelope = Literal["rows", "changes", "elements"]
 class CdcOptions(DatabaseOptions):
     """The options of `postgres_cdc`."""
 
-    slot_name: str = Field(
-        description="the replication slot, like `spark_orders`; the source is its only reader"
-    )
-    publication_name: str = Field("headrace", description="the publication that says which tables are sent")
+    slot: str = Field(description="the replication slot, like `spark_orders`; the source is its only reader")
+    publication: str = Field("headrace", description="the publication that says which tables are sent")
     create_slot: bool = Field(default=True, description="create slot and publication where they are missing")
     temporary_slot: bool = Field(
         default=False,
@@ -118,7 +116,7 @@ class CdcOptions(DatabaseOptions):
         description="where so much log waits it is read through SQL, which is faster; 0: never",
     )
 
-    @field_validator("slot_name")
+    @field_validator("slot")
     @classmethod
     def _check_slot_name(cls, value: str) -> str:
         try:
@@ -127,7 +125,7 @@ class CdcOptions(DatabaseOptions):
             raise ValueError(error.remedy) from error
         return value
 
-    @field_validator("publication_name")
+    @field_validator("publication")
     @classmethod
     def _check_publication_name(cls, value: str) -> str:
         if not 0 < len(value.encode()) <= _NAME_BYTES:

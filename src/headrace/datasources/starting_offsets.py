@@ -48,14 +48,14 @@ def first_offset(options: CdcOptions, confirmed: Lsn, flushed_position: Callable
     if not confirmed <= wanted <= flushed:
         raise HeadraceError(
             Kind.CONTINUITY,
-            f"startingOffsets={starts} is not what the slot {options.slot_name!r} can give: "
+            f"startingOffsets={starts} is not what the slot {options.slot!r} can give: "
             f"{format_lsn(confirmed)} to {format_lsn(flushed)}",
             "Choose a place between them, or earliest, latest or snapshot.",
         )
     if wanted > confirmed:
         _LOG.warning(
             "the slot %r stands at %s: %d bytes of log up to %s are skipped, as startingOffsets=%s says",
-            options.slot_name,
+            options.slot,
             format_lsn(confirmed),
             wanted - confirmed,
             format_lsn(wanted),
@@ -124,10 +124,10 @@ def resume_offset(
         HeadraceError: CONTINUITY, SLOT_UNKNOWN or SLOT_LOST where the options do not allow a loss, or it
             cannot be recognised; any error of `make`.
     """
-    slot, allows_loss = options.slot_name, not options.fail_on_data_loss
+    slot, allows_loss = options.slot, not options.fail_on_data_loss
     url = for_slot(options.connection, slot)
     with replication_connection(url, "headrace look") as connection:
-        now = read_positions(connection, slot, options.publication_name)
+        now = read_positions(connection, slot, options.publication)
     expected = replace(now, confirmed=begin.lsn) if allows_loss else now
     if options.temporary_slot and not allows_loss:
         raise temporary_gone(slot, begin.lsn)
@@ -166,10 +166,10 @@ def later_offset(offset: Offset, moved: Offset | None) -> Offset:
 def _lost(options: CdcOptions, url: str, *, is_read_in_vain: bool) -> str | None:
     """Explain why the slot is lost, and drop it if it may be created again; None if it is not lost."""
     with connect(url) as connection:
-        facts = read_slot(connection, options.slot_name)
+        facts = read_slot(connection, options.slot)
         if facts is None or facts.temporary or not (facts.lost or (is_read_in_vain and options.create_slot)):
             return None
         if options.create_slot:
-            drop_slot(connection, options.slot_name)
+            drop_slot(connection, options.slot)
     why = facts.why_lost if facts.lost else "the server does not find its log"
     return f"was lost ({why}), and is recreated"

@@ -41,7 +41,7 @@ class PostgresSource(CdcOptions):
         def __init__(
             self,
             *,
-            slot_name: str,
+            slot: str,
             url: str | None = None,
             host: str | None = None,
             port: int | str | None = None,
@@ -60,7 +60,7 @@ class PostgresSource(CdcOptions):
             columns: ByTable = (),
             exclude_columns: ByTable = (),
             where: str | Mapping[str, str] = "",
-            publication_name: str = "headrace",
+            publication: str = "headrace",
             create_slot: bool = True,
             temporary_slot: bool = False,
             envelope: Literal["rows", "changes", "elements"] | None = None,

@@ -69,8 +69,8 @@ def into(
         location=str(location),
         format=format,
         engine=engine,
-        slot=source.slot_name,
-        publication=source.publication_name,
+        slot=source.slot,
+        publication=source.publication,
         tables=(MirroredTables(tables=(source.options()["tables"],), mode=mode),),
     )
     report = SilentReporter() if reporter is None else reporter

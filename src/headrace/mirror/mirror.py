@@ -7,8 +7,9 @@ import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from headrace.config.keys import MirroredTablesKeys, MirrorKeys, SourceKeys
 from headrace.config.load import deployment_of, load_deployment
 from headrace.mirror.lake import reaching
 from headrace.mirror.run import open_mirror
@@ -41,12 +42,12 @@ class Mirror:
     def __init__(
         self,
         *,
-        source: Mapping[str, Any],
+        source: SourceKeys | Mapping[str, Any],
         location: str | Path,
-        tables: Sequence[str | Mapping[str, Any]],
+        tables: Sequence[str | MirroredTablesKeys | Mapping[str, Any]],
         reporter: Reporter | None = None,
         environ: Mapping[str, str] | None = None,
-        **settings: Any,
+        **settings: Unpack[MirrorKeys],
     ) -> None:
         parts = [{"tables": [part]} if isinstance(part, str) else dict(part) for part in tables]
         values = {

@@ -226,8 +226,8 @@ class MirrorRun:
             spark.session.readStream.format("postgres_cdc")
             .options(
                 url=self._url,
-                slotName=config.slot,
-                publicationName=config.publication,
+                slot=config.slot,
+                publication=config.publication,
                 tables=", ".join(map(format_table, tables)),
                 envelope="changes",
                 startingOffsets="earliest",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
+from headrace.config.keys import IndexKeys, OpenSearchKeys, PipelineKeys, SourceKeys
 from headrace.config.load import deployment_of
 from headrace.errors import ErrorGroup
 from headrace.pipeline.project import Project, open_loadable, project_of
@@ -40,12 +41,12 @@ class Pipeline:
     def __init__(
         self,
         *,
-        source: Values,
-        sinks: Mapping[str, Values],
-        indexes: Mapping[str, str | Path | Values],
+        source: SourceKeys | Values,
+        sinks: Mapping[str, OpenSearchKeys | Values],
+        indexes: Mapping[str, str | Path | IndexKeys | Values],
         reporter: Reporter | None = None,
         environ: Mapping[str, str] | None = None,
-        **settings: Any,
+        **settings: Unpack[PipelineKeys],
     ) -> None:
         entries = [
             {"name": name, **(index if isinstance(index, Mapping) else {"schema": str(index)})}

@@ -5,6 +5,7 @@ Those functions belong to rooms above this one, so they are imported on first us
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,22 +17,21 @@ if TYPE_CHECKING:
 __all__ = ["exported_snapshot", "for_each_table", "latest_per_key", "register", "spark_java_home", "table"]
 
 
+_LOADED_LATER = {
+    "exported_snapshot": "headrace.snapshot",
+    "for_each_table": "headrace.datasources.frames",
+    "latest_per_key": "headrace.datasources.frames",
+    "register": "headrace.datasources",
+    "spark_java_home": "headrace.config.java",
+    "table": "headrace.datasources.frames",
+}
+
+
 def __getattr__(name: str) -> object:
-    """Import the room that defines `name`."""
-    if name == "register":
-        from headrace import datasources  # noqa: PLC0415
+    if name not in _LOADED_LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_LOADED_LATER[name]), name)
 
-        return datasources.register
-    if name in {"for_each_table", "latest_per_key", "table"}:
-        from headrace.datasources import frames  # noqa: PLC0415
 
-        return getattr(frames, name)
-    if name == "spark_java_home":
-        from headrace.config import java  # noqa: PLC0415
-
-        return java.spark_java_home
-    if name == "exported_snapshot":
-        from headrace import snapshot  # noqa: PLC0415
-
-        return snapshot.exported_snapshot
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ from headrace.postgres.publication import read_publication
 from headrace.postgres.quoting import table
 from headrace.postgres.session import ReadSession
 from headrace.postgres.setup import plan_setup
-from headrace.postgres.slot import create_slot, drop_slot, read_slot
+from headrace.postgres.slot import create_slot, read_slot
 from headrace.resolution import Resolver, plan_resolution, required_columns
 from headrace.schema.load import load_schema
 from reference.touched import gathered
@@ -31,14 +31,14 @@ from reference.touched import gathered
 EVENTS, USERS = TableName("public", "events"), TableName("public", "users")
 LATER = TableName("public", "later")
 LAST, YEAR = TableName("public", "Last"), TableName("my year", "2024")
-DDL = """
+SETUP = """
 CREATE TABLE users (id int PRIMARY KEY);
 CREATE TABLE events (id int, day int, who int NOT NULL, PRIMARY KEY (id, day)) PARTITION BY RANGE (day);
 CREATE SCHEMA "my year";
 CREATE TABLE "my year"."2024" PARTITION OF events FOR VALUES FROM (0) TO (100) PARTITION BY RANGE (day);
 CREATE TABLE "Jan" PARTITION OF "my year"."2024" FOR VALUES FROM (0) TO (31);
 CREATE TABLE "Last" PARTITION OF events DEFAULT
-"""
+""".split(";")
 SCHEMA = """
 version: 1
 table: users
@@ -49,15 +49,6 @@ fields:
     table: events
     foreign_key: who
 """
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    with connect(database) as connection:
-        for statement in DDL.split(";"):
-            execute(connection, statement)
-        yield database
-        drop_slot(connection, "s_partitions")
 
 
 def oid(session: ReadSession, name: str) -> int:

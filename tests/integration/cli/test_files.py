@@ -92,14 +92,26 @@ def test_a_word_that_cannot_be_meant_is_refused_first(files: Deployment, words: 
 )
 def test_wrong_usage_ends_with_2_and_one_line_that_says_why(files: Deployment, words: list[str]) -> None:
     told = files.type(*words)
-    assert (told.code, told.out) == (2, "")
-    assert sum(line.startswith("Error: ") for line in told.err.splitlines()) == 1
+    assert told.out == ""
+    assert f"`headrace{'' if words == ['frobnicate'] else f' {words[0]}'} -h`" in told.refused(2, "USAGE")
 
 
-def test_no_words_show_the_commands(files: Deployment) -> None:
+def test_no_words_in_an_empty_folder_lead_to_the_demo_and_a_first_deployment(files: Deployment) -> None:
+    (files.folder / "headrace.toml").unlink()
     told = files.type()
-    assert told.code == 2
-    assert "Commands:" in told.out + told.err
+    assert (told.code, told.err) == (0, "")
+    assert "headrace demo" in told.out
+    assert "headrace init" in told.out
+
+
+def test_no_words_beside_files_name_their_mistakes_or_the_check(files: Deployment) -> None:
+    told = files.type()  # nothing listens there
+    assert told.code == 0
+    assert "the database cannot be asked" in told.out.lower()
+    assert told.out.splitlines()[1:2] == ["  headrace check"]
+    files.schema = SCHEMA.replace("long", "lnog")
+    files.write()
+    assert "people.schema.yml:5" in files.type().refused(2, "SCHEMA")
 
 
 @pytest.mark.parametrize("command", ["run", "check", "setup", "teardown", "init", "demo"])

@@ -36,7 +36,7 @@ class Query:
     def __init__(self, url: str, **options: str) -> None:
         self.url = url
         self.slot = f"driven_{next(_numbers)}"
-        self.options = {"url": url, "slotName": self.slot, "publicationName": self.slot, **options}
+        self.options = {"url": url, "slot": self.slot, "publication": self.slot, **options}
         self.offsets: list[dict[str, Any]] = []
         self.rows: list[dict[str, Any]] = []
         self._reader: CdcReader | None = None

@@ -133,7 +133,7 @@ def test_a_query_begins_with_them(spark: SparkSession, shop: str, tmp_path: Path
     with connect(shop) as connection:
         execute(connection, "INSERT INTO item VALUES (9)")
     rows: list[Row] = []
-    given = {"url": shop, "slotName": "given", "publicationName": "given", "bootstrap": source.path}
+    given = {"url": shop, "slot": "given", "publication": "given", "bootstrap": source.path}
     loaded = spark.readStream.format("postgres_cdc").options(**given).load("public.item")
     writer = loaded.writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
     query = writer.option("checkpointLocation", (tmp_path / "checkpoint").as_uri()).start()

@@ -42,7 +42,7 @@ class Shop:
 
     def changes(self, **options: str) -> DataFrame:
         reader = self._client.readStream.format("postgres_cdc").option("url", self.url)
-        return reader.options(slotName=self.slot, publicationName=self.slot, **options).load("item")
+        return reader.options(slot=self.slot, publication=self.slot, **options).load("item")
 
     def follow(self) -> StreamingQuery:
         writer = self.changes().writeStream.format("memory").queryName(self.slot)

@@ -393,7 +393,7 @@ def test_a_query_that_is_stopped_while_its_start_waits_leaves_no_slot(
     with connect(database) as connection, connect(database, autocommit=False) as open_for_long:
         execute(connection, ITEM)
         reader = spark.readStream.format("postgres_cdc").option("url", database)
-        reader = reader.option("slotName", "spark_edges").option("publicationName", "edges")
+        reader = reader.option("slot", "spark_edges").option("publication", "edges")
         writer = reader.load("item").writeStream.format("noop")
         execute(open_for_long, "INSERT INTO item VALUES (1, 'a')")
         query = writer.option("checkpointLocation", tmp_path.as_uri()).start()

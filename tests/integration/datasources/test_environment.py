@@ -61,7 +61,7 @@ def test_of_a_trace_our_error_is_the_last_and_nearly_the_only_line(spark: SparkS
         ("envelop", "rows", "Did you mean 'envelope'?"),
         ("url", "postgresql://x@127.0.0.1:9/d", "Connection refused"),
     ):
-        reader = spark.readStream.format("postgres_cdc").option("slotName", "s")
+        reader = spark.readStream.format("postgres_cdc").option("slot", "s")
         with pytest.raises(AnalysisException) as caught:
             reader.option("url", "postgresql://x@127.0.0.1:9/d").option(name, value).load("public.t")
         lines = [line for line in str(caught.value).splitlines() if line.strip()]

@@ -116,9 +116,9 @@ def test_a_slot_that_is_there_already_is_read_from_where_the_rows_fit(killed: Ki
     """It is kept, and nothing is left beside it, also where its name is as long as can be."""
     name = "slot_".ljust(63, "x")
     killed.slot = name
-    killed.restart(slotName=name)
+    killed.restart(slot=name)
     killed.sql(
-        f"CREATE PUBLICATION {killed.options['publicationName']} FOR TABLE item, heap",
+        f"CREATE PUBLICATION {killed.options['publication']} FOR TABLE item, heap",
         f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')",
     )
     change_much(killed)

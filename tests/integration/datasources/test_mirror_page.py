@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,11 @@ from headrace import HeadraceError, PostgresSource
 from headrace.config.mirror import Format
 from headrace.mirror import into
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.slot import drop_slot
 from integration.datasources.driven import Query
 from support.lake import read_table
 
 PAGE = Path(__file__).parents[3] / "docs/mirror.md"
-SLOTS = "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    run(database, "CREATE TABLE orders (id int PRIMARY KEY, name text)", "INSERT INTO orders VALUES (1, 'a')")
-    yield database
-    with connect(database) as connection:
-        Query.until_true(lambda: not execute(connection, f"{SLOTS} AND active"))
-        for (slot,) in execute(connection, SLOTS):
-            drop_slot(connection, slot)
+SETUP = ("CREATE TABLE orders (id int PRIMARY KEY, name text)", "INSERT INTO orders VALUES (1, 'a')")
 
 
 def run(url: str, *statements: str) -> None:
@@ -132,7 +120,7 @@ def test_the_query_of_the_page_writes_tables(
 def test_a_source_that_leaves_something_out_is_refused(option: str, value: str) -> None:
     options: dict[str, Any] = {
         "url": "postgresql://me@localhost/shop",
-        "slot_name": "lake",
+        "slot": "lake",
         "tables": "public.orders",
         "envelope": "changes",
         "unchanged_toast": "mark",

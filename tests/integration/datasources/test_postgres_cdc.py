@@ -58,7 +58,7 @@ class Source:
 
     def load(self, **options: str) -> DataFrame:
         reader = self._spark.readStream.format("postgres_cdc").option("url", self.url)
-        given = {"slotName": self.slot, "publicationName": self.slot, "tables": "public.item"}
+        given = {"slot": self.slot, "publication": self.slot, "tables": "public.item"}
         return reader.options(**{**given, **_PLAIN, **options}).load()
 
     def start(self, after: Callable[[int], None] = lambda _: None, **options: str) -> StreamingQuery:
@@ -232,14 +232,14 @@ def test_a_checkpoint_of_another_server_is_refused(database: str) -> None:
         for url in (database, other.url):
             with connect(url) as connection:
                 execute(connection, "CREATE TABLE item (id int PRIMARY KEY, name text)")
-            with reading({"url": url, "slotName": "same", "tables": "item"}) as reader:
+            with reading({"url": url, "slot": "same", "tables": "item"}) as reader:
                 start = reader.initialOffset()
                 with connect(url) as connection:
                     execute(connection, "INSERT INTO item VALUES (1, 'one')")
                 offsets.append((start, next_end(reader, start)))
         (start, end), (_, there) = offsets
         assert end["lsn"] > there["lsn"]
-        options = {"url": other.url, "slotName": "same", "tables": "item"}
+        options = {"url": other.url, "slot": "same", "tables": "item"}
         with reading(options) as reader, pytest.raises(HeadraceError, match="another database system"):
             next_end(reader, end)
         with reading(options) as reader, pytest.raises(HeadraceError, match="another database system"):
@@ -338,7 +338,7 @@ def test_the_password_stands_neither_in_the_plan_nor_in_the_checkpoint(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"slotname2": "x"}, "has no option 'slotname2'. Did you mean 'slotName'?"),
+        ({"slott": "x"}, "has no option 'slott'. Did you mean 'slot'?"),
         ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger of postgres_cdc"),
         ({"maxBytesPerTrigger": "much"}, "option maxBytesPerTrigger of postgres_cdc"),
         ({"tables": "a.b.c"}, "names more than a schema"),
@@ -374,7 +374,7 @@ def test_a_slot_that_must_not_be_created_is_named(source: Source) -> None:
 
 def test_the_signal_to_end_waits_for_no_lock(source: Source) -> None:
     """It comes together with the end of the socket, so it may come while the reader is being stopped."""
-    options = {"url": source.url, "slotName": source.slot, "publicationName": source.slot, "tables": "item"}
+    options = {"url": source.url, "slot": source.slot, "publication": source.slot, "tables": "item"}
     kept = signal.getsignal(signal.SIGTERM)
     reader = CdcReader(read_options(CdcOptions, {**_PLAIN, **options}, "postgres_cdc"))
     try:

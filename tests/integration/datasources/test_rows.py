@@ -50,7 +50,7 @@ class Source:
                 execute(connection, statement)
 
     def load(self, *, tables: str = "public.item", **options: str) -> DataFrame:
-        given = {"url": self.url, "slotName": self.slot, "publicationName": self.slot, **options}
+        given = {"url": self.url, "slot": self.slot, "publication": self.slot, **options}
         return self._spark.readStream.format("postgres_cdc").options(**given).load(tables)
 
     def follow(self, **options: str) -> None:

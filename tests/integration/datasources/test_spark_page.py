@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from headrace.postgres.connection import connect, execute
-from headrace.postgres.slot import drop_slot
 from integration.datasources.driven import Query
 
 DOCS = Path(__file__).parents[3] / "docs"
 URL = "postgresql://me@localhost/shop"
-STATEMENTS = (
+SETUP = (
     "CREATE TABLE orders (id bigint PRIMARY KEY, total numeric(10,2))",
     "INSERT INTO orders VALUES (1, 9.90), (2, 5)",
     "CREATE TABLE users (id bigint PRIMARY KEY, name text, note text)",
@@ -49,18 +46,6 @@ class Programs:
     def program(self, part: str) -> str:
         [program] = [text for text in self._programs if part in text]
         return program
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    with connect(database) as connection:
-        for statement in STATEMENTS:
-            execute(connection, statement)
-    yield database
-    with connect(database) as connection:
-        Query.until_true(lambda: not execute(connection, f"{SLOTS} AND active"))
-        for (slot,) in execute(connection, SLOTS):
-            drop_slot(connection, slot)
 
 
 def ended(spark: SparkSession) -> None:
@@ -91,7 +76,7 @@ def test_the_programs_of_the_page_load_and_write_what_they_say(
     programs = Programs("spark.md", spark, url, tmp_path)
 
     def reader(slot: str) -> DataStreamReader:
-        return spark.readStream.format("postgres_cdc").option("url", url).option("slotName", slot)
+        return spark.readStream.format("postgres_cdc").option("url", url).option("slot", slot)
 
     programs.names["reader"] = reader("adults")
     programs.run("adults = reader")

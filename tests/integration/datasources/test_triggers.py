@@ -47,7 +47,7 @@ class Job:
 
     def load(self, **options: str) -> DataFrame:
         reader = self._spark.readStream.format("postgres_cdc").option("url", self.url)
-        given = {"slotName": self.slot, "publicationName": self.slot, **options}
+        given = {"slot": self.slot, "publication": self.slot, **options}
         return reader.options(**given).load("item")
 
     def start(self, trigger: dict[str, Any], **options: str) -> StreamingQuery:

@@ -86,7 +86,7 @@ def use(spark: SparkSession, secret: Secret, checkpoint: Path) -> str:
     with pytest.raises(PySparkException) as raised:
         spark.read.format("postgres_snapshot").options(**given, where="no SQL").load("item").collect()
     reader = spark.readStream.format("postgres_cdc")
-    stream = reader.options(**given, slotName=name, publicationName="secrets").load("item")
+    stream = reader.options(**given, slot=name, publication="secrets").load("item")
     stream.explain(extended=True)
     writer = stream.writeStream.format("memory").queryName(f"{name}_rows").trigger(availableNow=True)
     query = writer.option("checkpointLocation", checkpoint.as_uri()).start()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -12,14 +10,14 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeout
 
 from builder import stage as staging
 from builder.__main__ import QuietHandler, build
 from headrace.embedded.processes import until
-
-CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+from support.accessibility import serious_findings
+from support.means import CHROMIUM, needs
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +35,6 @@ def address(site: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{server.server_address[1]}/"
         server.shutdown()
         thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
 
 
 def opens_search(page: Page) -> bool:
@@ -82,7 +72,7 @@ def test_a_link_to_a_section_that_is_not_there_ends_the_build(
     assert "Traceback" not in told
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium in PATH; on Debian: apt install chromium")
+@needs(CHROMIUM)
 @pytest.mark.parametrize("width", [1366, 390])
 def test_a_reader_searches_without_a_network(browser: Browser, address: str, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 900})
@@ -106,3 +96,21 @@ def test_programs_that_read_text_find_every_page_and_its_text(site: Path) -> Non
     whole = (site / "llms-full.txt").read_text()
     assert all((site / file).read_text() in whole for file in ("schema.md", "spark.md"))
     assert "<svg" not in whole
+
+
+@needs(CHROMIUM)
+@pytest.mark.parametrize(
+    "pages", [["index.html", "start/index.html"], pytest.param([], marks=pytest.mark.long)]
+)
+def test_a_keyboard_and_a_screen_reader_suffice(
+    browser: Browser, site: Path, address: str, pages: list[str]
+) -> None:
+    """Of all pages where none is named."""
+    page = browser.new_page(viewport={"width": 1366, "height": 900})
+    findings: dict[str, list[str]] = {}
+    for name in pages or sorted(str(file.relative_to(site)) for file in site.rglob("*.html")):
+        page.goto(address + name)
+        if found := serious_findings(page):
+            findings[name] = found
+    page.close()
+    assert findings == {}

@@ -15,7 +15,8 @@ from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
 from headrace.resolution import plan_resolution
 from headrace.schema.load import load_schema
-from support.servers import DEBIAN, short_lived_server
+from support.means import DEBIAN_POSTGRES, POSTGRES_15, needs
+from support.servers import short_lived_server
 
 SCHEMA = """
 version: 1
@@ -108,12 +109,12 @@ def test_every_form_finds_the_rows(
                 assert {key for (key,) in session.query(statement, [keys])} == set(keys)
 
 
-@pytest.mark.skipif(not DEBIAN.is_dir(), reason="Debian's PostgreSQL knows ICU's collations")
+@needs(POSTGRES_15)
 def test_a_collation_that_knows_no_case_hides_no_id_that_is_to_go(tmp_path: Path) -> None:
     """The index holds the document under an id of other letters, which nothing else takes away."""
     (tmp_path / "shops.yml").write_text(SHOPS)
     spec = load_schema(tmp_path / "shops.yml", "shops")
-    with short_lived_server(binaries=DEBIAN) as server:
+    with short_lived_server(binaries=DEBIAN_POSTGRES) as server:
         with connect(server.url) as connection:
             for statement in WITHOUT_CASE:
                 execute(connection, statement)

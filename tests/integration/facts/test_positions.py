@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from headrace.capture import Offset
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.pgoutput import Commit, MessageBatch, decode_message
 from headrace.postgres.backlog import BacklogReader
 from integration.capture.following import Source, eventually, take
 from integration.facts.told import Wire, commits, peek, rows, told
+
+pytestmark = pytest.mark.long  # what PostgreSQL does, whatever Headrace is
 
 T = "CREATE TABLE t (id int PRIMARY KEY)"
 

@@ -11,6 +11,8 @@ from headrace.postgres.replication import replication_connection
 from integration.capture.following import Source
 from integration.facts.told import Wire, peek, rows, told
 
+pytestmark = pytest.mark.long  # what PostgreSQL does, whatever Headrace is
+
 T = "CREATE TABLE t (id int PRIMARY KEY)"
 
 

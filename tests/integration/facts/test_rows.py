@@ -13,6 +13,8 @@ from headrace.postgres.identity import change_problem, read_identities, stronger
 from integration.capture.following import Source, take
 from integration.facts.told import peek, rows, told, truncates
 
+pytestmark = pytest.mark.long  # what PostgreSQL does, whatever Headrace is
+
 T = TableName("public", "t")
 LONG = "x" * 9000
 U: Unchanged = UNCHANGED

@@ -14,6 +14,8 @@ from headrace.postgres.slot import read_slot, slot_problem
 from integration.capture.following import EVERYTHING, Source, eventually, next_batch, table
 from integration.facts.told import Wire, told
 
+pytestmark = pytest.mark.long  # what PostgreSQL does, whatever Headrace is
+
 T = "CREATE TABLE t (id int PRIMARY KEY)"
 KEEP_SMALL = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from headrace.config.mirror import Mask, MirroredTables, Mode
-from support.followed_mirror import FollowedMirror, database_of_slot, run
+from support.followed_mirror import FollowedMirror, run
 
 SLOT = "mirror_altered_columns"
-_SETUP = (
+SETUP = (
     "CREATE TABLE a (id int PRIMARY KEY, n int, v varchar(20), c char(5), at timestamptz, p numeric(10,2))",
     "INSERT INTO a SELECT i, i, 'value ' || i, 'c', '2026-01-01 10:00:00.6', i FROM generate_series(1, 9) i",
     "CREATE DOMAIN number AS int",
@@ -163,12 +162,6 @@ _WRITES = (
     "INSERT INTO t (id) VALUES ({0}0)",
     "UPDATE t SET id = 20 + {0} WHERE id = {0}",
 )
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    with database_of_slot(database, SLOT, *_SETUP) as prepared:
-        yield prepared
 
 
 @pytest.mark.parametrize("alteration", REWRITTEN)

@@ -12,7 +12,7 @@ import pytest
 
 from headrace.config.mirror import Format
 from headrace.model.names import TableName
-from support.followed_mirror import database_of_slot
+from support.followed_mirror import prepared_database
 from support.lake import FORMATS, Mirrored, read_table
 
 ROOT = Path(__file__).parents[3]
@@ -32,7 +32,7 @@ TABLES = (
 def mirror(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[Mirrored]:
     """A mirror that has loaded its tables."""
     kind: Format = request.param
-    with database_of_slot(database, SLOT, *TABLES) as url:
+    with prepared_database(database, *TABLES) as url:
         mirrored = Mirrored(tmp_path, url, SLOT, kind=kind)
         mirrored.follow()
         yield mirrored

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from headrace.config.mirror import MirroredTables
 from headrace.postgres.connection import connect, execute
-from support.followed_mirror import FollowedMirror, database_of_slot, run
+from support.followed_mirror import FollowedMirror, run
 
 SLOT = "mirror_changes_without_a_key"
-_SETUP = (
+SETUP = (
     "CREATE TABLE a (n int, v text)",
     "ALTER TABLE a REPLICA IDENTITY FULL",
     "INSERT INTO a SELECT i % 3, 'v' FROM generate_series(1, 9) AS i",
 )
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    with database_of_slot(database, SLOT, *_SETUP) as prepared:
-        yield prepared
 
 
 def test_an_update_says_which_row_it_was(url: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -11,16 +10,10 @@ import pytest
 from headrace.config.mirror import MirroredTables
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.connection import connect
-from support.followed_mirror import FollowedMirror, database_of_slot, run
+from support.followed_mirror import FollowedMirror, run
 
 SLOT = "mirror_chosen_rows"
-_SETUP = ("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a SELECT generate_series(1, 9)")
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    with database_of_slot(database, SLOT, *_SETUP) as prepared:
-        yield prepared
+SETUP = ("CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a SELECT generate_series(1, 9)")
 
 
 @pytest.mark.parametrize(("where", "rows"), [("id > 7", [8, 9, 10]), (None, list(range(1, 11)))])

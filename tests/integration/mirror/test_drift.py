@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
@@ -12,12 +12,11 @@ import pytest
 from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.slot import drop_slot
 from headrace.reporter import SilentReporter
 from support.followed_mirror import FollowedMirror
 
 SLOT = "mirror_drift"
-_TABLES = (
+SETUP = (
     "CREATE TYPE mood AS ENUM ('sad', 'glad')",
     "CREATE TABLE plain (id int PRIMARY KEY, moods mood[], price numeric(10,2))",
     "INSERT INTO plain SELECT i, ARRAY['sad', 'glad']::mood[], i FROM generate_series(1, 100) AS i",
@@ -70,14 +69,6 @@ class Loads(SilentReporter):
     def info(self, text: str) -> None:
         if text.startswith("loading "):
             self.names.append(text)
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    run(database, _TABLES)
-    yield database
-    with connect(database) as connection:
-        drop_slot(connection, SLOT)
 
 
 @pytest.mark.parametrize("drift", DRIFTS)

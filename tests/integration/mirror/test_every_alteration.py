@@ -13,7 +13,7 @@ import pytest
 
 from headrace.config.mirror import MirroredTables
 from headrace.postgres.connection import connect, execute
-from support.followed_mirror import FollowedMirror, database_of_slot, run
+from support.followed_mirror import FollowedMirror, prepared_database, run
 
 SLOT = "mirror_every_alteration"
 _TYPES = (
@@ -171,7 +171,7 @@ def url(database: str) -> Iterator[str]:
             f"CREATE TABLE {table} ({_COLUMNS.format(table)})",
             *(f"INSERT INTO {table} VALUES ({_VALUES.format(table, number)})" for number in range(1, 5)),
         ]
-    with database_of_slot(database, SLOT, *setup) as prepared:
+    with prepared_database(database, *setup) as prepared:
         yield prepared
         run(prepared, "REASSIGN OWNED BY mirror_altering_owner TO CURRENT_USER")
         run(prepared, "DROP OWNED BY mirror_altering_owner", "DROP ROLE mirror_altering_owner")

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -65,13 +65,10 @@ print(json.dumps(found))
 """
 
 
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    with connect(database) as connection:
-        execute(connection, "CREATE TABLE t (id int PRIMARY KEY, name text)")
-        execute(connection, "INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1, 100000) AS i")
-        yield database
-        drop_slot(connection, SLOT)
+SETUP = (
+    "CREATE TABLE t (id int PRIMARY KEY, name text)",
+    "INSERT INTO t SELECT i, md5(i::text) FROM generate_series(1, 100000) AS i",
+)
 
 
 def mirror_of(

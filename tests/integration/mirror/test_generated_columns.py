@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
-import pytest
 
 from headrace.config.mirror import MirroredTables
 from headrace.postgres.connection import connect
-from support.followed_mirror import FollowedMirror, database_of_slot, run
+from support.followed_mirror import FollowedMirror, run
 
 SLOT = "mirror_generated_columns"
-_SETUP = (
+SETUP = (
     "CREATE TABLE a (id int PRIMARY KEY, n int, g int GENERATED ALWAYS AS (n * 2) STORED)",
     "INSERT INTO a SELECT i, i FROM generate_series(1, 9) AS i",
 )
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    with database_of_slot(database, SLOT, *_SETUP) as prepared:
-        yield prepared
 
 
 def test_a_column_that_the_log_does_not_have_is_not_in_the_lake(url: str, tmp_path: Path) -> None:

@@ -11,10 +11,10 @@ import pytest
 
 from headrace.config.mirror import MirroredTables
 from headrace.postgres.connection import connect, execute
-from support.followed_mirror import FollowedMirror, database_of_slot, run
+from support.followed_mirror import FollowedMirror, run
 
 SLOT = "mirror_identities"
-_SETUP = (
+SETUP = (
     "CREATE TABLE a (id int PRIMARY KEY, u int NOT NULL UNIQUE, v text)",
     "INSERT INTO a SELECT i, i, 'v' FROM generate_series(1, 20) AS i",
     "CREATE TABLE versions (LIKE a INCLUDING ALL)",
@@ -32,12 +32,6 @@ _MOVED = (
     "DELETE FROM {0} WHERE id = 2",
     "UPDATE {0} SET v = 'same key' WHERE id = 3",
 )
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    with database_of_slot(database, SLOT, *_SETUP) as prepared:
-        yield prepared
 
 
 @pytest.mark.parametrize("statement", _MOVED[:2])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,11 @@ import pytest
 
 from headrace.config.mirror import Format, MirroredTables
 from headrace.postgres.connection import connect, execute
-from support.followed_mirror import FollowedMirror, database_of_slot
+from support.followed_mirror import FollowedMirror
 from support.lake import FORMATS, comparable, read_table
 
 SLOT = "mirror_keys"
-_SETUP = (
+SETUP = (
     "CREATE TABLE a (id float8, n int, v text, PRIMARY KEY (id, n))",
     "INSERT INTO a VALUES (0, 1, 'v'), ('-0', 2, 'v'), (7, 3, 'v')",
 )
@@ -27,12 +26,6 @@ _CHANGES = (
     "INSERT INTO a VALUES ('-0', 2, 'again')",
     "DELETE FROM a WHERE n = 1",
 )
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    with database_of_slot(database, SLOT, *_SETUP) as prepared:
-        yield prepared
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -12,7 +12,7 @@ import pytest
 from headrace.config.mirror import Format, MirroredTables
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
-from support.followed_mirror import FollowedMirror, Told, database_of_slot, run
+from support.followed_mirror import FollowedMirror, Told, prepared_database, run
 from support.lake import FORMATS
 
 SLOT = "mirror_parts"
@@ -58,7 +58,7 @@ BUSY = (
 
 @pytest.fixture
 def url(database: str) -> Iterator[str]:
-    with database_of_slot(database, SLOT, *_SETUP) as prepared:
+    with prepared_database(database, *_SETUP) as prepared:
         yield prepared
 
 

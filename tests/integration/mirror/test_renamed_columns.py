@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +10,16 @@ import pytest
 
 from headrace.config.mirror import MirroredTables, Mode
 from headrace.errors import HeadraceError, Kind
-from support.followed_mirror import FollowedMirror, database_of_slot, run
+from support.followed_mirror import FollowedMirror, run
 
 SLOT = "mirror_renamed_columns"
-_SETUP = (
+SETUP = (
     "CREATE TABLE a (id int PRIMARY KEY, v text, large text)",
     "ALTER TABLE a ALTER large SET STORAGE EXTERNAL",
     "INSERT INTO a SELECT i, 'v', repeat('l', 3000) FROM generate_series(1, 9) AS i",
 )
 _RENAMED, _BACK = "ALTER TABLE a RENAME v TO other", "ALTER TABLE a RENAME other TO v"
 _CALLED = "columns of a may have been called otherwise when rows were written"
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    with database_of_slot(database, SLOT, *_SETUP) as prepared:
-        yield prepared
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from headrace.mirror.slot_keeping import SlotKeeper
 from headrace.postgres.connection import connect, execute
 from headrace.reporter import SilentReporter
-from support.followed_mirror import database_of_slot, run
+from support.followed_mirror import prepared_database, run
 
 SLOT = "mirror_kept"
 
@@ -19,7 +19,7 @@ SLOT = "mirror_kept"
 @pytest.fixture
 def url(database: str) -> Iterator[str]:
     made = f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')"
-    with database_of_slot(database, SLOT, "CREATE TABLE t (id int)", made) as prepared:
+    with prepared_database(database, "CREATE TABLE t (id int)", made) as prepared:
         yield prepared
 
 

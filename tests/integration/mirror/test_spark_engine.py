@@ -257,8 +257,8 @@ def test_a_query_of_ones_own_writes_by_its_sessions_delta(
     """The history of two changes, then one behind a new start of the query."""
     source = PostgresSource(
         url=database,
-        slot_name=_SLOT,
-        publication_name=_SLOT,
+        slot=_SLOT,
+        publication=_SLOT,
         tables="public.t",
         envelope="changes",
         unchanged_toast="mark",

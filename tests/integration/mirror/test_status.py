@@ -14,7 +14,7 @@ from headrace.config.mirror import MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
 from headrace.status.mirror_board import MirrorBoard, MirrorServer
 from headrace.status.phases import Phase
-from support.followed_mirror import FollowedMirror, database_of_slot, run
+from support.followed_mirror import FollowedMirror, prepared_database, run
 
 SLOT = "mirror_status"
 
@@ -26,7 +26,7 @@ def url(database: str) -> Iterator[str]:
         "CREATE TABLE b (id int PRIMARY KEY, n numeric(4,1))",
         "INSERT INTO b VALUES (1, 'NaN')",
     )
-    with database_of_slot(database, SLOT, *setup) as prepared:
+    with prepared_database(database, *setup) as prepared:
         yield prepared
 
 

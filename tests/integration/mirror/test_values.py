@@ -12,7 +12,7 @@ from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.formats import open_lake
 from headrace.model.names import TableName
-from support.followed_mirror import FollowedMirror, database_of_slot, run
+from support.followed_mirror import FollowedMirror, prepared_database, run
 from support.lake import FORMATS
 
 SLOT = "mirror_values"
@@ -27,7 +27,7 @@ LOADED, LOGGED = ("INSERT INTO t VALUES " + ODD.format(id=number) for number in 
 
 @pytest.fixture
 def url(database: str) -> Iterator[str]:
-    with database_of_slot(database, SLOT, *_SETUP) as prepared:
+    with prepared_database(database, *_SETUP) as prepared:
         yield prepared
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +26,17 @@ from headrace.reporter import SilentReporter
 from headrace.snapshot import plan_tables
 from headrace.spark.session import local_spark
 from support import stranger
-from support.followed_mirror import FollowedMirror, Told, database_of_slot, run, run_mirror
+from support.followed_mirror import FollowedMirror, Told, run, run_mirror
 from support.lake import FORMATS
 
 SLOT = "mirror_waiting"
 A, B, STAGING = (TableName("public", name) for name in ("a", "b", "staging"))
-_SETUP = (
+SETUP = (
     "CREATE TABLE a (id int PRIMARY KEY, v int)",
     "CREATE TABLE b (id int PRIMARY KEY, price numeric(10, 2), sizes int[])",
     "INSERT INTO a VALUES (1, 1)",
     "INSERT INTO b VALUES (1, 1.5, '{1,2}')",
 )
-
-
-@pytest.fixture
-def url(database: str) -> Iterator[str]:
-    with database_of_slot(database, SLOT, *_SETUP) as prepared:
-        yield prepared
 
 
 def config_of(folder: Path, *parts: MirroredTables, kind: Format = "delta") -> MirrorConfig:

@@ -5,7 +5,6 @@ import logging
 import os
 import pickle
 import re
-import shutil
 import socket
 import sys
 import traceback
@@ -25,6 +24,7 @@ from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
+from support.means import PGBOUNCER, needs
 
 SECRET = "s3cr3t-7f1e"
 ODD = "x' host=evil \\ %@:/?#"
@@ -160,14 +160,11 @@ def test_an_open_connection_does_not_show_its_password(odd: str) -> None:
         assert "evil" not in f"{caught.value!r}{caught.value.__cause__!r}"
 
 
-POOLER = shutil.which("pgbouncer", path=os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin"]))
-
-
-@pytest.mark.skipif(POOLER is None, reason="pgbouncer is not installed")
+@needs(PGBOUNCER)
 def test_a_pooler_is_recognised_on_every_kind_of_connection(
     postgres: EmbeddedPostgres, tmp_path: Path
 ) -> None:
-    assert POOLER is not None
+    assert PGBOUNCER.path is not None
     port, account = free_port(), server_account()
     folder = postgres._site.folder / "pooler"
     folder.mkdir()
@@ -182,7 +179,7 @@ def test_a_pooler_is_recognised_on_every_kind_of_connection(
         for path in (folder, folder / "users", folder / "ini"):
             os.chown(path, account.uid, account.gid)
     url = postgres.url.replace(f":{postgres.port}/", f":{port}/")
-    process = GuardedProcess([POOLER, str(folder / "ini")], log=tmp_path / "log", account=account)
+    process = GuardedProcess([PGBOUNCER.path, str(folder / "ini")], log=tmp_path / "log", account=account)
     try:
         assert until(lambda: not port_is_free(port), 10)
         for opening in OPENERS:

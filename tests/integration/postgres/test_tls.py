@@ -20,12 +20,11 @@ from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
+from support.means import DEBIAN_POSTGRES, POSTGRES_15, needs
 from support.metadata_server import metadata_server
-from support.servers import DEBIAN, short_lived_server
+from support.servers import short_lived_server
 
-pytestmark = pytest.mark.skipif(
-    not (DEBIAN / "postgres").exists(), reason="no PostgreSQL with OpenSSL: Debian's 15 is not installed"
-)
+pytestmark = needs(POSTGRES_15)
 SECRET = "pw-5e6c7d"
 HBA = """
 hostssl all certified 127.0.0.1/32 cert
@@ -65,7 +64,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         certificate.private_key_pem.write_to_path(ours / f"{name}.key")
         (ours / f"{name}.key").chmod(0o600)
     one = short_lived_server(
-        binaries=DEBIAN,
+        binaries=DEBIAN_POSTGRES,
         settings={
             "ssl": "on",
             **{f"ssl_{part}_file": f"tls.{part}" for part in ("cert", "key", "ca")},

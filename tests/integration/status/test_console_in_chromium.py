@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,11 +20,12 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from headrace.errors import HeadraceError, Kind
 from headrace.status import StatusBoard, StatusServer
 from headrace.status.board import Positions
+from support.accessibility import serious_findings
 from support.console_states import (
     STATES,
     FakeExplains,
@@ -34,24 +34,14 @@ from support.console_states import (
     fill_history,
     keep_reporting,
 )
+from support.means import CHROMIUM, needs
 
-CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 SCREENSHOTS = os.environ.get("HEADRACE_SCREENSHOTS")
 IN_DOCS = re.compile(
     r"(live-desktop-light|backfilling-desktop-dark|cluster-away-desktop-light|slot-lost-desktop-dark"
     r"|quarantine-desktop-light|secondary-behind-desktop-dark|live-phone-dark|cluster-away-phone-light|search)"
 )
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium in PATH; on Debian: apt install chromium"
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+pytestmark = needs(CHROMIUM)
 
 
 @contextmanager
@@ -161,6 +151,7 @@ def test_every_state_is_told_and_fits_the_screen(
         expect(page.locator("main")).to_contain_text(SAID[state])
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         assert page.locator("#silence").is_hidden()
+        assert serious_findings(page) == []
         name = f"{state}-{'phone' if width < 500 else 'desktop'}-{'dark' if dark else 'light'}"
         keep_screenshot(page, name, tmp_path)
 
@@ -239,3 +230,23 @@ def test_a_document_is_searched_for(browser: Browser, tmp_path: Path) -> None:
         page.wait_for_timeout(2200)
         expect(page.locator(".answer")).to_contain_text("soft-deleted")
         keep_screenshot(page, "search", tmp_path)
+
+
+def test_a_run_that_knows_nothing_yet_says_what_will_stand_where(browser: Browser) -> None:
+    with (
+        StatusServer(StatusBoard(["users"]), "127.0.0.1:0") as server,
+        opened(browser, server.address) as page,
+    ):
+        for place, will_be in (("slot", "How much log"), ("tables", "Each table")):
+            expect(page.locator(f"#{place}")).to_contain_text(will_be)
+        assert serious_findings(page) == []
+
+
+def test_a_state_has_a_sign_beside_its_colour(browser: Browser) -> None:
+    sign = "element => getComputedStyle(element, '::before').content"
+    with served("quarantine") as (_, server), opened(browser, server.address) as page:
+        signs = {tone: page.locator(f".mark.{tone}").first.evaluate(sign) for tone in ("good", "bad")}
+        assert signs["good"].startswith('"✓ "')
+        assert signs["bad"].startswith('"! "')
+        first = page.locator("main .panel h2").first
+        expect(first).to_have_text("Indexes")

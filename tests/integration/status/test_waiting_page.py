@@ -49,22 +49,22 @@ def held() -> Held:
 
 
 @pytest.fixture
-def url(held: Held) -> Iterator[str]:
+def address(held: Held) -> Iterator[str]:
     with StatusServer(StatusBoard(), "127.0.0.1:0", held) as server:
         yield f"http://{server.address}"
 
 
-def get(url: str) -> urllib3.BaseHTTPResponse:
-    return urllib3.request("GET", url, retries=False, timeout=10)
+def get(address: str) -> urllib3.BaseHTTPResponse:
+    return urllib3.request("GET", address, retries=False, timeout=10)
 
 
-def test_it_answers_when_it_is_there(url: str, held: Held) -> None:
+def test_it_answers_when_it_is_there(address: str, held: Held) -> None:
     answers: list[urllib3.BaseHTTPResponse] = []
-    thread = threading.Thread(target=lambda: answers.append(get(f"{url}/wait?lsn=0/10&searchable=true")))
+    thread = threading.Thread(target=lambda: answers.append(get(f"{address}/wait?lsn=0/10&searchable=true")))
     thread.start()
     until(lambda: bool(held.asked), 5)
     assert list(held.asked.values()) == [(16, True)]
-    assert get(f"{url}/healthz").status == 200  # beside it
+    assert get(f"{address}/healthz").status == 200  # beside it
     held.reach(32)
     thread.join()
     [answer] = answers
@@ -72,9 +72,9 @@ def test_it_answers_when_it_is_there(url: str, held: Held) -> None:
     assert answer.headers["Cache-Control"] == "no-store"
 
 
-def test_it_gives_up_in_time_and_says_how_far_it_is(url: str) -> None:
+def test_it_gives_up_in_time_and_says_how_far_it_is(address: str) -> None:
     began = time.monotonic()
-    answer = get(f"{url}/wait?lsn=0/10&timeout=0.2")
+    answer = get(f"{address}/wait?lsn=0/10&timeout=0.2")
     assert 0.2 <= time.monotonic() - began < 5
     assert answer.status == 504
     found = answer.json()
@@ -82,22 +82,22 @@ def test_it_gives_up_in_time_and_says_how_far_it_is(url: str) -> None:
     assert found == {"done": False, "lsn": "0/10", "applied": "0/1", "behind_bytes": 15, "error": None}
 
 
-def test_what_it_cannot_read_is_refused_and_so_are_too_many(url: str, held: Held) -> None:
-    refused = get(f"{url}/wait?lsn=here")
+def test_what_it_cannot_read_is_refused_and_so_are_too_many(address: str, held: Held) -> None:
+    refused = get(f"{address}/wait?lsn=here")
     assert refused.status == 400
     assert "'here'" in refused.json()["error"]
     assert not held.asked
-    assert urllib3.request("POST", f"{url}/wait").status == 405
+    assert urllib3.request("POST", f"{address}/wait").status == 405
     for _ in range(3):
-        threading.Thread(target=get, args=(f"{url}/wait?lsn=0/10&timeout=5",), daemon=True).start()
+        threading.Thread(target=get, args=(f"{address}/wait?lsn=0/10&timeout=5",), daemon=True).start()
     until(lambda: len(held.asked) == 3, 5)
-    full = get(f"{url}/wait")
+    full = get(f"{address}/wait")
     assert (full.status, full.headers["Retry-After"]) == (503, "1")
     held.reach(32)
 
 
-def test_who_hangs_up_waits_no_more(url: str, held: Held) -> None:
-    host, port = url.removeprefix("http://").split(":")
+def test_who_hangs_up_waits_no_more(address: str, held: Held) -> None:
+    host, port = address.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(f"GET /wait?timeout=60 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         until(lambda: bool(held.asked), 5)
@@ -116,6 +116,6 @@ def test_a_server_with_someone_waiting_stops(held: Held) -> None:
     assert not thread.is_alive()
 
 
-def _whatever(url: str) -> None:
+def _whatever(address: str) -> None:
     with contextlib.suppress(urllib3.exceptions.HTTPError):
-        get(url)
+        get(address)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.pipeline.project import open_project
@@ -21,20 +20,11 @@ from headrace.tools.demo.shop import create_shop
 from headrace.tools.designer.database import DesignDatabase
 from headrace.tools.designer.files import DeploymentFolder
 from headrace.tools.designer.server import DesignServer
+from support.accessibility import serious_findings
+from support.means import CHROMIUM, needs
 
-CHROMIUM = os.environ.get("HEADRACE_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 SCREENSHOTS = os.environ.get("HEADRACE_SCREENSHOTS")
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium in PATH; on Debian: apt install chromium"
-)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield chromium
-        chromium.close()
+pytestmark = needs(CHROMIUM)
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +87,7 @@ def test_a_deployment_is_designed_by_clicks(browser: Browser, shop: str, tmp_pat
         expect(page.locator("#problems")).to_contain_text("old rows of order_items must carry order_id")
         expect(page.locator("#measured")).to_contain_text("Lucene documents")
         page.wait_for_timeout(300)
+        assert serious_findings(page) == []
         keep_screenshot(page, f"design-{'dark' if dark else 'light'}", tmp_path)
         page.get_by_role("button", name="Save").click()
         expect(page.locator("#saved")).to_contain_text("headrace check")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.capture import Offset
@@ -109,7 +109,6 @@ def filled(log: list[tuple[list[int], set[int], bool]], limit: int = UNBOUNDED) 
     return written
 
 
-@settings(max_examples=150)
 @given(transactions, st.integers(1, 1500), st.none() | st.integers(1, 20))
 def test_batches_part_the_stream_and_stay_within_the_limit(
     log: list[tuple[list[int], set[int], bool]], limit_bytes: int, limit_rows: int | None
@@ -129,7 +128,6 @@ def test_batches_part_the_stream_and_stay_within_the_limit(
     assert at == written.ends[written.rows[-1].commit]
 
 
-@settings(max_examples=80)
 @given(transactions, st.integers(1, 1500), st.data())
 def test_batches_end_where_they_are_told_to(
     log: list[tuple[list[int], set[int], bool]], limit_bytes: int, data: st.DataObject
@@ -165,7 +163,6 @@ def check_end(written: Log, at: Offset, end: Offset, limit: Limit) -> None:
         assert not later or not fits(written.between(at, later[0]), limit)
 
 
-@settings(max_examples=100)
 @given(transactions, st.integers(1, 8000), st.integers(1, 1500))
 def test_a_full_buffer_can_always_end_a_batch_and_be_emptied(
     log: list[tuple[list[int], set[int], bool]], buffer_bytes: int, limit_bytes: int
@@ -195,7 +192,6 @@ def test_a_full_buffer_can_always_end_a_batch_and_be_emptied(
     assert not buffer._chunks
 
 
-@settings(max_examples=100)
 @given(transactions, st.data())
 def test_any_range_between_two_places_is_read_exactly(
     log: list[tuple[list[int], set[int], bool]], data: st.DataObject

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from headrace.capture import Offset
@@ -170,7 +170,6 @@ def cut(payloads: list[bytes], places: list[int]) -> list[list[bytes]]:
     return [payloads[first:behind] for first, behind in pairwise(edges) if behind > first]
 
 
-@settings(max_examples=120)
 @given(
     logs(), st.lists(st.integers(0, 60), max_size=6), resumes, st.sets(st.sampled_from(TABLES), max_size=2)
 )
@@ -182,7 +181,6 @@ def test_all_at_once_or_one_by_one_is_the_same(
     assert quickly(cut(payloads, places), resume, wanted) == slowly(payloads, resume, wanted)
 
 
-@settings(max_examples=120)
 @given(logs(), st.data())
 def test_broken_bytes_are_refused_by_both_or_mean_the_same(log: list[Message], data: st.DataObject) -> None:
     """Drasi's hole 3: what cannot be decoded is dropped at debug level.

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.capture import Offset
@@ -204,7 +204,6 @@ def told(payloads: list[bytes], places: list[int], resume: Offset) -> tuple[list
 resumes = st.sampled_from([Offset(0), Offset(140), Offset(0, 100, 2), Offset(140, 200, 1)])
 
 
-@settings(max_examples=120)
 @given(logs(), st.lists(st.integers(0, 60), max_size=6), resumes)
 def test_pieces_or_whole_is_the_same(
     log: tuple[list[bytes], list[bytes]], places: list[int], resume: Offset
@@ -213,7 +212,6 @@ def test_pieces_or_whole_is_the_same(
     assert told(streamed, places, resume) == told(plain, [], resume)
 
 
-@settings(max_examples=120)
 @given(logs(), st.data())
 def test_broken_pieces_are_refused_by_our_error(
     log: tuple[list[bytes], list[bytes]], data: st.DataObject

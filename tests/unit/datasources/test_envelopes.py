@@ -11,7 +11,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 from unit.capture.test_envelope import ORDER, changes
 
-_GIVEN = {"url": "postgresql://localhost/shop", "slotName": "s", "tables": "a, b"}
+_GIVEN = {"url": "postgresql://localhost/shop", "slot": "s", "tables": "a, b"}
 LEAF = TableName("public", "order_2024")
 
 

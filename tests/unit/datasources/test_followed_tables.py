@@ -27,7 +27,7 @@ A, B, ODD = TableName("public", "a"), TableName("public", "b"), TableName("My sh
 
 
 def options(policy: str = "refuse", **more: str) -> CdcOptions:
-    given = {"url": "postgresql://db/shop", "slotName": "s", "tables": "a, b", "newTables": policy, **more}
+    given = {"url": "postgresql://db/shop", "slot": "s", "tables": "a, b", "newTables": policy, **more}
     return read_options(CdcOptions, given, "postgres_cdc")
 
 

@@ -11,7 +11,7 @@ from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
 
-GIVEN = {"url": "postgresql://ann:s3cret@db/shop", "slotName": "s", "tables": "users"}
+GIVEN = {"url": "postgresql://ann:s3cret@db/shop", "slot": "s", "tables": "users"}
 USERS, ORDERS = TableName("public", "users"), TableName("shop", "orders")
 
 
@@ -38,8 +38,8 @@ def test_conditions_belong_to_their_tables() -> None:
     ("options", "said"),
     [
         ({"temporarySlot": "true", "createSlot": "false"}, "temporarySlot=true makes a slot"),
-        ({"slotName": "My-Slot"}, "Use 1 to 63 lower-case letters, digits"),
-        ({"publicationName": "p" * 64}, "a name has 1 to 63 bytes"),
+        ({"slot": "My-Slot"}, "Use 1 to 63 lower-case letters, digits"),
+        ({"publication": "p" * 64}, "a name has 1 to 63 bytes"),
         ({"newTables": "follow"}, "newTables is for many tables"),
         ({"newTables": "drop", "tables": "a, b"}, "the option newTables"),
         ({"onSchemaChange": "rescue", "envelope": "changes"}, "onSchemaChange is for envelope=rows"),

@@ -23,7 +23,7 @@ URL = "postgresql://ann:s3cret@db/shop"
 def test_it_becomes_the_options_that_spark_takes() -> None:
     source = PostgresSource(
         url=URL,
-        slot_name="s",
+        slot="s",
         tables=["users", 'shop."Odd.one"', "log_*", '"log_*"'],
         where={"users": "age > 17", 'shop."Odd.one"': "a = ','"},
         fail_on_data_loss=False,
@@ -34,7 +34,7 @@ def test_it_becomes_the_options_that_spark_takes() -> None:
     options = source.options()
     assert all(isinstance(value, str) for value in options.values())
     assert set(options) == {
-        "url", "slotName", "tables", "where", "failOnDataLoss", "maxRowsPerTrigger", "maxBytesPerTrigger",
+        "url", "slot", "tables", "where", "failOnDataLoss", "maxRowsPerTrigger", "maxBytesPerTrigger",
         "newTables",
     }  # fmt: skip
     assert read_options(CdcOptions, options, "postgres_cdc") == CdcOptions.model_validate(
@@ -44,33 +44,33 @@ def test_it_becomes_the_options_that_spark_takes() -> None:
 
 
 def test_columns_are_names_and_not_sql() -> None:
-    source = PostgresSource(url=URL, slot_name="s", tables="t", columns=["id", 'a, "b"'], pre_images=True)
+    source = PostgresSource(url=URL, slot="s", tables="t", columns=["id", 'a, "b"'], pre_images=True)
     assert source.columns == {None: ("id", 'a, "b"')}
     again = read_options(CdcOptions, source.options(), "postgres_cdc")
     assert (again.columns, again.pre_images) == (source.columns, True)
-    by_table = PostgresSource(url=URL, slot_name="s", tables="t", exclude_columns={"t": ["a", "b.c"]})
+    by_table = PostgresSource(url=URL, slot="s", tables="t", exclude_columns={"t": ["a", "b.c"]})
     assert read_options(CdcOptions, by_table.options(), "p").exclude_columns == by_table.exclude_columns
 
 
 def test_it_cannot_be_altered_and_shows_no_secret() -> None:
     source = PostgresSource(
-        database="shop", user="ann", password="s3cret", sslpassword="s3cret", slot_name="s", tables="t"
+        database="shop", user="ann", password="s3cret", sslpassword="s3cret", slot="s", tables="t"
     )
     assert "s3cret" not in repr(source) + str(source)
     assert source.options()["password"] == "s3cret"
     with pytest.raises(ValidationError, match="frozen"):
-        source.slot_name = "other"  # type: ignore[misc]
+        source.slot = "other"  # type: ignore[misc]
     assert source == PostgresSource(**source.options())  # type: ignore[arg-type]  # texts, as Spark gives them
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"slot_nam": "s"}, "PostgresSource has no option 'slot_nam'. Did you mean 'slotName'?"),
-        ({}, "PostgresSource needs the option slotName"),
-        ({"slot_name": "s", "slotName": "t"}, "is given twice"),
-        ({"slot_name": "s", "max_rows_per_trigger": 0}, "the option maxRowsPerTrigger of PostgresSource"),
-        ({"slot_name": "s", "host": "localhost"}, "url and host both say"),
+        ({"slto": "s"}, "PostgresSource has no option 'slto'. Did you mean 'slot'?"),
+        ({}, "PostgresSource needs the option slot"),
+        ({"slot": "s", "max_rows_per_trigger": 1, "maxRowsPerTrigger": 2}, "is given twice"),
+        ({"slot": "s", "max_rows_per_trigger": 0}, "the option maxRowsPerTrigger of PostgresSource"),
+        ({"slot": "s", "host": "localhost"}, "url and host both say"),
     ],
 )
 def test_what_is_wrong_is_one_line(options: dict[str, object], said: str) -> None:

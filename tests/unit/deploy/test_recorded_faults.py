@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from support.means import PROMTOOL, needs
 from support.metrics_recorder import MetricsRecorder, Recording
-from support.promtool import PROMTOOL, RECORDINGS, fired, rules, used_metrics
+from support.promtool import RECORDINGS, fired, rules, used_metrics
 
 EXPECTED: dict[str, set[str]] = {
     "quiet": set(),
@@ -37,7 +38,7 @@ def test_every_alert_has_a_recorded_fault_or_is_known_to_have_none() -> None:
     assert {file.stem for file in RECORDINGS.iterdir()} == EXPECTED.keys()
 
 
-@pytest.mark.skipif(PROMTOOL is None, reason="no promtool in PATH; on Debian: apt install prometheus")
+@needs(PROMTOOL)
 @pytest.mark.parametrize("fault", EXPECTED)
 def test_a_fault_raises_its_alerts_and_no_other(fault: str, tmp_path: Path) -> None:
     assert fired(Recording.load(RECORDINGS / f"{fault}.json"), tmp_path) == EXPECTED[fault]

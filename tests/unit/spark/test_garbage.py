@@ -15,7 +15,7 @@ class Ring:
     def __init__(self):
         self.itself = self
 
-given = {"url": "postgresql://localhost/a", "slotName": "a", "tables": "a, b"}
+given = {"url": "postgresql://localhost/a", "slot": "a", "tables": "a, b"}
 options = read_options(CdcOptions, given, "postgres_cdc")
 for _ in range(2):
     assert not list(read_part(options, None, ChangePartition([])))

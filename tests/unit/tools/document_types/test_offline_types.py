@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import unicodedata
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from headrace.pipeline.project import open_project
 from headrace.tools.document_types import python
 from headrace.tools.document_types.generate import Language, generate_types
 from headrace.tools.document_types.json_type import STRING, JsonObject, JsonProperty, TypeNames
+from support.means import TSC, needs
 
 Generate = Callable[[str, Language], str]
 
@@ -155,7 +155,9 @@ def test_the_python_of_awkward_names_and_texts_is_what_mypy_accepts_and_python_r
         'name: str = found["class"]\nquery: ThingsFilter = {"id": 1, "filter.from": "x"}\n'
         'found["kind"] = "other"\nquery["id"] = "x"\nfound["unknown"]\n'
     )
-    out, _, _ = api.run(["--strict", "--no-incremental", "--cache-dir", str(tmp_path), str(module)])
+    out, _, _ = api.run(
+        ["--config-file=", "--strict", "--no-incremental", "--cache-dir", str(tmp_path), str(module)]
+    )
     lines = len(text.splitlines())
     assert re.findall(r"py:(\d+): error: .*\[(.+)\]", out) == [
         (str(lines + line), code)
@@ -171,20 +173,18 @@ def test_the_python_of_awkward_names_and_texts_is_what_mypy_accepts_and_python_r
     assert 'Ends with a "quote"' in text
 
 
-@pytest.mark.long
+@needs(TSC)
 def test_the_typescript_of_awkward_names_and_texts_is_what_tsc_accepts(
     generate: Generate, tmp_path: Path
 ) -> None:
-    compiler = shutil.which("tsc")
-    if compiler is None:
-        pytest.skip("no tsc in the PATH (npm install -g typescript)")
+    assert TSC.path is not None
     module = tmp_path / "awkward.ts"
     module.write_text(
         generate(AWKWARD, "typescript")
         + 'export const kind: ThingsKind = "ünï";\nexport const missing: ThingsDocument = {id: 1};\n'
     )
     done = subprocess.run(
-        [compiler, "--strict", "--noEmit", "--target", "es2022", str(module)],
+        [TSC.path, "--strict", "--noEmit", "--target", "es2022", str(module)],
         capture_output=True,
         text=True,
         check=False,
