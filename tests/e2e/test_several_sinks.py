@@ -478,9 +478,9 @@ def uuids(pipeline: Headrace, of: str) -> dict[str, str]:
 
 def state_of(pipeline: Headrace, of: str) -> PipelineState:
     with closing(Client(Endpoint((pipeline.sink_url,)))) as client:
-        state = StateStore(client, StateKey(pipeline.name, pipeline.prefix, of)).load()
+        state = StateStore(client, StateKey(pipeline.name, pipeline.prefix)).load()
     assert state is not None
-    return state
+    return state.in_sink(of)
 
 
 def generations(pipeline: Headrace, of: str) -> list[str]:

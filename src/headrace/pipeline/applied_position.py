@@ -100,7 +100,7 @@ class AppliedPosition:
         return find_running(self.client, self.key.of_pipeline())
 
     def state(self) -> PipelineState:
-        """Load the state that the pipeline has saved.
+        """Load the state that the pipeline has saved, with the generations of the sink.
 
         Raises:
             HeadraceError: SLOT_UNKNOWN: the cluster knows no such pipeline. SINK_UNREACHABLE, SINK_BUSY.
@@ -112,7 +112,7 @@ class AppliedPosition:
                 f"the cluster knows nothing of the slot {self.key.slot!r} (in its index {self._meta.index})",
                 "Correct --slot or the file's slot and prefix, or start `headrace run`: it backfills first.",
             )
-        return state
+        return state.in_sink(self.key.sink)
 
     def check(self) -> PipelineState:
         """Load the state; check that it belongs to this database and slot, and that a run fills the sink.

@@ -124,8 +124,8 @@ class Claim:
         project = self._project
         inspection = inspect_fitting(project, self._endpoints, connection)
         inspection.raise_errors(reseeds=project.deployment.source.on_gap == "reseed")
-        waiting = inspection.project.waiting
-        if waiting and not waiting.keys() <= self._served_indexes():
+        fitting, waiting = inspection.project.specs, inspection.project.waiting
+        if waiting and (not fitting or not waiting.keys() <= self._served_indexes()):
             inspect(project, self._endpoints, connection).raise_errors()
         sinks = [self._endpoints.sink, *(target.sink for target in self._endpoints.secondary.values())]
         warnings = (*inspection.setup.warnings, *connection_warnings(sinks))

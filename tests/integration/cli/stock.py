@@ -113,6 +113,9 @@ class Stock:
         self, project: Project, sink: str, client: Client, state_client: Client, state: PipelineState
     ) -> GenerationState:
         endpoints = project.resolve()
+        source = project.deployment.source.model_copy(update={"replica_identity": "ignore"})
+        deployment = project.deployment.model_copy(update={"source": source})  # nothing is set up for a run
+        project = dataclasses.replace(project, deployment=deployment)
         definitions = Definitions(project, endpoints, lambda _: None)
         with connect(endpoints.database) as connection:
             definitions.look(connection, None)

@@ -199,9 +199,9 @@ def test_ctrl_c_while_the_program_itself_is_being_loaded_is_one_line() -> None:
 BUG = """
 import sys
 from headrace.cli import main
-from headrace.cli.context import command
+from headrace.cli.context import Group, command
 
-@command("Raise an error that is a bug.")
+@command("Raise an error that is a bug.", Group.LOOK, ("headrace stumble", "headrace stumble"))
 def stumble(context) -> None:
     raise ValueError("no good:\\npostgresql://me:s3cret-word@127.0.0.1/shop")
 
