@@ -44,8 +44,13 @@ class OpenSearchKeys(TypedDict, total=False):
     username: Text
     password: Text
     api_key: Text
+    bearer_token: Text
+    aws_region: str
+    client_cert: str | Path
+    client_key: str | Path
     tls_verify: bool
     ca_file: str | Path
+    ca_fingerprint: str
     gzip: bool
     batch_size: int
     max_bytes: int
@@ -78,6 +83,7 @@ class MirroredTablesKeys(TypedDict, total=False):
     """The keys of `[[mirror.tables]]`."""
 
     tables: Sequence[str]
+    exclude: Sequence[str]
     mode: Literal["current", "history", "changes"]
     columns: Sequence[str]
     exclude_columns: Sequence[str]
@@ -85,6 +91,9 @@ class MirroredTablesKeys(TypedDict, total=False):
     partition_by: Sequence[str]
     soft_delete: bool
     masks: Mapping[str, Literal["sha256", "redact", "null"]]
+    on_value: Mapping[str, Literal["null", "text", "wait"]]
+    types: Mapping[str, Literal["text", "timestamptz"]]
+    on_error: Literal["reload", "wait"]
 
 
 class PipelineKeys(TypedDict, total=False):

@@ -1,7 +1,7 @@
 """Decide what a mirror does next with one table: the only place that does. Pure.
 
 A table of the lake is a unit, which fails alone. What the file and the database want (`MirroredTable`), and
-what was observed of the lake, its notes and the log (`Observed`), give one action.
+what was observed of the lake, its notes and the log (`ObservedTable`), give one action.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LakeFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
+class ObservedTable:
     """What was observed of a table.
 
     Attributes:
@@ -125,21 +125,21 @@ class Wait:
 
 
 Action = Apply | Alter | Repartition | ReadParts | Load | Wait
-Rule = Callable[[MirroredTable, Observed], Action | None]
+Rule = Callable[[MirroredTable, ObservedTable], Action | None]
 
 
-def decide(table: MirroredTable, observed: Observed) -> Action:
+def decide(table: MirroredTable, observed: ObservedTable) -> Action:
     """Return what is to be done with a table; the first rule that knows decides."""
     return next(action for rule in _RULES if (action := rule(table, observed)) is not None)
 
 
-def _unfit(table: MirroredTable, _: Observed) -> Action | None:
+def _unfit(table: MirroredTable, _: ObservedTable) -> Action | None:
     """Whatever the lake has: a table that cannot be mirrored as the file wants it waits."""
     problem = find_problem(table)
     return None if problem is None else Wait(problem)
 
 
-def _of_others(table: MirroredTable, observed: Observed) -> Action | None:
+def _of_others(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """No table is overwritten that no mirror made, or that was made in another mode."""
     lake = observed.lake
     if lake is None:
@@ -164,11 +164,11 @@ def _of_others(table: MirroredTable, observed: Observed) -> Action | None:
     )
 
 
-def _new(_: MirroredTable, observed: Observed) -> Action | None:
+def _new(_: MirroredTable, observed: ObservedTable) -> Action | None:
     return Load() if observed.noted is None or observed.lake is None else None
 
 
-def _missed(table: MirroredTable, observed: Observed) -> Action | None:
+def _missed(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """What the log has not told is read again."""
     assert observed.noted is not None
     if observed.noted.relation != table.relation:
@@ -178,7 +178,7 @@ def _missed(table: MirroredTable, observed: Observed) -> Action | None:
     return None
 
 
-def _written(table: MirroredTable, observed: Observed) -> Action | None:
+def _written(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """A table that another program has written waits until somebody looks, also where it waited before."""
     assert observed.lake is not None
     lake = observed.lake
@@ -187,13 +187,13 @@ def _written(table: MirroredTable, observed: Observed) -> Action | None:
     return Wait(other_program(table, lake.other_commit, is_put_back=lake.is_put_back))
 
 
-def _waited(table: MirroredTable, observed: Observed) -> Action | None:
+def _waited(table: MirroredTable, observed: ObservedTable) -> Action | None:
     if observed.waits is None or observed.is_kept:
         return None
     return Load(f"the table {table.name} waited: {observed.waits}")
 
 
-def _named_otherwise(table: MirroredTable, observed: Observed) -> Action | None:
+def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """A renamed column that the file names would bring its values into the lake, or take them out of it."""
     assert observed.noted is not None
     assert observed.lake is not None
@@ -201,7 +201,7 @@ def _named_otherwise(table: MirroredTable, observed: Observed) -> Action | None:
     return None if problem is None else Wait(problem)
 
 
-def _other_rows(table: MirroredTable, observed: Observed) -> Action | None:
+def _other_rows(table: MirroredTable, observed: ObservedTable) -> Action | None:
     assert observed.noted is not None
     if observed.noted.where != table.where:
         return Load(f"other rows of {table.name} are wanted (where)")
@@ -231,7 +231,7 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
     return tuple(bounds)
 
 
-def _altered_twice(table: MirroredTable, observed: Observed) -> Action | None:
+def _altered_twice(table: MirroredTable, observed: ObservedTable) -> Action | None:
     if has_other_names(table, observed.noted) and observed.names_before[1] > observed.complete:
         return Load(
             f"columns of {table.name} were altered again before the log had come to the alteration before"
@@ -239,7 +239,7 @@ def _altered_twice(table: MirroredTable, observed: Observed) -> Action | None:
     return None
 
 
-def _in_place(table: MirroredTable, observed: Observed) -> Action:
+def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
     """What no rule before reads again: only columns differ, or partitions, or nothing."""
     assert observed.lake is not None
     assert observed.noted is not None

@@ -38,7 +38,7 @@ from headrace.mirror.units import (
     Apply,
     LakeFacts,
     Load,
-    Observed,
+    ObservedTable,
     ReadParts,
     Repartition,
     Wait,
@@ -186,7 +186,9 @@ class LakeWriter:
             and self._selection.keeps_log(name)
         )
 
-    def _observe(self, session: ReadSession, table: MirroredTable, noted: TablePosition | None) -> Observed:
+    def _observe(
+        self, session: ReadSession, table: MirroredTable, noted: TablePosition | None
+    ) -> ObservedTable:
         name, facts, drift = table.name, None, None
         lake = self._lake.open(name)
         if lake is not None:
@@ -196,11 +198,11 @@ class LakeWriter:
             is_put_back = other is not None and noted is not None and lake.is_put_back(noted.version)
             facts = LakeFacts(self._lake.path(name), lake.schema, position, other, is_put_back)
         if noted is None:
-            return Observed(None, facts, 0)
+            return ObservedTable(None, facts, 0)
         if noted.relation == table.relation:
             drift = find_drift(session, noted.catalog, table.catalog, table.columns)
         waits = noted.waits_for if self._waiting is None else self._waiting.reason(name) or noted.waits_for
-        return Observed(noted, facts, 0, self._names_before(name, noted), waits=waits, drift=drift)
+        return ObservedTable(noted, facts, 0, self._names_before(name, noted), waits=waits, drift=drift)
 
     def _read_parts(self, action: ReadParts, table: MirroredTable, known: TablePosition) -> bool:
         """Read parts of a table again; return False where it was altered again, and must be loaded."""

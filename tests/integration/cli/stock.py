@@ -51,6 +51,7 @@ fields:
   - decimal: code
   - keyword: label
 """
+_ROOT = "publish_via_partition_root = false"
 _VERSION = "?version_type=external_gte&version="
 
 
@@ -75,6 +76,8 @@ class Stock:
     def seed(self) -> None:
         """Make the slot and the index, and publish it."""
         project, endpoints = self._project, self._endpoints
+        with connect(endpoints.database) as connection:
+            execute(connection, f"CREATE PUBLICATION {self.name} FOR TABLE stock WITH ({_ROOT})")
         with create_slot(endpoints.database, project.slot) as slot:
             point = slot.consistent_point
         with connect(endpoints.database) as connection:
@@ -119,6 +122,7 @@ class Stock:
         definitions = Definitions(project, endpoints, lambda _: None)
         with connect(endpoints.database) as connection:
             definitions.look(connection, None)
+        assert not definitions.waiting, definitions.waiting
         target = project.targets[sink] if sink else project.primary
         cluster = ClusterSink(target, client, state_client, definitions, SilentReporter())
         created = cluster.create("stock", definitions.hashes[Unit(sink, "stock")])

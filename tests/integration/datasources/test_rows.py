@@ -233,7 +233,7 @@ def test_a_look_at_a_part_of_a_table_that_is_altered_meanwhile(source: Source) -
         ({"metadataPrefix": "", "columns": "id,xid"}, "and a column of the change has the same name"),
         ({"envelope": "changes", "preImages": "true"}, "preImages is for envelope=rows"),
         ({"envelope": "changes", "where": "nam = 'a'"}, 'column "nam" does not exist'),
-        ({"url": "", "slot_Name": "x"}, "is given twice"),
+        ({"metadataPrefix": "a", "metadata_prefix": "b"}, "is given twice"),
         ({"host": "localhost"}, "url and host both say where the database is"),
     ],
 )

@@ -214,9 +214,10 @@ def alter(url: str, name: str, table: str, statement: str, *, writes: bool) -> N
         execute(connection, f"UPDATE {table} SET id = id + 200 WHERE id = 1")
         for text in statements:
             execute(connection, text)
+        [(kind,)] = execute(connection, f"SELECT pg_typeof(o)::text FROM {table} LIMIT 1")
         execute(
             connection,
             f"INSERT INTO {table} (id, o{', s' if name == 'another key' else ''}) "
-            f"VALUES (12, true{', 1' if name == 'another key' else ''})",
+            f"VALUES (12, {'1' if kind == 'integer' else 'true'}{', 1' if name == 'another key' else ''})",
         )
         execute(connection, "COMMIT")

@@ -8,6 +8,7 @@ import logging
 import re
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ import urllib3
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.control import application, bodies
+from headrace.pipeline.order_desk import CARRIED_OUT_HERE, OrderDesk
 from headrace.pipeline.pipeline import Pipeline
 from headrace.pipeline.project import open_project
 from headrace.pipeline.run_options import RunOptions
@@ -141,13 +143,35 @@ def address(tmp_path: Path) -> Iterator[Address]:
 
 @pytest.fixture
 def ordered(tmp_path: Path, opensearch: EmbeddedOpenSearch) -> Iterator[Address]:
-    """An address whose cluster is there, so that orders are taken; its run has begun."""
+    """An address whose cluster is there, and a run that carries orders out once it has begun."""
     made = Address(tmp_path, sink=opensearch.url)
     with made.served() as running:
         running.desk.mailbox.forget()
         running.desk.begin()
-        yield made
+        with carrying_out(running.desk):
+            yield made
         running.desk.mailbox.forget()
+
+
+@contextmanager
+def carrying_out(desk: OrderDesk) -> Iterator[None]:
+    """Do, with the orders of the desk, what the loop of a run does."""
+    ended = threading.Event()
+
+    def carry_out() -> None:
+        while not ended.wait(0.05):
+            with contextlib.suppress(HeadraceError):
+                for order in desk.open_orders() if desk.has_begun else ():
+                    if order.kind in CARRIED_OUT_HERE:
+                        desk.carry_out(order)
+
+    thread = threading.Thread(target=carry_out)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def refused(answer: urllib3.BaseHTTPResponse, status: int, code: str = "HEADRACE_USAGE") -> str:

@@ -31,6 +31,9 @@ class Ground:
 
     def __init__(self, stock: Stock) -> None:
         project = open_project(stock.config, {})
+        source = project.deployment.source.model_copy(update={"replica_identity": "ignore"})
+        deployment = project.deployment.model_copy(update={"source": source})
+        project = dataclasses.replace(project, deployment=deployment)
         endpoints = project.resolve()
         self.client = Client(endpoints.sink)
         self.prefix = project.primary.prefix

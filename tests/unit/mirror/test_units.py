@@ -19,7 +19,7 @@ from headrace.mirror.units import (
     Apply,
     LakeFacts,
     Load,
-    Observed,
+    ObservedTable,
     ReadParts,
     Repartition,
     Wait,
@@ -62,7 +62,7 @@ def table_of(*columns: str, **values: object) -> MirroredTable:
 T = table_of("a", "b")
 NOTED = TablePosition(3, 100, 1, "1", highest=3, catalog=T.catalog)
 LAKE = LakeFacts("lake/public/t", T.lake_schema, (99, 0))
-LIVE = Observed(NOTED, LAKE, now=200)
+LIVE = ObservedTable(NOTED, LAKE, now=200)
 WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))
 
 
@@ -83,7 +83,7 @@ WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))
         (replace(table_of("a", "c"), key=(), has_full_identity=True), LIVE, "columns of t were altered"),
     ],
 )
-def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: Observed, why: str) -> None:
+def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: ObservedTable, why: str) -> None:
     action = decide(table, observed)
     assert isinstance(action, Load)
     assert action.why is None if why is None else why in str(action.why)
@@ -109,7 +109,7 @@ def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: Obs
     ],
 )
 def test_what_nobody_but_its_owner_can_mend_waits(
-    table: MirroredTable, observed: Observed, kind: Kind, told: str
+    table: MirroredTable, observed: ObservedTable, kind: Kind, told: str
 ) -> None:
     if table.excluded:  # its column b, which the file leaves out, is called c by now
         without = replace(T, columns=("id", "a"))
@@ -165,7 +165,7 @@ def test_a_partition_whose_bounds_tell_its_rows_is_read_alone() -> None:
     ],
 )
 def test_where_more_than_a_partition_changed_the_table_is_loaded(
-    table: MirroredTable, observed: Observed
+    table: MirroredTable, observed: ObservedTable
 ) -> None:
     assert isinstance(decide(table, observed), Load)
 
