@@ -208,16 +208,14 @@ def alter(url: str, name: str, table: str, statement: str, *, writes: bool) -> N
             for text in statements:
                 execute(connection, text)
             return
-        execute(connection, f"INSERT INTO {table} (id, o) VALUES (10, true)")
+        columns, more = ("id, o, s", ", 1") if name == "another key" else ("id, o", "")
+        execute(connection, f"INSERT INTO {table} ({columns}) VALUES (10, true{more})")
         execute(connection, "BEGIN")
-        execute(connection, f"INSERT INTO {table} (id, o) VALUES (11, true)")
+        execute(connection, f"INSERT INTO {table} ({columns}) VALUES (11, true{more})")
         execute(connection, f"UPDATE {table} SET id = id + 200 WHERE id = 1")
         for text in statements:
             execute(connection, text)
         [(kind,)] = execute(connection, f"SELECT pg_typeof(o)::text FROM {table} LIMIT 1")
-        execute(
-            connection,
-            f"INSERT INTO {table} (id, o{', s' if name == 'another key' else ''}) "
-            f"VALUES (12, {'1' if kind == 'integer' else 'true'}{', 1' if name == 'another key' else ''})",
-        )
+        value = "1" if kind == "integer" else "true"
+        execute(connection, f"INSERT INTO {table} ({columns}) VALUES (12, {value}{more})")
         execute(connection, "COMMIT")
