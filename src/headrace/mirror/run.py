@@ -249,6 +249,7 @@ class MirrorRun:
         finally:
             ending.set()
             query.stop()
+            self.mirrored.limit_confirmation = lambda _: None  # its folder ends with the session
 
     def _watch(self, has_ended: Callable[[], bool], *, looks: bool = True) -> None:
         """Return once stopped, or something has ended, or where it `looks` tables are to be prepared anew."""
