@@ -172,8 +172,6 @@ def test_check_beside_a_run_says_that_one_is_on(stock: Stock, capsys: pytest.Cap
         assert ended.value.code == 0, told
         return told
 
-    with connect(stock.url) as connection:
-        execute(connection, f'CREATE PUBLICATION "{stock.name}" FOR TABLE stock')
     assert "ready to run" in typed("check")
     with SlotLock(stock.url, stock.name), replication_connection(stock.url, "its reader") as stream:
         stream.start(stock.name, 0, [stock.name])
@@ -210,7 +208,7 @@ def test_of_a_slot_whose_log_is_removed_check_says_what_a_deployment_does(
         stock = Stock(tmp_path, server.url, opensearch.url)
         stock.seed()
         with connect(server.url) as connection:
-            for statement in (f'CREATE PUBLICATION "{stock.name}"', *_MUCH_LOG):
+            for statement in (f'ALTER PUBLICATION "{stock.name}" DROP TABLE stock', *_MUCH_LOG):
                 execute(connection, statement)
         told = capture_check(stock)
         [found] = [one for one in told["findings"] if one["code"] == "HEADRACE_SLOT_LOST"]
