@@ -551,7 +551,11 @@ def _why_unready(
         return "standby" if content.holder is None else f"standby: the run on {content.holder} works"
     if phase is not Phase.LIVE and not (phase is Phase.BACKFILLING and content.follows):
         return phase.value
-    incomplete = [index.name for index in content.indexes.values() if index.phase is not IndexPhase.LIVE]
+    incomplete = [
+        index.name
+        for index in content.indexes.values()
+        if index.phase is not IndexPhase.LIVE and not index.serves
+    ]
     return f"not backfilled: {', '.join(incomplete)}" if incomplete else None
 
 
