@@ -174,7 +174,7 @@ def test_a_lost_slot_is_followed_by_a_new_backfill_whatever_is_killed_in_it(stop
     stopped.arguments = ("--on-gap", "reseed")
     shop.drop_slots()
     shop.run("UPDATE users SET name = name || '!'", "DELETE FROM reviews WHERE id % 5 = 0")
-    for failpoint in ("forgotten", "slot", "range", "filled"):
+    for failpoint in ("forgotten", "created", "range", "filled"):
         stopped.start(failpoint=failpoint)
         stopped.wait_failpoint()
         assert (served(stopped), stopped.documents(_INDEX)) == (old, documents)

@@ -8,17 +8,16 @@ The commit points:
 - `applied`: the applied position is durable, not yet confirmed.
 - `confirmed`: the confirmation was sent.
 - `checked`: changed files are checked, and publication and replica identities extended for them.
-- `made`: a requested generation is in the state, the stream does not write to it yet.
-- `joined`: the stream writes to it, the request is not deleted or answered yet.
+- `made`: a new generation is in the state, the stream does not write to it yet.
+- `joined`: the stream has another plan, which writes to it.
 - `range`: a range of a backfill is written, not yet recorded.
 - `filled`: a generation is complete, the alias is not switched yet.
 - `swapped`: the alias is switched, the state does not show it yet.
 - `deferred`: the documents of a deferred chunk are durable and recorded.
-- `created`: a first start has created its slot, the state does not hold its position.
-- `known`: the state holds it, there is no index yet.
+- `created`: the slot is created, the state does not hold its position.
+- `known`: the state holds it, nothing is filled from there yet.
 - `released`: the slot that retained too much log is dropped, the state still holds its position.
 - `forgotten`: after a gap in the log the state holds no slot.
-- `slot`: there is a slot again, the state does not show it yet.
 - `mirror_unit`: a unit of a table's first load is read and noted; others, and the commit, may lack.
 - `mirror_commit`: a lake table's changes are ready, its commit is not sent.
 - `mirror_committed`: they are durable; other tables of the batch, and the positions, may lack.
@@ -61,7 +60,6 @@ Name = Literal[
     "known",
     "released",
     "forgotten",
-    "slot",
     "mirror_unit",
     "mirror_commit",
     "mirror_committed",

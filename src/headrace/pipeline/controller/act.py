@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import singledispatch
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
+from headrace.model.failpoints import reach
 from headrace.pipeline.controller.actions import (
     Action,
     AnswerOrder,
@@ -74,6 +75,7 @@ def _(_: CreateSlot, ports: Ports) -> None:
             counters=state.counters,
         )
     )
+    reach("known")
 
 
 @act.register
@@ -86,6 +88,7 @@ def _(action: BeginAgain, ports: Ports) -> None:
     stopped = _load(ports).frozen(action.why)
     ports.state.save_generations(stopped.generations)  # first: a state without a log follows nothing
     ports.state.save(dataclasses.replace(stopped, phase="creating", ahead=None))
+    reach("forgotten")
 
 
 @act.register
@@ -111,6 +114,7 @@ def _(action: CreateGeneration, ports: Ports) -> None:
             )
         ),
     )
+    reach("made")
 
 
 @act.register
@@ -134,7 +138,9 @@ def _(action: Forget, ports: Ports) -> None:
 
 @act.register
 def _(action: Complete, ports: Ports) -> None:
+    reach("filled")
     ports.sinks[action.unit.sink].complete(action.generation)
+    reach("swapped")
     _change(ports, lambda state: _served(state, action.generation, "", action.generation.request))
 
 
@@ -157,6 +163,7 @@ def _(action: StartQuery, ports: Ports) -> None:
 @act.register
 def _(_: ChangePlan, ports: Ports) -> None:
     ports.stream.change(_load(ports))
+    reach("joined")
 
 
 @act.register
