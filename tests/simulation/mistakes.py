@@ -103,6 +103,9 @@ MISTAKES = {
         "back to\n    _complete,\n    _roll_back,\n",
         "    _complete,\n    _roll_back,\n    _forget_unneeded,\n",
     ),
+    "readers see what the files described before": Mistake(
+        "generations", "if generation.building and view.fits(generation) and", "if generation.building and"
+    ),
     "a rollback is not stored as one": Mistake(
         "act",
         "_served(state, action.generation, action.pinned, action.order)",

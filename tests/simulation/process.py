@@ -78,6 +78,7 @@ class Setting:
     Attributes:
         kill: raises `Crash` now and then; called at every point at which a process can die.
         rolled_back: by unit, the index that a rollback led readers to, while nothing else has happened to it.
+        described: by unit, the definition that the files had when the controller looked last.
     """
 
     server: Server
@@ -90,6 +91,7 @@ class Setting:
     kill: Callable[[], None] = lambda: None
     now: float = 0.0
     rolled_back: dict[Unit, str] = field(default_factory=dict)
+    described: Mapping[Unit, str] = field(default_factory=dict)
 
     def units(self) -> list[Unit]:
         """The units of the files, in every sink."""
@@ -209,6 +211,8 @@ class SimulatedSink:
 
     def complete(self, generation: GenerationState) -> None:
         self._cluster.check_up()
+        described = self._setting.described.get(Unit(self._name, generation.index))
+        assert generation.hash == described, f"readers are led to {generation.generation}, which is replaced"
         self._check_complete(generation)
         self._setting.kill()
         self._cluster.aliases[generation.index] = generation.generation
@@ -500,6 +504,7 @@ class Process:
     def desired(self) -> Desired:
         """What the files and orders say."""
         setting = self.setting
+        setting.described = {unit: setting.definition(unit.index) for unit in setting.units()}
         return Desired(
             {
                 unit: Definition(

@@ -268,12 +268,12 @@ def _unpin(view: UnitView) -> UnitAction | None:
 
 
 def _complete(view: UnitView) -> UnitAction | None:
-    """Let readers see a generation that is filled."""
+    """Let readers see a generation that is filled, and that the files still describe."""
     if view.sink is None:
         return None
     for generation in view.followed:
         backfill = view.world.backfills.get(generation.id)
-        if generation.building and backfill is not None and backfill.complete:
+        if generation.building and view.fits(generation) and backfill is not None and backfill.complete:
             return Complete("every document is there", view.unit, generation)
     return None
 

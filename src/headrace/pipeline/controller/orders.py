@@ -43,6 +43,8 @@ def _answer_generation(
         return AnswerOrder(why_not, order, done=False) if why_not else None
     if answers[0].frozen:
         return AnswerOrder(answers[0].frozen, order, done=False)
+    if answers[0].building and not view.fits(answers[0]):
+        return AnswerOrder("the files describe another generation since then", order, done=False)
     if answers[0].published:
         return AnswerOrder(f"{answers[0].generation} is served", order, done=True)
     return None
