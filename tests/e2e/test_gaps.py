@@ -124,6 +124,7 @@ def test_log_that_was_removed_behind_the_servers_back_is_a_gap(
     pipeline, _ = on_own_server
     old = served(pipeline)
     name = remove_log(pipeline)
+    pipeline.arguments = ("--on-gap", "stop")
     pipeline.start()
     assert pipeline.wait_end(120) == 1
     output = pipeline.output.read_text()
@@ -131,7 +132,7 @@ def test_log_that_was_removed_behind_the_servers_back_is_a_gap(
     assert name in output
     assert "no COPY in progress" not in output
     pipeline.close()
-    pipeline.arguments = ("--on-gap", "reseed")
+    pipeline.arguments = ()
     pipeline.start()
     pipeline.wait_until(lambda: served(pipeline) != old, "did not backfill again", 240)
     pipeline.wait_ready()
@@ -169,9 +170,8 @@ def test_a_stream_that_cannot_start_is_waited_for_and_its_slot_is_shown(
 @pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_a_lost_slot_is_followed_by_a_new_backfill_whatever_is_killed_in_it(stopped: Headrace) -> None:
-    """With on_gap = reseed: readers keep the old generation until the swap, and nothing is lost."""
+    """Readers keep the old generation until the swap, and nothing is lost."""
     shop, old, documents = stopped.shop, served(stopped), stopped.documents(_INDEX)
-    stopped.arguments = ("--on-gap", "reseed")
     shop.drop_slots()
     shop.run("UPDATE users SET name = name || '!'", "DELETE FROM reviews WHERE id % 5 = 0")
     for failpoint in ("forgotten", "created", "range", "filled"):
@@ -198,7 +198,6 @@ def test_a_slot_that_is_recreated_beside_a_run_is_told_and_reseeded_in_its_proce
     stopped: Headrace, postgres: EmbeddedPostgres
 ) -> None:
     """A slot that is somebody else's is not dropped: the run goes on from it."""
-    stopped.config.write_text(stopped.config.read_text().replace("[source]", '[source]\non_gap = "reseed"'))
     stopped.start()
     stopped.wait_ready()
     old = served(stopped)

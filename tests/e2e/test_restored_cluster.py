@@ -16,7 +16,7 @@ from headrace.tools.demo.shop import INDEXES
 from support.snapshots import Snapshot
 
 _SINCE = ("UPDATE users SET name = name || '!'", "DELETE FROM orders WHERE id % 5 = 0")
-_RESEED = ("--on-gap", "reseed")
+_STOP = ("--on-gap", "stop")
 _CONFIRMED_SECONDS = 30.0
 
 Restore = Callable[[Snapshot], None]
@@ -45,7 +45,7 @@ def test_a_cluster_that_is_restored_in_place_under_a_run_is_rebuilt_by_it(
     deploy: Deploy, opensearch: EmbeddedOpenSearch
 ) -> None:
     with deploy(users=30) as pipeline:
-        pipeline.arguments = _RESEED
+        pipeline.arguments = ()
         pipeline.start()
         pipeline.wait_ready()
         snapshot = Snapshot(opensearch, f"{pipeline.prefix}*")
@@ -83,13 +83,14 @@ def test_a_cluster_that_is_restored_while_nothing_runs_is_told_and_rebuilt(
         go_on(pipeline)
         pipeline.terminate()
         restore(snapshot)
+        pipeline.arguments = _STOP
         pipeline.start()
         assert pipeline.wait_end() == 1
         pipeline.close()
         assert "HEADRACE_CONTINUITY" in pipeline.last_output()
         assert "restored from a snapshot" in pipeline.last_output()
 
-        pipeline.arguments = _RESEED
+        pipeline.arguments = ()
         pipeline.start()
         pipeline.wait_ready()
         pipeline.converges()
@@ -115,7 +116,7 @@ def test_a_state_that_is_older_than_the_generation_that_readers_see_leaves_it_to
         pipeline.terminate()
         snapshot.restore_in_place()
 
-        pipeline.arguments = _RESEED
+        pipeline.arguments = ()
         pipeline.start()
         seen = served(pipeline)
         while not pipeline.is_ready():

@@ -87,6 +87,7 @@ def test_faults_of_the_stream_are_survived_and_a_new_slot_is_refused(
 ) -> None:
     """Flusso's holes 19 and 20; in the end a slot of its name that is no longer its own."""
     name, shop = pipeline.prefix.rstrip("_"), pipeline.shop
+    pipeline.arguments = ("--on-gap", "stop")
     pipeline.start()
     pipeline.wait_ready()
     with connect(shop.url) as connection:

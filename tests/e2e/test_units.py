@@ -107,7 +107,8 @@ class Units(DrivenRun):
         self.url, self.sink, self.name, self.prefix, self.folder = url, sink, name, f"{name}_", folder
         self.files = {"goods": GOODS, "bads": BADS, "shops": SHOPS, "accounts": ACCOUNTS, "words": WORDS}
         text = (
-            f'prefix = "{self.prefix}"\n[source]\ntype = "postgres"\nreplica_identity = "auto"\n'
+            f'prefix = "{self.prefix}"\non_error = "stop"\n'
+            '[source]\ntype = "postgres"\nreplica_identity = "auto"\n'
             f"connection_url = {json.dumps(url)}\n"
             f'[sinks.primary]\ntype = "opensearch"\nurl = "{sink}"\nnumber_of_replicas = 0\n'
         )

@@ -178,7 +178,7 @@ class Assembler:
             raise HeadraceError(
                 Kind.DATABASE,
                 f"{what}: {error.cause}",
-                'Correct the row or the schema, or set on_error = "skip" or "quarantine" for this index.',
+                'Correct the row or the schema, or set on_error = "quarantine" or "skip" for this index.',
                 f"{what}: {error.full_cause}",
             ) from error
         refuse(self._plan.index, id_, f"{where}: {error.full_cause}")

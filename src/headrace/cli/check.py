@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
+from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError
 from headrace.model.suggestion import some
 from headrace.model.units import quantity
@@ -15,6 +16,12 @@ from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.ddl_plan import render
 from headrace.tools.check import CheckReport, Level, check
 
+_ON_GAP: Mapping[OnGap, str] = {
+    "reseed": 'at a gap in the log a run builds everything again beside what is served (on_gap = "reseed"); '
+    "it stops where it meets another server or database",
+    "stop": 'at a gap in the log a run stops (on_gap = "stop"), as where it meets another server or database',
+}
+
 
 def check_deployment(context: CommandContext, *, offline: bool) -> int:
     """Check files, database and sinks, as far as they can be reached; return the exit code.
@@ -22,6 +29,8 @@ def check_deployment(context: CommandContext, *, offline: bool) -> int:
     A schema file that cannot be read does not hide the mistakes of the others.
     """
     report = CheckReport()
+    given = context.environ.get("HEADRACE_ON_GAP")
+    on_gap = next((policy for policy in _ON_GAP if policy == given), None)
     try:
         project, mistakes = open_loadable(
             context.config, context.environ, slot=context.slot, publication=context.publication
@@ -30,7 +39,7 @@ def check_deployment(context: CommandContext, *, offline: bool) -> int:
         if project is not None:
             report.indexes += project.specs
             if not offline:
-                check(project, report, whole=not mistakes, on_gap=context.environ.get("HEADRACE_ON_GAP"))
+                check(project, report, whole=not mistakes, on_gap=on_gap)
     except HeadraceError as error:
         report.add(error_list(error))
     if context.as_json:
@@ -45,6 +54,7 @@ def _as_data(report: CheckReport) -> dict[str, object]:
         "ok": not report.of("error"),
         "ready": not report.of("error") and not report.of("setup"),
         "run": report.run,
+        "on_gap": report.on_gap,
         "findings": [entry.as_data() for entry in report.problems],
         "setup": render((*report.steps, *report.proposed)),
         "coverage": [_coverage_data(entry) for entry in report.coverage],
@@ -68,6 +78,13 @@ def _print(report: CheckReport, *, offline: bool) -> None:
         terminal.wrong(entry.sentence, entry.shown())
     for entry in report.of("setup"):
         terminal.say(f"to be set up: {entry.sentence}")
+    _print_conclusion(report, offline=offline)
+
+
+def _print_conclusion(report: CheckReport, *, offline: bool) -> None:
+    """Print whether a run can start, and what it does at a gap."""
+    if report.on_gap is not None and not report.of("error"):
+        terminal.say(_ON_GAP[report.on_gap])
     names, wrong = some(report.indexes), _count(report) or "nothing is wrong"
     if report.of("error"):
         terminal.say(wrong)

@@ -118,9 +118,10 @@ class SourceConfig(FileModel):
     failover: bool = False
     """Whether a slot that is made is kept on standbys too, so that it survives a failover (PostgreSQL 17 and
     later); see docs/postgres.md."""
-    on_gap: OnGap = "stop"
-    """What a gap in the log does (a lost slot, a promotion, a restored database): `stop` the run, or `reseed`
-    everything beside what is served; see docs/gaps.md#a-gap-in-the-log. `--on-gap` wins."""
+    on_gap: OnGap = "reseed"
+    """What a gap in the log does (a lost slot, a promotion, a restored database): `reseed` everything beside
+    what is served, or `stop` the run. Another server or database, and an older timeline, always stop it; see
+    docs/gaps.md#a-gap-in-the-log. `--on-gap` wins."""
     wal_budget: ByteSize | None = None
     """How much log the slot may retain on the primary's disk, as in `"50 GB"`. From half of it on there is a
     warning, in `/status` and in the log."""
@@ -128,8 +129,8 @@ class SourceConfig(FileModel):
     """How far the slot may be behind (hours); as `wal_budget`."""
     on_budget: Literal["warn", "release"] = "warn"
     """Beyond the budget: `warn`, or `release` the slot before the primary's disk is full, and backfill
-    everything again when the cluster answers. `release` needs `on_gap = "reseed"`; a run must follow for
-    it."""
+    everything again when the cluster answers. `release` does not go with `on_gap = "stop"`; a run must
+    follow for it."""
     stalled_after: Annotated[float, Field(ge=20)] = 40.0
     """After how many seconds without progress the stream has stalled; see
     docs/monitoring.md#a-stream-that-stands-still. An idle slot moves every ten."""
@@ -423,9 +424,9 @@ class Deployment(FileModel):
     max_deferred: Annotated[int, Field(ge=1)] = 1_000_000
     """Documents that wait for a failing secondary sink, at most; with more, it is backfilled again."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
-    on_error: OnError = "stop"
-    """What a document does that the cluster refuses, or that cannot be read: `stop` the run, `skip` it, or
-    `quarantine` it; see docs/delivery.md#documents-that-the-cluster-refuses."""
+    on_error: OnError = "quarantine"
+    """What a document does that the cluster refuses, or that cannot be read: wait in `quarantine`, `skip` it,
+    or `stop` its index; see docs/delivery.md#documents-that-the-cluster-refuses."""
     on_quarantine: OnQuarantine = "keep"
     """The older version of a quarantined document in the index: `keep`, or `delete` it."""
     large_change: Annotated[int, Field(ge=1)] = 50_000

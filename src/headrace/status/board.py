@@ -556,7 +556,8 @@ def _why_unready(
         for index in content.indexes.values()
         if index.phase is not IndexPhase.LIVE and not index.serves
     ]
-    return f"not backfilled: {', '.join(incomplete)}" if incomplete else None
+    # Behind a gap readers see documents of before it, and no change comes to them.
+    return f"not backfilled: {', '.join(incomplete)}" if incomplete else content.gap
 
 
 def _position(lsn: Lsn | None) -> dict[str, Any] | None:

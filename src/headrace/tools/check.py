@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
+from headrace.config.deployment import OnGap
 from headrace.errors import HeadraceError, Kind, LocatedError, Retry
 from headrace.model.suggestion import some
 from headrace.pipeline.continuity import GapError, check_origin
@@ -154,6 +155,7 @@ class CheckReport:
     Attributes:
         indexes: those that the files define.
         run: the session of the run that is on already; None where there is none.
+        on_gap: what a run does at a gap in the log; None where the deployment was not asked.
     """
 
     indexes: list[str] = field(default_factory=list)
@@ -162,6 +164,7 @@ class CheckReport:
     proposed: list[Step] = field(default_factory=list)
     coverage: list[TableCoverage] = field(default_factory=list)
     run: str | None = None
+    on_gap: OnGap | None = None
 
     def add(self, errors: Iterable[HeadraceError]) -> None:
         """Add errors that keep a run from starting."""
@@ -181,7 +184,7 @@ class CheckReport:
         return max((entry.exit_code for entry in self.of("error")), default=0)
 
 
-def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: str | None = None) -> None:
+def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: OnGap | None = None) -> None:
     """Check database and sinks, as far as they can be reached; nothing that exists is altered.
 
     Args:
@@ -194,7 +197,7 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
         HeadraceError: CONFIG, where a variable is not set.
     """
     endpoints = project.resolve()
-    reseeds = (on_gap or project.deployment.source.on_gap) == "reseed"
+    report.on_gap = on_gap or project.deployment.source.on_gap
     inspection = None
     fits = False
     try:
@@ -220,7 +223,7 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
         costs = None
         if inspection is not None and fits:
             costs = beside.submit(cost_warnings, endpoints.database, inspection.project, inspection.catalog)
-        _check_primary(project, endpoints, inspection, report, reseeds=reseeds)
+        _check_primary(project, endpoints, inspection, report, reseeds=report.on_gap == "reseed")
     if costs is not None:
         try:
             report.problems += [problem("warning", error) for error in costs.result()]

@@ -30,7 +30,7 @@ def test_the_least_file_has_every_default(tmp_path: Path) -> None:
     assert (deployment.source.slot, deployment.source.publication) == ("headrace", "headrace")
     assert (deployment.source.replica_identity, deployment.source.manage_publication) == ("check", True)
     assert deployment.sinks == {"stdout": StdoutSink(type="stdout")}
-    assert (deployment.on_error, deployment.prefix, deployment.indexes) == ("stop", "", ())
+    assert (deployment.on_error, deployment.prefix, deployment.indexes) == ("quarantine", "", ())
     assert deployment.server.public_address == "127.0.0.1:9464"
     assert deployment.server.private_address == "127.0.0.1:9465"
 
@@ -276,9 +276,9 @@ def test_what_a_backfill_may_take_and_what_is_kept(tmp_path: Path) -> None:
 
 def test_how_long_a_snapshot_is_held_and_what_a_gap_does(tmp_path: Path) -> None:
     least = load(tmp_path, SOURCE)
-    assert (least.backfill.snapshot_minutes, least.source.on_gap) == (10.0, "stop")
-    found = load(tmp_path, SOURCE + 'on_gap = "reseed"\n[backfill]\nsnapshot_minutes = 3\n')
-    assert (found.backfill.snapshot_minutes, found.source.on_gap) == (3.0, "reseed")
+    assert (least.backfill.snapshot_minutes, least.source.on_gap) == (10.0, "reseed")
+    found = load(tmp_path, SOURCE + 'on_gap = "stop"\n[backfill]\nsnapshot_minutes = 3\n')
+    assert (found.backfill.snapshot_minutes, found.source.on_gap) == (3.0, "stop")
     for wrong in ('on_gap = "go on"\n', "[backfill]\nsnapshot_minutes = -1\n"):
         with pytest.raises(ErrorGroup, match=r"headrace.toml"):
             load(tmp_path, SOURCE + wrong)

@@ -31,11 +31,11 @@ _FIRST_STEPS = (CreateState.__name__, CreateSlot.__name__)
 class GapError(HeadraceError):
     """Changes between the documents and the slot are lost, on the server that the documents come from.
 
-    With `on_gap = "reseed"` a run builds everything again. Another server or database is never a gap.
+    Without `on_gap = "stop"` a run builds everything again. Another server or database is never a gap.
     """
 
     def __init__(self, kind: Kind, cause: str, remedy: str = "", detail: str = "") -> None:
-        by_itself = f'{BACKFILL_AGAIN} With on_gap = "reseed" a run does it by itself.'
+        by_itself = f'{BACKFILL_AGAIN} Without on_gap = "stop" a run does it by itself.'
         super().__init__(kind, cause, remedy or by_itself, detail)
 
 

@@ -41,13 +41,13 @@ def _answer_generation(
     if not answers:
         why_not = _why_impossible(order, view)
         return AnswerOrder(why_not, order, done=False) if why_not else None
-    if answers[0].frozen:
-        return AnswerOrder(answers[0].frozen, order, done=False)
-    if answers[0].building and not view.fits(answers[0]):
-        return AnswerOrder("the files describe another generation since then", order, done=False)
-    if answers[0].published:
-        return AnswerOrder(f"{answers[0].generation} is served", order, done=True)
-    return None
+    [generation, *_] = answers
+    replaced = generation.building and not view.fits(generation)
+    if why_not := generation.frozen or ("the files describe another one since then" if replaced else ""):
+        return AnswerOrder(why_not, order, done=False)
+    return (
+        AnswerOrder(f"{generation.generation} is served", order, done=True) if generation.published else None
+    )
 
 
 def _why_impossible(order: OpenOrder, view: UnitView) -> str:

@@ -99,7 +99,7 @@ class Delivery:
             raise HeadraceError(
                 Kind.SINK_REJECTED,
                 f"{what}: {first.public or first.reason}",
-                'Correct the row or the schema, or set on_error = "skip" or "quarantine" for this index.',
+                'Correct the row or the schema, or set on_error = "quarantine" or "skip" for this index.',
                 f"{what}: {first.reason}",
             ).concerning(units={self._plan.unit_of(rejection.index) for rejection in refused})
 
