@@ -113,7 +113,14 @@ def test_tables_are_loaded_and_followed_through_changes_and_alterations(mirror: 
 
 def readers(mirror: Mirrored) -> list[int]:
     """Spark's process that reads the log, while there is one."""
-    return [pid for pid in mirror.members() if b"source_runner" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in mirror.members() if b"source_runner" in _command_of(pid)]
+
+
+def _command_of(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except FileNotFoundError:  # it ended since it was listed
+        return b""
 
 
 def test_a_load_that_is_killed_at_each_commit_is_repeated(mirror: Mirrored) -> None:

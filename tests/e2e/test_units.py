@@ -349,6 +349,10 @@ def test_an_altered_table_whose_next_generation_is_refused_waits_alone(
     run.wait_ready()
     run.converges()
     assert not run.error("accounts")
+    counted = re.search(
+        r'headrace_rebuilds_total\{cause="table",index="accounts"\} (\S+)', run.ask("/metrics").data.decode()
+    )
+    assert counted is not None, "the metric says why it was built again"
     assert run.served() | {"accounts": ""} == before | {"accounts": ""}
 
 

@@ -60,6 +60,8 @@ class RunBoard:
         _LOG.debug("%s: %s", type(action).__name__, action.why)
         if isinstance(action, CreateGeneration):
             self._why_built[action.unit] = action.why
+            if action.cause is not None:
+                self._board.count_rebuild(str(action.unit), action.cause.value)
         elif isinstance(action, StopFollowing):
             self._tell_stopped(action)
         elif isinstance(action, BeginAgain | DropSlot):
@@ -76,6 +78,8 @@ class RunBoard:
 
     def _tell_stopped(self, action: StopFollowing) -> None:
         failure = action.failure
+        if action.generation.published:
+            self._board.count_rebuild(str(action.unit), action.cause.value)
         remedy = "" if failure is None or not failure.remedy else f". {failure.remedy}"
         what = f"{action.unit}: {action.generation.generation} is not followed any more"
         self._board.report.warning(f"{what}: {action.why}{remedy}")

@@ -189,6 +189,8 @@ class View:
     last_error: LastError | None
     warnings: tuple[str, ...]
     gaps: int = 0
+    rebuilds: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """By unit and cause."""
     sinks: tuple[SinkActivity, ...] = ()
     secondary: Mapping[str, SecondaryStatus] = field(default_factory=dict)
     failure: LastError | None = None
@@ -218,6 +220,7 @@ class _Content:
     holder: str | None = None
     follows: bool = False
     gaps: int = 0
+    rebuilds: dict[tuple[str, str], int] = field(default_factory=dict)
     gap: str | None = None
     budget_warning: str | None = None
     held_log: str | None = None
@@ -378,6 +381,12 @@ class StatusBoard:
             self._content.gaps += 1
             self._content.gap = text
 
+    def count_rebuild(self, unit: str, cause: str) -> None:
+        """Count that an index which readers see is built again, or is followed no more until it is."""
+        with self._lock:
+            counted = self._content.rebuilds
+            counted[unit, cause] = counted.get((unit, cause), 0) + 1
+
     def close_gap(self) -> None:
         """Note that every index is built again after a gap."""
         with self._lock:
@@ -440,6 +449,7 @@ class StatusBoard:
                 last_error=content.last_error,
                 warnings=_warnings(content, paused),
                 gaps=content.gaps,
+                rebuilds=dict(content.rebuilds),
                 sinks=sinks,
                 secondary=dict(content.secondary),
                 failure=self._failure(state.phase, waiting),

@@ -89,8 +89,16 @@ def _counters(view: View) -> Iterator[Metric]:
             family.add_metric([], count)
         yield family
     yield CounterMetricFamily(
-        "headrace_gaps", "Gaps in the log behind which everything is rebuilt (on_gap = reseed).", view.gaps
+        "headrace_gaps", "Gaps in the log behind which everything is built again.", view.gaps
     )
+    rebuilds = CounterMetricFamily(
+        "headrace_rebuilds",
+        "Indexes that readers see and that are built again, by what led to it.",
+        labels=["index", "cause"],
+    )
+    for (index, cause), count in sorted(view.rebuilds.items()):
+        rebuilds.add_metric([index, cause], count)
+    yield rebuilds
     errors = CounterMetricFamily("headrace_errors", "Errors by their stable code.", labels=["code"])
     for code, count in sorted(view.errors.items()):
         errors.add_metric([code], count)

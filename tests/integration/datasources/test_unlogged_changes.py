@@ -503,7 +503,11 @@ def _own(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _keyed(row: Mapping[str, Any]) -> tuple[str, Mapping[str, object]]:
-    texts = {
-        name: None if value is None else str(value).strip() for name, value in row.items() if name != "pair"
-    }
+    texts = {name: _text(value) for name, value in row.items() if name != "pair"}
     return str(texts.get("at") or texts.get("id")), texts
+
+
+def _text(value: object) -> str | None:
+    if isinstance(value, dict):  # a range, as the server writes it where both of its bounds belong to it
+        return "[{lower},{upper}]".format(**value)
+    return None if value is None else str(value).strip()

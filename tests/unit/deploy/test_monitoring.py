@@ -37,6 +37,7 @@ def exposed() -> str:
     board.slot_seen(SLOT)
     board.set_counts(Counts())
     board.record_error(HeadraceError(Kind.INTERNAL, "no"))
+    board.count_rebuild("users", "gap")
     board.secondary("copy", deferred=1)
     board.control.count_request("reindex", "accepted")
     board.sinks.take(

@@ -217,6 +217,8 @@ def test_a_gap_is_a_warning_until_everything_is_rebuilt() -> None:
     board = StatusBoard(["users"])
     board.set_warnings(["ignored"])
     board.record_gap("the slot is gone")
+    board.count_rebuild("users", "table")
+    assert board.view().rebuilds == {("users", "table"): 1}
     assert board.snapshot()["warnings"] == ["the slot is gone", "ignored"]
     board.close_gap()
     assert (board.snapshot()["warnings"], board.view().gaps) == (["ignored"], 1)

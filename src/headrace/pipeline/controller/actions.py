@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn
@@ -14,6 +15,25 @@ from headrace.pipeline.controller.desired import OpenOrder, Unit
 from headrace.state import GenerationState
 
 _BUILD = "build"
+
+
+class RebuildCause(StrEnum):
+    """Why an index is built again, in one word for metrics."""
+
+    TABLE = "table"
+    """A table that it reads was altered."""
+    FILES = "files"
+    """Its schema file, its settings or the types of its columns have changed."""
+    MISFIT = "misfit"
+    """Its schema file does not fit the database any more."""
+    SINK = "sink"
+    """The sink does not have any more what was written."""
+    DEFERRED = "deferred"
+    """Too many documents waited for the sink."""
+    FAILURE = "failure"
+    """A document or a statement of it failed."""
+    ORDER = "order"
+    """Somebody has ordered it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +129,13 @@ class CreateGeneration(UnitAction):
     Attributes:
         hash: of the definition that it is created from.
         as_of: the position of the catalog that it is planned for (bytes).
+        cause: why the one that is followed is replaced; None where none is.
         order: the id of the order that it answers; empty for none.
     """
 
     hash: str
     as_of: Lsn
+    cause: RebuildCause | None = None
     order: str = ""
 
     @property
@@ -142,10 +164,12 @@ class StopFollowing(UnitAction):
     """Write a generation no more, and store why; readers keep it until another one is complete.
 
     Attributes:
+        cause: the kind of the reason.
         failure: the error, where the unit has failed: it is built again only after a pause.
     """
 
     generation: GenerationState
+    cause: RebuildCause
     failure: HeadraceError | None = None
 
     @property

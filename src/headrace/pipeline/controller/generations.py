@@ -17,6 +17,7 @@ from headrace.pipeline.controller.actions import (
     DropIndex,
     Forget,
     ForgetDeferred,
+    RebuildCause,
     Serve,
     SetUp,
     StopFollowing,
@@ -171,16 +172,17 @@ def _stop_following(view: UnitView) -> UnitAction | None:
     """Stop following a generation that may hold wrong documents, or that cannot be written."""
     for generation in view.followed:
         # First what explains a failure: then the next generation need not wait.
-        why = (
-            _why_misfit(view)
-            or _why_lost(view, generation)
-            or _why_overflowed(view, generation)
-            or _why_drifted(view, generation)
+        reasons = (
+            (RebuildCause.MISFIT, _why_misfit(view)),
+            (RebuildCause.SINK, _why_lost(view, generation)),
+            (RebuildCause.DEFERRED, _why_overflowed(view, generation)),
+            (RebuildCause.TABLE, _why_drifted(view, generation)),
         )
-        if why:
-            return StopFollowing(why, view.unit, generation)
+        for cause, why in reasons:
+            if why:
+                return StopFollowing(why, view.unit, generation, cause)
         if failure := _why_failed(view, generation):
-            return StopFollowing(failure.cause, view.unit, generation, failure)
+            return StopFollowing(failure.cause, view.unit, generation, RebuildCause.FAILURE, failure)
     return None
 
 
@@ -407,13 +409,15 @@ def _create(view: UnitView) -> UnitAction | None:
     if catalog.set_up or is_newer(catalog, view.state) or not _may_join(view):
         return None  # a generation must not be stored before the catalog that it is planned for
     order = view.order
+    cause: RebuildCause | None
     if order is not None and order.kind is OrderKind.REINDEX and not _is_answered(view, order):
-        why, number = "a reindex was ordered", order.id
+        why, cause, number = "a reindex was ordered", RebuildCause.ORDER, order.id
     elif any(view.fits(generation) for generation in view.generations) or _is_pinned(view):
         return None
     else:
-        why, number = why_built(view.served), ""
-    return CreateGeneration(why, view.unit, definition.hash, catalog.as_of, number)
+        replaced = view.served is not None and view.served.followed
+        why, cause, number = why_built(view.served), RebuildCause.FILES if replaced else None, ""
+    return CreateGeneration(why, view.unit, definition.hash, catalog.as_of, cause, number)
 
 
 def _may_join(view: UnitView) -> bool:
