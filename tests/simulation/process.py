@@ -126,9 +126,9 @@ class Store:
 
     def load(self) -> PipelineState | None:
         stored = self._stored
-        if stored.progress is None:
-            return None
-        return dataclasses.replace(stored.progress, generations=stored.generations)
+        if stored.progress is not None and stored.progress.generations is not stored.generations:
+            stored.progress = dataclasses.replace(stored.progress, generations=stored.generations)
+        return stored.progress
 
     def save(self, state: PipelineState) -> None:
         self.save_generations(state.generations)

@@ -122,13 +122,14 @@ class Schedule:
         if self.random.random() < _FOLLOWING_FIRST:
             self._settle()
         self._killing = self.random.choice((0.0, 0.01, 0.04))
-        for number, event in enumerate(self.random.choices(choose, weights, k=events)):
-            state = self.random.getstate()
+        whole = self.random
+        for number, event in enumerate(whole.choices(choose, weights, k=events)):
             if number in self.left_out:
                 continue
-            self.random.seed(self.seed * 1_000_003 + number)
+            # Its own chances, so that an event does the same when others before it are left out.
+            self.random = random.Random(self.seed * 1_000_003 + number)
             self._happen(number, event)
-            self.random.setstate(state)
+        self.random = whole
         self._make_peace()
 
     def _happen(self, number: int, event: Callable[[], None]) -> None:

@@ -44,7 +44,11 @@ class UnitView:
 
     Attributes:
         definition: None where the files do not describe the unit any more.
+        sink: None where it does not answer.
+        catalog: None where it could not be read.
         generations: oldest first.
+        followed: those that live changes are written to.
+        served: the one that readers see, as far as the state says.
     """
 
     unit: Unit
@@ -52,43 +56,31 @@ class UnitView:
     state: PipelineState
     definition: Definition | None
     policy: SinkPolicy
+    sink: SinkSeen | None
+    catalog: CatalogSeen | None
     generations: tuple[GenerationState, ...]
+    followed: tuple[GenerationState, ...]
+    served: GenerationState | None
     orders: tuple[OpenOrder, ...]
 
     @classmethod
     def of(cls, unit: Unit, world: World, state: PipelineState, desired: Desired) -> UnitView:
         """Gather what concerns one unit."""
+        sink, catalog = world.sinks.get(unit.sink), world.catalog
+        generations = generations_of(state, unit)
         return cls(
             unit,
             world,
             state,
             desired.units.get(unit),
             desired.sinks.get(unit.sink, _NO_POLICY),
-            generations_of(state, unit),
+            sink if isinstance(sink, SinkSeen) else None,
+            catalog if isinstance(catalog, CatalogSeen) else None,
+            generations,
+            tuple(generation for generation in generations if generation.followed),
+            next((generation for generation in generations if generation.published), None),
             tuple(order for order in desired.orders if order.unit == unit),
         )
-
-    @property
-    def sink(self) -> SinkSeen | None:
-        """The sink; None where it does not answer."""
-        sink = self.world.sinks.get(self.unit.sink)
-        return sink if isinstance(sink, SinkSeen) else None
-
-    @property
-    def catalog(self) -> CatalogSeen | None:
-        """The catalog; None where it could not be read."""
-        catalog = self.world.catalog
-        return catalog if isinstance(catalog, CatalogSeen) else None
-
-    @property
-    def followed(self) -> tuple[GenerationState, ...]:
-        """Those that live changes are written to."""
-        return tuple(generation for generation in self.generations if generation.followed)
-
-    @property
-    def served(self) -> GenerationState | None:
-        """The one that readers see, as far as the state says."""
-        return next((generation for generation in self.generations if generation.published), None)
 
     @property
     def order(self) -> OpenOrder | None:
