@@ -1,23 +1,32 @@
-"""`headrace adopt`: let readers of another tool's index read this deployment's index."""
+"""`headrace adopt`: take over the name of another tool's index, or a server that pg_upgrade has made."""
 
 from __future__ import annotations
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
+from headrace.model.lsn import format_lsn
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.project import find_index
+from headrace.pipeline.upgrade import plan_adoption
 from headrace.sinks.opensearch import Generations
 from headrace.sinks.opensearch.adoption import adopt, check_deletable, holders
 
 
-def adopt_name(context: CommandContext, index: str, name: str | None, *, delete_index: bool) -> bool:
+def adopt_name(context: CommandContext, index: str | None, name: str | None, *, delete_index: bool) -> bool:
     """Point a name that readers use, by default the index's own, to the served generation.
 
     Raises:
-        HeadraceError: USAGE for an unknown index; SLOT_UNKNOWN where it is not served yet; SINK_REJECTED
-            where an index must be deleted and may not; CONFIG, CONNECTION, SINK_UNREACHABLE, SINK_BUSY.
+        HeadraceError: USAGE for no index or an unknown one; SLOT_UNKNOWN where it is not served yet;
+            SINK_REJECTED where an index must be deleted and may not; CONFIG, CONNECTION, SINK_UNREACHABLE,
+            SINK_BUSY.
     """
+    if index is None:
+        raise HeadraceError(
+            Kind.USAGE,
+            "no index is named",
+            "Name the index whose readers are led here; or give --upgraded, after pg_upgrade.",
+        )
     project = context.open_project()
     find_index(project, index)
     name = index if name is None else name
@@ -50,4 +59,27 @@ def adopt_name(context: CommandContext, index: str, name: str | None, *, delete_
     restores = held and not deletes
     terminal.say(f"to {'take it back' if restores else f'free the name {name} again'}: POST /_aliases")
     terminal.data({"actions": back})
+    return True
+
+
+def adopt_server(context: CommandContext) -> bool:
+    """Let the deployment go on with a server that pg_upgrade has made of the one before, after a question.
+
+    Raises:
+        HeadraceError: as for `plan_adoption`.
+    """
+    with plan_adoption(context.open_project()) as planned:
+        before, after = planned.before, planned.after
+        terminal.say(
+            f"the system was {before.system_identifier}, and its log was read to {format_lsn(before.applied)}"
+        )
+        terminal.say(
+            f"the system is {after.system_identifier}, and the slot {after.slot} stands at "
+            f"{format_lsn(after.applied)}"
+        )
+        terminal.say("publication and tables are the same")
+        if not terminal.agreed("Has pg_upgrade made this server of the one before?", yes=context.yes):
+            return False
+        planned.apply()
+    terminal.done("done; `headrace run` goes on from there")
     return True

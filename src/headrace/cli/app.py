@@ -754,16 +754,18 @@ def quarantine(
 
 
 @command(
-    "Take over the name of another tool's index.",
+    "Take over another tool's index name, or an upgraded server.",
     Group.CHANGE,
-    ("headrace adopt users", "headrace adopt users --name people --delete-index"),
+    ("headrace adopt users --name people --delete-index", "headrace adopt --upgraded"),
     "config",
     "slot",
     "yes",
 )
 def adopt(
     context: CommandContext,
-    index: Index,
+    index: Annotated[
+        str | None, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")
+    ] = None,
     alias: Annotated[
         str | None,
         typer.Option("--name", envvar="HEADRACE_NAME", help="the name that readers use (default: INDEX)"),
@@ -774,8 +776,21 @@ def adopt(
             "--delete-index", envvar="HEADRACE_DELETE_INDEX", help="delete an index that has this name"
         ),
     ] = False,
+    upgraded: Annotated[
+        bool,
+        typer.Option(
+            "--upgraded", envvar="HEADRACE_UPGRADED", help="go on with a server that pg_upgrade made"
+        ),
+    ] = False,
 ) -> bool:
-    """Point a name that readers use to this deployment's index, in one step; print how to undo it."""
+    """Point a name that readers use to this deployment's index, in one step; print how to undo it.
+
+    With --upgraded: let the deployment go on with a server that pg_upgrade has made of the one before.
+    """
+    if upgraded:
+        from headrace.cli.adopt import adopt_server
+
+        return adopt_server(context)
     from headrace.cli.adopt import adopt_name
 
     return adopt_name(context, index, alias, delete_index=delete_index)
