@@ -45,7 +45,14 @@ from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, places_beside
-from headrace.state import GenerationState, PipelineState, StateDocument, StateStore, backfill_progress
+from headrace.state import (
+    GenerationState,
+    PipelineState,
+    Quarantine,
+    StateDocument,
+    StateStore,
+    backfill_progress,
+)
 from headrace.status.index_board import IndexBoard
 from headrace.status.progress import Rate
 
@@ -55,6 +62,9 @@ _MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20
 _RANGES_OF_A_TASK = 4
 """Ranges that one task reads in a job. A kill repeats at most one job. While readers see the stream's
 documents there are half as many ranges, and small ones, so that a job soon makes way for the stream."""
+_FEW_REFUSED, _MOST_REFUSED, _HOPELESS = 10, 0.01, 0.5
+"""Documents that a sink may refuse of an index that readers are led to: so many, or this share of all. With
+more, the schema is wrong, not some rows. Before the end only a hopeless share ends the backfill."""
 _POLL_SECONDS = 0.2
 _LONGEST_PAUSE = 30.0
 
@@ -249,10 +259,13 @@ class Backfill:
                     self._refresh(client, finished)
                     for backfill in finished:
                         with failures_of(backfill.state.id):
+                            self._check_refused(state, backfill, _MOST_REFUSED)
                             self._finish(client, backfill)
                         waiting.remove(backfill)
                     if waiting:
                         self._run_job(waiting)
+                        for backfill in waiting:
+                            self._check_refused(state, backfill, _HOPELESS)
                         retries.forget()
             except HeadraceError as error:
                 if self._ending.is_set():
@@ -349,6 +362,25 @@ class Backfill:
             with attempt:
                 backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})
         self._show(backfill)
+
+    def _check_refused(self, state: Client, backfill: _GenerationBackfill, share: float) -> None:
+        """End a backfill in which too many documents were refused: readers must not be led to what is left.
+
+        Raises:
+            HeadraceError: SINK_REJECTED, which concerns the generation.
+        """
+        plan = self._work.plan
+        if backfill.state.index not in plan.quarantine:
+            return
+        refused = Quarantine(state, plan.key).count_of(backfill.name)
+        of_all = refused + backfill.documents
+        if refused > _FEW_REFUSED and refused > share * of_all:
+            raise HeadraceError(
+                Kind.SINK_REJECTED,
+                f"{refused:,} of {of_all:,} documents are refused",
+                "Correct the schema or the rows: readers are led to an index where at most 1 document in 100 "
+                "is refused. The lines above say why the first ones are.",
+            ).concerning(units={plan.unit_of(backfill.name)})
 
     def _finish(self, client: Client, backfill: _GenerationBackfill) -> None:
         """Compare the ids where something can have gone wrong, and report the generation as complete."""

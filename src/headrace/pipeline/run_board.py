@@ -12,6 +12,7 @@ from headrace.pipeline.controller.actions import (
     CloseQuery,
     CreateGeneration,
     DropSlot,
+    Serve,
     StopFollowing,
     TakeUpCatalog,
 )
@@ -62,6 +63,9 @@ class RunBoard:
             self._why_built[action.unit] = action.why
             if action.cause is not None:
                 self._board.count_rebuild(str(action.unit), action.cause.value)
+        elif isinstance(action, Serve) and action.generation.published:
+            name = action.generation.generation
+            self._board.report.warning(f"{action.unit}: readers are led back to {name}: {action.why}")
         elif isinstance(action, StopFollowing):
             self._tell_stopped(action)
         elif isinstance(action, BeginAgain | DropSlot):

@@ -20,7 +20,12 @@ from headrace.sinks.opensearch.documents import documents
 from headrace.state.key import StateKey
 from headrace.state.system_index import SystemIndex
 
-_PROPERTIES = {"slot": {"type": "keyword"}, "index": {"type": "keyword"}, "at": {"type": "date"}}
+_PROPERTIES = {
+    "slot": {"type": "keyword"},
+    "index": {"type": "keyword"},
+    "generation": {"type": "keyword"},
+    "at": {"type": "date"},
+}
 
 QuarantinedIds = Mapping[str, Collection[str]]
 """Ids of quarantined documents, by generation."""
@@ -122,6 +127,13 @@ class Quarantine:
         answer = self._client.read(target, search, allow=(404,))
         found = answer.json()["aggregations"]["indexes"]["buckets"] if answer.ok else []
         return dict(Counter({bucket["key"]: bucket["doc_count"] for bucket in found}))
+
+    def count_of(self, generation: str) -> int:
+        """Count the entries of one generation."""
+        terms = {"slot": self._owner, "generation": generation}
+        return self._entries.count(
+            {"bool": {"filter": [{"term": {name: value}} for name, value in terms.items()]}}
+        )
 
     def forget(self, generation: str | None = None) -> None:
         """Delete all entries of the pipeline, or those of a generation."""
