@@ -379,7 +379,7 @@ class Backfill:
                 Kind.SINK_REJECTED,
                 f"{refused:,} of {of_all:,} documents are refused",
                 "Correct the schema or the rows: readers are led to an index where at most 1 document in 100 "
-                "is refused. The lines above say why the first ones are.",
+                'is refused. Or leave such documents out, with on_error = "skip" for this index.',
             ).concerning(units={plan.unit_of(backfill.name)})
 
     def _finish(self, client: Client, backfill: _GenerationBackfill) -> None:
