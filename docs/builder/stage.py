@@ -26,8 +26,8 @@ GENERATED: dict[str, Callable[[], str]] = {
     "docs/reference/deployment-file.md": options.page,
     "docs/reference/fields.md": fields.page,
     "docs/reference/metrics.md": metrics.page,
-    "docs/spark-options.md": spark_options.page,
-    "docs/types.md": types_page.page,
+    "docs/reference/spark-options.md": spark_options.page,
+    "docs/reference/types.md": types_page.page,
 }
 """The pages that are made from code, by their place in the repository; a test compares what is committed."""
 

@@ -1,6 +1,6 @@
 """Map PostgreSQL's types to Arrow, Spark and JSON.
 
-`TYPES` is the table from which all other mappings and docs/types.md are derived. The reasons are in
+`TYPES` is the table from which all other mappings and docs/reference/types.md are derived. The reasons are in
 decision 0040.
 """
 
