@@ -1,7 +1,8 @@
 """Read the rows of one part of a table, and check that the part is still what was planned.
 
 `docs/reference/types.md` defines each value by the text that PostgreSQL prints. A column is read in the
-server's binary format only where it gives the value that the text stands for; all other columns are read as text.
+server's binary format only where it gives the value that the text stands for; all other columns are read as
+text.
 """
 
 from __future__ import annotations
