@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from builder import __main__ as builder
+from builder import glossary
 from builder import stage as staging
 from builder.recording import Line, drawing, lines, record
 from builder.stage import BrokenLinkError, place, stage
@@ -43,6 +44,18 @@ def test_a_link_by_file_name_says_what_it_leads_to(pages: Path) -> None:
     text = (pages / "explanation/concepts.md").read_text()
     assert "[Architecture](architecture.md)" in text
     assert not re.findall(r"\[[\w/-]+\.md\]\(", text)
+
+
+def test_a_word_of_the_glossary_leads_there_at_its_first_use_only() -> None:
+    page = "# A slot\n\nA `slot` in [a\nslot](slots.md).\n\nTwo slots keep log.\nA slot too.\n\n| slot |\n"
+    assert glossary.Links("../glossary.md").linked(page) == page.replace(
+        "Two slots", "Two [slots](../glossary.md#slot)"
+    )
+
+
+def test_each_word_that_leads_to_the_glossary_is_in_it(pages: Path) -> None:
+    text = (pages / "reference/glossary.md").read_text()
+    assert [word for word in glossary.WORDS if f"- **{word}**{{ #" not in text] == []
 
 
 def test_a_file_of_the_repository_lies_beside_the_pages(pages: Path) -> None:
