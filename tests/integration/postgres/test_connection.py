@@ -216,4 +216,4 @@ def test_the_sql_of_the_page_on_connections_runs(postgres: EmbeddedPostgres) -> 
         finally:
             execute(connection, "ALTER SYSTEM RESET password_encryption")
             execute(connection, "DROP ROLE headrace")
-    assert len(blocks) == 2
+    assert len(blocks) == 1
