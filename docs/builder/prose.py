@@ -1,6 +1,6 @@
 """Hold the pages to plain words: length of sentences, words that readers do not know, a heading every screen.
 
-`make lint` runs it. `docs/builder/prose.toml` lists the words, and the pages that are held to less.
+`make lint` runs it on every page. `docs/builder/prose.toml` lists the words.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ AVERAGE, LONGEST = 25, 40
 """Words of a sentence: on average over a page, and at most."""
 SECTION = 330
 """Words of prose below one heading, which is about a screen."""
-OTHER_FORM = ("docs/decisions/", "docs/index.md", "README.md", "SECURITY.md")
-"""Pages that need no line that says whom they are for: a test holds decisions to a form of their own."""
+OTHER_FORM = ("docs/decisions/", "docs/index.md", "README.md", "CHANGELOG.md", "SECURITY.md")
+"""Pages that are for everyone, and decisions, which a test holds to a form of their own."""
 LISTS = ("docs/decisions/", "docs/reference/glossary.md")
 """Pages without a heading every screen: a test bounds each decision, and a glossary is one list."""
-LEFT_OUT = ("CHANGELOG.md",)
-"""Pages that are not held to anything yet."""
 
 _FENCE = re.compile(r"^( *)(```+).*?^\1\2$\n?", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -127,8 +125,7 @@ def _headings(name: str, page: str) -> Iterator[Finding]:
 
 def pages() -> list[Path]:
     """Return the pages of the documentation, in the repository's folder and in docs/."""
-    found = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
-    return [page for page in found if page.name not in LEFT_OUT]
+    return sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 def main() -> int:
