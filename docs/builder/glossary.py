@@ -70,7 +70,7 @@ class Links:
         return "".join(parts)
 
     def _text(self, text: str) -> str:
-        found = []
+        found: list[tuple[int, int, str]] = []
         for word, pattern in list(self._left.items()):
             match = pattern.search(text)
             if match and not any(match.start() < end and start < match.end() for start, end, _ in found):
