@@ -17,6 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+from headrace.spark import spark_java_home
 from integration.datasources.driven import Query
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -66,6 +67,7 @@ def test_the_first_program_follows_a_table(
 ) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("DATABASE_URL", url)
+    monkeypatch.setenv("JAVA_HOME", str(spark_java_home()))
     programs = Programs(("tutorials/spark.md",), spark, url, tmp_path)
     program = threading.Thread(target=programs.run, args=("postgres_cdc",))
     program.start()
