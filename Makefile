@@ -30,7 +30,7 @@ help:
 	@echo "make simulate   the controller against simulated servers (ARGS=\"--schedules 1000000\")"
 	@echo "make compat     sources, mirrors (by Delta for Spark) and documents on PySpark 4.2, in an environment of its own"
 	@echo "make compat-lowest  the tests on the lowest version of each dependency, in an environment of its own"
-	@echo "make lint       format, lint, types, layers"
+	@echo "make lint       format, lint, types, layers, the prose of the pages"
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
 	@echo "make bench-record  the same, and keep the ratios in bench/history.jsonl (ARGS=\"drain --rounds 3\")"
 	@echo "make deploy-check  image, chart, alerts, unit and compose file, by the tools that read them (ARGS=rules: only that)"
@@ -54,12 +54,14 @@ lint: environment
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	PYTHONPATH=docs $(BIN)/python -m builder.prose
 
 # Types are checked beside the tests: together they keep two processors busy.
 quick: environment
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
+	PYTHONPATH=docs $(BIN)/python -m builder.prose
 	@$(BIN)/mypy & types=$$!; \
 	$(BIN)/python -m pytest tests/unit tests/property -m "not long" --hypothesis-profile quick \
 		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS); tests=$$?; \

@@ -2,8 +2,9 @@
 
 Single-row transactions at random moments (200 ms apart on average) into a table that `postgres_cdc` follows;
 the clock of each starts before its COMMIT is sent and stops when the sink's `write` has the row. In a plain
-session, and in one that is tuned as docs/spark.md says; each in a process of its own. Beside it, in the same
-session, the least that any source in Python can do: what Spark itself takes on this machine at this hour.
+session, and in one that is tuned as docs/guides/spark-queries.md says; each in a process of its own. Beside
+it, in the same session, the least that any source in Python can do: what Spark itself takes on this machine
+at this hour.
 """
 
 from __future__ import annotations

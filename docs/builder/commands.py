@@ -17,6 +17,8 @@ from headrace.cli.context import JSON_KEYS, Group, examples_of
 HEAD = """\
 # Commands
 
+**For everyone at a terminal**: each command with its options, two examples and a guide.
+
 `headrace` alone says what to do next in this folder. Each command has `--help`.
 Every option has an environment variable; an option on the command line wins.
 `headrace --version` prints the version, `headrace --install-completion` teaches your shell to complete
@@ -27,32 +29,32 @@ ended by Ctrl-C before it was done, or by a second signal.
 """
 
 GUIDES = {
-    "init": "design.md#what-it-suggests",
-    "design": "design.md",
-    "convert": "moving.md",
-    "check": "checks.md",
-    "preview": "checks.md#what-an-index-pays-for-a-field",
-    "setup": "postgres.md",
-    "run": "operations.md",
-    "mirror": "mirror.md",
-    "status": "monitoring.md",
-    "lag": "gaps.md",
-    "slots": "gaps.md",
-    "schema": "schema.md",
-    "explain": "console.md#why-is-a-document-not-in-the-index",
-    "verify": "consistency.md#is-an-index-right",
-    "wait": "consistency.md#when-is-a-commit-in-the-documents",
-    "indexes": "generations.md",
-    "reindex": "generations.md",
-    "rollback": "generations.md",
-    "reload": "generations.md#changed-files",
-    "pause": "operations.md#pause-and-resume",
-    "resume": "operations.md#pause-and-resume",
-    "log-level": "operations.md",
-    "orders": "control.md",
-    "quarantine": "delivery.md#documents-that-the-cluster-refuses",
-    "adopt": "moving.md",
-    "teardown": "gaps.md",
+    "init": "guides/design.md#what-it-suggests",
+    "design": "guides/design.md",
+    "convert": "guides/moving.md",
+    "check": "guides/checks.md",
+    "preview": "guides/checks.md#what-an-index-pays-for-a-field",
+    "setup": "guides/postgres.md",
+    "run": "guides/operations.md",
+    "mirror": "guides/mirror.md",
+    "status": "guides/monitoring.md",
+    "lag": "guides/slots.md",
+    "slots": "guides/slots.md",
+    "schema": "reference/schema.md",
+    "explain": "guides/console.md#why-is-a-document-not-in-the-index",
+    "verify": "guides/consistency.md#is-an-index-right",
+    "wait": "guides/consistency.md#when-is-a-commit-in-the-documents",
+    "indexes": "guides/generations.md",
+    "reindex": "guides/generations.md",
+    "rollback": "guides/generations.md",
+    "reload": "guides/generations.md#changed-files",
+    "pause": "guides/operations.md#pause-and-resume",
+    "resume": "guides/operations.md#pause-and-resume",
+    "log-level": "guides/operations.md",
+    "orders": "guides/control.md",
+    "quarantine": "guides/delivery.md#documents-that-the-cluster-refuses",
+    "adopt": "guides/moving.md",
+    "teardown": "guides/slots.md",
     "demo": "start.md",
 }
 """The guide of each command, in `docs/`."""

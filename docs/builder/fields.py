@@ -22,8 +22,9 @@ EXAMPLES: dict[str, dict[str, str]] = _FILE["examples"]
 HEAD = """\
 # Field types
 
-Every type of the [schema language](../schema.md), with its keys, an example, and the document that PostgreSQL
-makes of it; a test makes each of them. All examples are of user 1 in these tables:
+**For authors of schema files**: every type of the [schema language](schema.md), with its keys, an example,
+and the document that PostgreSQL makes of it. A test makes each of them. All examples are of user 1 in these
+tables:
 """
 _GROUPS = {
     "Values of a column": tuple(SCALARS),

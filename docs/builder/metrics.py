@@ -13,8 +13,9 @@ from headrace.status.phases import Phase
 HEAD = """\
 # Metrics
 
-What `/metrics` of a run's public address exposes ([monitoring.md](../monitoring.md)). Units are seconds,
-bytes and Unix time; an unknown value has no sample.
+**For operators**: what `/metrics` of a run's public address exposes
+([monitoring.md](../guides/monitoring.md)). Units are seconds, bytes and Unix time. An unknown value has no
+sample.
 """
 
 

@@ -23,39 +23,41 @@ from headrace.config.control import Control, ControlToken
 HEAD = """\
 # Keys of the deployment file
 
-What each key of `headrace.toml` means; [configuration.md](../configuration.md) shows a file and explains what
-needs more than a line. Paths are relative to the file. An unknown key is an error that names its line and the
-nearest known key.
+**For authors of a deployment file**: what each key of `headrace.toml` means.
+[configuration.md](../guides/configuration.md) shows a file, and explains what needs more than a line. Paths
+are relative to the file. An unknown key is an error that names its line and the nearest known key.
 """
+
+_FLUSSO = "[flusso's files](../guides/moving.md#from-flusso)"
 
 TABLES: dict[str, tuple[type[BaseModel], str]] = {
     "At the top": (deployment.Deployment, ""),
     "[source]": (deployment.SourceConfig, "The database that changes are captured from."),
     "[source.connection_url]": (
         deployment.ConnectionParts,
-        "In the place of a URL; see [connections.md](../connections.md#forms).",
+        "In the place of a URL; see [connections.md](../guides/connections.md#forms).",
     ),
     "[sinks.NAME], an OpenSearch cluster": (
         deployment.OpenSearchSink,
-        "One at least; [several](../sinks.md#several-sinks) get the same documents.",
+        "One at least; [several](../guides/sinks.md#several-sinks) get the same documents.",
     ),
     "[sinks.NAME], standard output": (
         deployment.StdoutSink,
-        "Packages offer further kinds, with options of [their own](../sinks.md#your-own).",
+        "Packages offer further kinds, with options of [their own](../guides/sinks.md#your-own).",
     ),
     "[[index]]": (deployment.IndexEntry, "Once for each index."),
     "[server]": (deployment.Server, "Where a run listens, `HOST:PORT`; port 0 takes a free one."),
-    "[control]": (Control, "How the [private address](../control.md) is reached."),
+    "[control]": (Control, "How the [private address](../guides/control.md) is reached."),
     "[[control.tokens]]": (ControlToken, "Once for each holder of a token; one source of the three."),
     "[backfill]": (
         deployment.BackfillConfig,
-        "What filling an index may take, see [generations.md](../generations.md).",
+        "What filling an index may take, see [generations.md](../guides/generations.md).",
     ),
     "[generations]": (deployment.GenerationsPolicy, ""),
-    "[mirror]": (mirror.MirrorConfig, "Tables that are kept [in a lake](../mirror.md)."),
+    "[mirror]": (mirror.MirrorConfig, "Tables that are kept [in a lake](../guides/mirror.md)."),
     "[[mirror.tables]]": (mirror.MirroredTables, "Once or several times."),
-    "[stream]": (deployment.StreamConfig, "Read for the sake of [flusso's files](../moving.md#from-flusso)."),
-    "[batch]": (deployment.BatchConfig, "Read for the sake of [flusso's files](../moving.md#from-flusso)."),
+    "[stream]": (deployment.StreamConfig, f"Read for the sake of {_FLUSSO}."),
+    "[batch]": (deployment.BatchConfig, f"Read for the sake of {_FLUSSO}."),
 }
 """The tables of a file: the model of each, and what is said above its keys."""
 
@@ -107,7 +109,7 @@ def _default_and_meaning(field: FieldInfo, text: str) -> tuple[str, str]:
 
 def linked(text: str) -> str:
     """Make links of the pages that a text names."""
-    return re.sub(r"docs/([a-z-]+\.md)(#[a-z-]+)?", r"[\1](../\1\2)", text)
+    return re.sub(r"docs/([a-z/-]+\.md)(#[a-z-]+)?", r"[\1](../\1\2)", text)
 
 
 def _toml(value: Any) -> str:

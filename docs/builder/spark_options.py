@@ -11,6 +11,8 @@ from headrace.datasources.source_options import CdcOptions, SnapshotOptions
 _HEAD = """\
 # Options of the Spark sources
 
+**For Spark programmers**: every option of `postgres_cdc` and `postgres_snapshot`.
+
 Names are case-insensitive, and `create_slot` means the same as `createSlot`. An unknown one is refused with
 the nearest that is known. All are checked when the DataFrame is loaded; no message shows a value.
 """

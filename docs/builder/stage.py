@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from builder import commands, errors, examples, fields, metrics, options, spark_options, types_page
+from builder import commands, errors, examples, fields, glossary, metrics, options, spark_options, types_page
 from builder.markdown import slug
 from headrace.errors import Kind
 
@@ -26,8 +26,8 @@ GENERATED: dict[str, Callable[[], str]] = {
     "docs/reference/deployment-file.md": options.page,
     "docs/reference/fields.md": fields.page,
     "docs/reference/metrics.md": metrics.page,
-    "docs/spark-options.md": spark_options.page,
-    "docs/types.md": types_page.page,
+    "docs/reference/spark-options.md": spark_options.page,
+    "docs/reference/types.md": types_page.page,
 }
 """The pages that are made from code, by their place in the repository; a test compares what is committed."""
 
@@ -41,6 +41,8 @@ _DARK_HERE = '@media screen { [data-md-color-scheme="slate"] svg'
 """When a picture has its dark colours: as the reader's system has, on the site as the reader has chosen."""
 
 
+_WITH_WORDS = ("docs/tutorials/", "docs/guides/", "docs/explanation/", "docs/index.md", "docs/start.md")
+"""Pages that lead to the glossary at the first use of a word."""
 _OF_THE_REPOSITORY = ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 """Pages of the folder above."""
 
@@ -86,6 +88,7 @@ def _pages() -> Iterator[tuple[str, str]]:
             for remedy in remedies:
                 yield f"docs/errors/{remedy.kind.value.lower()}.md", errors.error_page(remedy)
         else:
+            text = glossary.with_anchors(text) if source == glossary.PAGE else text
             yield source, text + examples.note(source)
 
 
@@ -96,6 +99,7 @@ class _Stager:
         self._source = source
         self._pages = pages
         self._folder = folder
+        self._words = glossary.Links(self._relative(place(glossary.PAGE)))
 
     def staged(self, text: str) -> str:
         """Return the page for the site; code stays as it is."""
@@ -107,6 +111,8 @@ class _Stager:
 
     def _prose(self, text: str) -> str:
         text = _LIST.sub(r"\1\n\n", _LINK.sub(self._link, text))
+        if self._source.startswith(_WITH_WORDS):
+            text = self._words.linked(text)
         if self._source == TROUBLESHOOTING:
             return text
         lines = (

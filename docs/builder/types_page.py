@@ -13,9 +13,11 @@ from headrace.model.values import json_form
 _HEAD = """\
 # Types
 
+**For Spark programmers and readers of documents**: what a value of each PostgreSQL type becomes.
+
 Values travel as the text that PostgreSQL prints, with the same settings on every connection, and become typed
 where typed columns are requested. So a value is the same whether it comes from a snapshot, the stream or a
-replay. Why each type is what it is: [decisions/0040-values.md](decisions/0040-values.md).
+replay. Why each type is what it is: [decisions on types](../decisions/types.md).
 
 ## Types with a name of their own
 

@@ -1,4 +1,4 @@
-"""docs/moving.md, From Debezium, as it stands: two connectors in two files, their readers, and back."""
+"""docs/guides/moving.md, From Debezium, as it stands: two connectors in two files, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/moving.md, From flusso, as it stands: files of both versions, their readers moved, and back."""
+"""docs/guides/moving.md, From flusso, as it stands: files of both versions, their readers moved, and back."""
 
 from __future__ import annotations
 

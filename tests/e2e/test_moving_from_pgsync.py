@@ -1,4 +1,4 @@
-"""docs/moving.md, From PGSync, as it stands: convert, look, follow, take the name over, and back."""
+"""docs/guides/moving.md, From PGSync, as it stands: convert, look, follow, take the name over, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/moving.md, step by step: beside an old index, compared, switched under its readers, and back."""
+"""docs/guides/moving.md, step by step: beside an old index, compared, switched, and back."""
 
 from __future__ import annotations
 

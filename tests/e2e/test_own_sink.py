@@ -1,4 +1,4 @@
-"""A sink of somebody's own beside the cluster: the one that docs/sinks.md shows, as it stands there."""
+"""A sink of somebody's own beside the cluster: the one that docs/guides/sinks.md shows."""
 
 from __future__ import annotations
 

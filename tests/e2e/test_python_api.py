@@ -1,4 +1,4 @@
-"""Do the programs of docs/python.md do what the page says, and is nothing left behind them?"""
+"""Do the programs of docs/guides/python.md do what the page says, and is nothing left behind them?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 
-PAGE = Path(__file__).parents[2] / "docs/python.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/python.md"
 
 AROUND = """
 import json, os, pathlib, threading, time
@@ -31,7 +31,7 @@ def left():
 
 import pyspark.sql, headrace.pipeline.pipeline  # what is made at an import is not the run's
 before = left()
-program = compile(pathlib.Path({program!r}).read_text(), "docs/python.md", "exec")
+program = compile(pathlib.Path({program!r}).read_text(), "docs/guides/python.md", "exec")
 for _ in range({times}):
     exec(program, {{}})
 end = time.monotonic() + 5

@@ -1,4 +1,4 @@
-"""Does the program of docs/reading.md pass a type checker, and read what it has written?"""
+"""Does the program of docs/guides/reading.md pass a type checker, and read what it has written?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from e2e.conftest import Deploy
 from headrace.pipeline.project import open_project
 from headrace.tools.document_types.generate import generate_types
 
-PAGE = Path(__file__).parents[2] / "docs/reading.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/reading.md"
 
 
 @pytest.mark.long

@@ -1,4 +1,4 @@
-"""What is typed on docs/moving.md, section by section."""
+"""What is typed on docs/guides/moving.md, section by section."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from headrace.cli import main
 
-_PAGE = (Path(__file__).parents[2] / "docs" / "moving.md").read_text()
+_PAGE = (Path(__file__).parents[2] / "docs/guides/moving.md").read_text()
 
 
 def blocks(section: str, language: str) -> list[str]:

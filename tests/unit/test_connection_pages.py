@@ -13,7 +13,7 @@ from headrace.postgres.address import for_slot, parse_address
 from headrace.postgres.connection import with_defaults
 
 DOCS = Path(__file__).parents[2] / "docs"
-CONNECTIONS = (DOCS / "connections.md").read_text()
+CONNECTIONS = (DOCS / "guides/connections.md").read_text()
 _BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -70,7 +70,7 @@ def test_the_schema_file_for_newcomers_is_one(tmp_path: Path) -> None:
 
 
 def test_the_deployment_file_of_the_documentation_is_one(tmp_path: Path) -> None:
-    [text] = blocks("docs/configuration.md", "toml")
+    [text] = blocks("docs/guides/configuration.md", "toml")
     file = tmp_path / "headrace.toml"
     file.write_text(text)
     (tmp_path / "users.schema.yml").touch()
@@ -80,7 +80,8 @@ def test_the_deployment_file_of_the_documentation_is_one(tmp_path: Path) -> None
 
 
 def test_every_type_and_operator_of_the_schema_language_is_documented() -> None:
-    prose = re.sub(r"^```.*?^```", "", (ROOT / "docs/schema.md").read_text(), flags=re.MULTILINE | re.DOTALL)
+    page = (ROOT / "docs/reference/schema.md").read_text()
+    prose = re.sub(r"^```.*?^```", "", page, flags=re.MULTILINE | re.DOTALL)
     written = set(re.findall(r"[a-z_]+", " ".join(re.findall(r"`([^`\n]+)`", prose))))
     assert set(language.TAGS) - written == set()
     assert set(language.FILTER_OPS) - written == set()
@@ -118,7 +119,7 @@ def test_every_command_and_option_that_is_written_exists(page: Path) -> None:
 
 def test_every_test_that_a_guarantee_names_exists() -> None:
     """A promise without its test is only a sentence."""
-    page = (ROOT / "docs/guarantees.md").read_text()
+    page = (ROOT / "docs/explanation/guarantees.md").read_text()
     files = list((ROOT / "tests").rglob("test_*.py"))
     written = {name for file in files for name in re.findall(r"def (test_\w+)", file.read_text())}
     known = written | {file.name for file in files}

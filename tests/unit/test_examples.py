@@ -57,9 +57,9 @@ url = "https://search.example:9200"
 @pytest.mark.parametrize(
     ("page", "number", "more"),
     [
-        ("docs/moving.md", 0, SINK),
-        ("docs/control.md", 0, HEAD + SINK),
-        ("docs/sinks.md", 0, HEAD),
+        ("docs/guides/moving.md", 0, SINK),
+        ("docs/guides/control.md", 0, HEAD + SINK),
+        ("docs/guides/sinks.md", 0, HEAD),
     ],
 )
 def test_what_a_page_shows_of_a_deployment_file_is_taken(
@@ -73,19 +73,27 @@ def test_what_a_page_shows_of_a_deployment_file_is_taken(
 
 def test_the_mirror_of_the_page_is_taken(tmp_path: Path) -> None:
     file = tmp_path / "headrace.toml"
-    file.write_text(blocks("docs/mirror.md", "toml")[0])
+    file.write_text(blocks("docs/guides/mirror.md", "toml")[0])
     deployment = load_deployment(file, {})
     assert deployment.mirror is not None
     assert deployment.mirror.location == str(tmp_path / "lake")
 
 
+@pytest.mark.parametrize("part", blocks("docs/guides/mirror-tables.md", "toml"))
+def test_the_parts_of_a_mirror_are_taken(part: str, tmp_path: Path) -> None:
+    file = tmp_path / "headrace.toml"
+    mirror = "" if "[mirror]" in part else '[mirror]\nlocation = "lake"\n'
+    file.write_text(HEAD + mirror + part)
+    assert load_deployment(file, {"MASK_SALT": "salt"}).mirror is not None
+
+
 def test_the_settings_and_mappings_of_the_page_are_json_of_their_kind() -> None:
-    settings, mappings = map(json.loads, blocks("docs/configuration.md", "json"))
+    settings, mappings = map(json.loads, blocks("docs/guides/configuration.md", "json"))
     assert settings["index"]["analysis"]["analyzer"].keys() == {mappings["properties"]["bio"]["analyzer"]}
 
 
 def test_the_transform_of_the_page_adds_a_length() -> None:
-    [program] = blocks("docs/configuration.md", "python")
+    [program] = blocks("docs/guides/configuration.md", "python")
     module = ModuleType("shop_documents")
     exec(program, module.__dict__)
     batch = pa.RecordBatch.from_pydict({"id": ["1"], "document": ['{"name": "Ann"}']})
@@ -94,7 +102,7 @@ def test_the_transform_of_the_page_adds_a_length() -> None:
 
 
 def test_the_filters_of_the_language_are_filters(tmp_path: Path) -> None:
-    whole, editor, filters = blocks("docs/schema.md", "yaml")
+    whole, editor, filters = blocks("docs/reference/schema.md", "yaml")
     assert editor.startswith("# yaml-language-server: $schema=")
     file = tmp_path / "users.schema.yml"
     file.write_text("version: 1\ntable: users\nprimary_key: id\n" + filters + "fields: [{long: id}]\n")

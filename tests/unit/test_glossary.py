@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/glossary.md"
+PAGE = ROOT / "docs/reference/glossary.md"
 _ENTRY = re.compile(r"- \*\*(?P<word>[^*]+)\*\*(?: \(also: (?P<also>[^)]+)\))?: (?P<text>.+)")
 
 
@@ -53,4 +53,4 @@ def test_each_word_has_one_sentence() -> None:
 
 def test_readers_and_contributors_are_led_to_the_glossary() -> None:
     for page in ("README.md", "CONTRIBUTING.md"):
-        assert "(docs/glossary.md)" in (ROOT / page).read_text(), page
+        assert "(docs/reference/glossary.md)" in (ROOT / page).read_text(), page

@@ -56,7 +56,7 @@ def test_unit_tests_mirror_the_source() -> None:
 
 
 def test_every_file_that_the_architecture_names_is_there() -> None:
-    page = (ROOT / "docs/architecture.md").read_text()
+    page = (ROOT / "docs/explanation/architecture.md").read_text()
     named = re.findall(r"`?([a-z_]+/[a-z_/]+\.py)`?", page)
     assert len(named) > 20
     assert [name for name in named if not (SOURCE / name).is_file()] == []

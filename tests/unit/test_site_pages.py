@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from builder import __main__ as builder
+from builder import glossary
 from builder import stage as staging
 from builder.recording import Line, drawing, lines, record
 from builder.stage import BrokenLinkError, place, stage
@@ -35,18 +36,30 @@ def test_each_error_has_a_page_with_its_remedy_and_a_line_in_the_list(pages: Pat
 
 
 def test_a_code_in_a_sentence_leads_to_its_page(pages: Path) -> None:
-    text = (pages / "gaps.md").read_text()
-    assert "[`HEADRACE_SLOT_LOST`](errors/slot_lost.md)" in text
+    text = (pages / "guides/gaps.md").read_text()
+    assert "[`HEADRACE_SLOT_LOST`](../errors/slot_lost.md)" in text
 
 
 def test_a_link_by_file_name_says_what_it_leads_to(pages: Path) -> None:
-    text = (pages / "concepts.md").read_text()
+    text = (pages / "explanation/concepts.md").read_text()
     assert "[Architecture](architecture.md)" in text
     assert not re.findall(r"\[[\w/-]+\.md\]\(", text)
 
 
+def test_a_word_of_the_glossary_leads_there_at_its_first_use_only() -> None:
+    page = "# A slot\n\nA `slot` in [a\nslot](slots.md).\n\nTwo slots keep log.\nA slot too.\n\n| slot |\n"
+    assert glossary.Links("../glossary.md").linked(page) == page.replace(
+        "Two slots", "Two [slots](../glossary.md#slot)"
+    )
+
+
+def test_each_word_that_leads_to_the_glossary_is_in_it(pages: Path) -> None:
+    text = (pages / "reference/glossary.md").read_text()
+    assert [word for word in glossary.WORDS if f"- **{word}**{{ #" not in text] == []
+
+
 def test_a_file_of_the_repository_lies_beside_the_pages(pages: Path) -> None:
-    assert "(files/deploy/compose.yml)" in (pages / "deploy.md").read_text()
+    assert "(../files/deploy/compose.yml)" in (pages / "guides/deploy.md").read_text()
     copied = pages / "files/deploy/compose.yml"
     assert copied.read_text() == (ROOT / "deploy/compose.yml").read_text()
 
@@ -58,7 +71,7 @@ def test_the_pages_of_the_folder_above_are_pages_too(pages: Path) -> None:
 
 
 def test_a_picture_that_follows_the_colours_stands_in_its_page(pages: Path) -> None:
-    text = (pages / "concepts.md").read_text()
+    text = (pages / "explanation/concepts.md").read_text()
     assert text.count('<div class="picture"><svg') == 4
     assert "prefers-color-scheme" not in text
 

@@ -1,4 +1,4 @@
-"""What an earlier version stored can be read, as docs/versions.md promises.
+"""What an earlier version stored can be read, as docs/reference/versions.md promises.
 
 Each minor version leaves a file, `python tests/unit/test_stored_state.py > tests/data/stored/0.1.json` until
 it is released; from then on its file stays as it is.

@@ -91,7 +91,7 @@ def test_a_release_waits_for_every_other_job() -> None:
 
 
 def test_the_versions_are_those_of_the_page_the_classifiers_and_the_embedded_servers() -> None:
-    page = (ROOT / "docs/versions.md").read_text()
+    page = (ROOT / "docs/reference/versions.md").read_text()
     named = dict(
         re.findall(
             r"^\| (Python|PostgreSQL|OpenSearch|Elasticsearch|PySpark) \| ([\d., ]+) \|", page, re.MULTILINE
@@ -118,7 +118,7 @@ AXES = {
 
 
 def test_the_page_of_limits_names_the_same_versions() -> None:
-    limits = (ROOT / "docs" / "limits.md").read_text()
+    limits = (ROOT / "docs/explanation/limits.md").read_text()
     first, *_, last = versions("postgres")
     assert f"PostgreSQL {first} to {last} (" in limits
     assert f"OpenSearch {' and '.join(versions('opensearch'))}," in limits

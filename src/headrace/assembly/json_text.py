@@ -2,7 +2,7 @@
 
 Every expression is NULL where the document holds null, so the caller adds the default. Numbers keep all their
 digits. Values that no search index accepts (NaN, the infinities of numbers and dates) become null
-(docs/decisions/0020).
+(decision 0020).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Choose how related rows are read: by lookups for each parent, or as sets for many parents at once.
 
 A lookup costs an index access, or a scan of the whole table where no index serves it; a set costs one pass
-over the table, whatever the number of parents. docs/decisions/0039 has the figures.
+over the table, whatever the number of parents. Decision 0039 has the figures.
 """
 
 from __future__ import annotations

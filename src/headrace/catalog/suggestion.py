@@ -122,7 +122,9 @@ class Suggester:
         key = _take(column.name, taken)
         lines = []
         if tag == "json":
-            lines.append("# takes any JSON and is not searched; docs/schema.md has the forms that are")
+            lines.append(
+                "# takes any JSON and is not searched; docs/reference/schema.md has the forms that are"
+            )
         lines.append(f"- {tag}: {write_word(key)}")
         if key != column.name or key.lower() != key:
             lines.append(f"  column: {write_name(column.name)}")

@@ -204,7 +204,7 @@ def mirror(
         bool, typer.Option("--once", envvar="HEADRACE_ONCE", help="write what was committed, then end")
     ] = False,
     reload: Annotated[
-        bool, typer.Option("--reload", envvar="HEADRACE_RELOAD", help="read all tables anew first")
+        bool, typer.Option("--reload", envvar="HEADRACE_RELOAD", help="read all tables again first")
     ] = False,
     repair: Annotated[
         bool,

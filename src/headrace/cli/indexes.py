@@ -26,7 +26,7 @@ class ListedGeneration:
     Attributes:
         index: the name of the index.
         generation: the name of the generation.
-        state: served, building, kept, frozen, failed, gone or orphaned (docs/generations.md).
+        state: served, building, kept, frozen, failed, gone or orphaned (docs/guides/generations.md).
         documents: searchable documents without nested parts; while building, those written; None where the
             generation is gone.
         bytes: bytes on disk, without replicas.

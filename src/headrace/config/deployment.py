@@ -100,28 +100,28 @@ class SourceConfig(FileModel):
     """The only kind."""
     connection_url: Connection | None = None
     """A libpq URL or keyword string, a `jdbc:postgresql:` URL, or a table of `host`, `port`, `user`,
-    `password`, `database` and `parameters` (`{ sslmode = "verify-full" }`); see docs/connections.md. None:
-    the variable `DATABASE_URL`."""
+    `password`, `database` and `parameters` (`{ sslmode = "verify-full" }`); see docs/guides/connections.md.
+    None: the variable `DATABASE_URL`."""
     password_command: tuple[str, ...] | None = None
     """A command, `["program", "word"]` or one text, that prints the password; asked at each connect, for
     tokens that live for minutes, and run without a shell. Or `"iam:aws"`, `"iam:azure"`, `"iam:google"`:
-    a token of that cloud; see docs/connections.md#tokens-of-a-cloud."""
+    a token of that cloud; see docs/guides/connections.md#tokens-of-a-cloud."""
     manage_publication: bool = True
     """Whether Headrace may make and extend the publication; if not, what it lacks is refused, with the SQL
     for its owner."""
     replica_identity: Literal["check", "auto", "ignore"] = "check"
     """A table whose old rows carry too little: `check` refuses and prints the SQL, `auto` alters it and
     records what was before, `ignore` runs and lists in `/status` what can go stale; see
-    docs/postgres.md#replica-identities-and-what-they-cost."""
+    docs/guides/replica-identities.md#replica-identities-and-what-they-cost."""
     slot: str = "headrace"
     """The replication slot; lower-case letters, digits and `_`."""
     failover: bool = False
     """Whether a slot that is made is kept on standbys too, so that it survives a failover (PostgreSQL 17 and
-    later); see docs/postgres.md."""
+    later); see docs/guides/failover.md."""
     on_gap: OnGap = "reseed"
     """What a gap in the log does (a lost slot, a promotion, a restored database): `reseed` everything beside
     what is served, or `stop` the run. Another server or database, and an older timeline, always stop it; see
-    docs/gaps.md#a-gap-in-the-log. `--on-gap` wins."""
+    docs/guides/gaps.md#a-gap-in-the-log. `--on-gap` wins."""
     wal_budget: ByteSize | None = None
     """How much log the slot may retain on the primary's disk, as in `"50 GB"`. From half of it on there is a
     warning, in `/status` and in the log."""
@@ -133,7 +133,7 @@ class SourceConfig(FileModel):
     follow for it."""
     stalled_after: Annotated[float, Field(ge=20)] = 40.0
     """After how many seconds without progress the stream has stalled; see
-    docs/monitoring.md#a-stream-that-stands-still. An idle slot moves every ten."""
+    docs/guides/monitoring.md#a-stream-that-stands-still. An idle slot moves every ten."""
     publication: Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[^\x00]+$")] = "headrace"
     """The publication."""
     ssl_mode: Literal["disable", "prefer", "require", "verify-ca", "verify-full"] | None = None
@@ -193,7 +193,7 @@ class OpenSearchSink(FileModel):
     """The kind of the sink."""
     url: Addresses | None = None
     """`https://HOST:PORT`, or a list for several nodes of one cluster, each tried at most once for a request;
-    see docs/configuration.md#the-cluster. None: the variable `NAME_OPENSEARCH_URL`."""
+    see docs/guides/configuration.md#the-cluster. None: the variable `NAME_OPENSEARCH_URL`."""
     username: Value | None = None
     """For basic authentication."""
     password: Value | None = None
@@ -225,7 +225,7 @@ class OpenSearchSink(FileModel):
     max_document_bytes: Annotated[int, Field(ge=1)] = 20 * 1024 * 1024
     """A larger document is refused before it is sent, as `on_error` says: a node needs several times its size
     to parse it, and one that is too large ends a small node, again with each attempt; see
-    docs/delivery.md#a-document-with-very-many-children."""
+    docs/guides/delivery.md#a-document-with-very-many-children."""
     timeout_secs: Annotated[int, Field(ge=1)] = 30
     """How long one request may take."""
     max_retries: Annotated[int, Field(ge=0)] = 3
@@ -246,8 +246,8 @@ class OpenSearchSink(FileModel):
     """`"icu"` needs the plugin analysis-icu on every node."""
     auto_subfields: bool = True
     """Subfields of text and keyword fields for exact, analysed and sorted use. They take half of what the
-    cluster works while it indexes (docs/performance.md#what-a-choice-costs-the-cluster); `options: {fields:
-    {}}` leaves them out of one field."""
+    cluster works while it indexes (docs/explanation/performance.md#what-a-choice-costs-the-cluster);
+    `options: {fields: {}}` leaves them out of one field."""
     prefix: str | None = None
     """Stands before every name in this cluster. None: the deployment's."""
 
@@ -323,7 +323,7 @@ class IndexEntry(FileModel):
     name: str
     """The documents are served by the alias `{prefix}{name}`."""
     schema_path: Annotated[Path, Field(alias="schema", strict=False)]
-    """The schema file, see docs/schema.md."""
+    """The schema file, see docs/reference/schema.md."""
     enabled: bool = True
     """A disabled index is neither backfilled nor followed."""
     on_error: OnError | None = None
@@ -332,11 +332,12 @@ class IndexEntry(FileModel):
     """As above, for this index. None: the deployment's."""
     settings_file: Annotated[Path, Field(strict=False)] | None = None
     """JSON with settings of the search index, which win over all others; see
-    docs/configuration.md#settings-and-mappings-of-your-own."""
+    docs/guides/configuration.md#settings-and-mappings-of-your-own."""
     mappings_file: Annotated[Path, Field(strict=False)] | None = None
     """JSON that is laid over the mapping which the schema file gives."""
     transform: Annotated[str, Field(min_length=1)] | None = None
-    """`module:function`, your own Python that changes its documents; see docs/configuration.md#transforms."""
+    """`module:function`, your own Python that changes its documents; see
+    docs/guides/configuration.md#transforms."""
 
     @field_validator("name")
     @classmethod
@@ -361,8 +362,8 @@ class Server(FileModel):
     """Names that the public address is asked by, of a proxy or a Service: `HOST:PORT`, or `HOST` with any
     port. IP addresses and localhost need not be named. Those of `--public-hosts` count too."""
     private_address: str = "127.0.0.1:9465"
-    """Orders, behind the tokens of `[control]`; see docs/control.md. `--private-address` wins; listens only
-    where the file or the option says so."""
+    """Orders, behind the tokens of `[control]`; see docs/guides/control.md. `--private-address` wins; listens
+    only where the file or the option says so."""
 
     @field_validator("public_address", "private_address")
     @classmethod
@@ -419,19 +420,19 @@ class Deployment(FileModel):
     sinks: Annotated[dict[str, Sink], Field(strict=False)] = Field(default_factory=dict)
     """The sinks by name; without any in the file, one called `stdout` that prints."""
     primary_sink: str | None = None
-    """The sink that keeps the state, where there are several; see docs/sinks.md#several-sinks. None: the
-    first `opensearch` sink of the file."""
+    """The sink that keeps the state, where there are several; see docs/guides/sinks.md#several-sinks. None:
+    the first `opensearch` sink of the file."""
     max_deferred: Annotated[int, Field(ge=1)] = 1_000_000
     """Documents that wait for a failing secondary sink, at most; with more, it is backfilled again."""
     indexes: Annotated[tuple[IndexEntry, ...], Field(alias="index", strict=False)] = ()
     on_error: OnError = "quarantine"
     """What a document does that the cluster refuses, or that cannot be read: wait in `quarantine`, `skip` it,
-    or `stop` its index; see docs/delivery.md#documents-that-the-cluster-refuses."""
+    or `stop` its index; see docs/guides/delivery.md#documents-that-the-cluster-refuses."""
     on_quarantine: OnQuarantine = "keep"
     """The older version of a quarantined document in the index: `keep`, or `delete` it."""
     large_change: Annotated[int, Field(ge=1)] = 50_000
     """Documents of one index that a change may touch before they are written beside the changes behind it;
-    see docs/delivery.md#a-change-that-touches-very-many-documents."""
+    see docs/guides/delivery.md#a-change-that-touches-very-many-documents."""
     prefix: str = ""
     """Stands before every name that Headrace makes in a cluster, separator included."""
     server: Server = Server()

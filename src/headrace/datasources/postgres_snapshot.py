@@ -60,7 +60,7 @@ _COMPARISONS: Mapping[type[Filter], ColumnComparison] = {
 
 
 class PostgresSnapshot(DataSource):
-    """The source `spark.read.format("postgres_snapshot")`: the rows of one table, typed as in docs/types.md.
+    """The source `spark.read.format("postgres_snapshot")`: one table, typed as in docs/reference/types.md.
 
     Options: see `headrace.datasources.source_options.SnapshotOptions`.
     """

@@ -58,7 +58,7 @@ class CdcOptions(DatabaseOptions):
     fail_on_data_loss: bool = Field(
         default=True,
         description="where the slot was recreated, moved or lost, so that it cannot give what follows the "
-        "checkpoint: `true` ends the query; `false` goes on from where it can, recreates a slot that is "
+        "checkpoint, `true` ends the query. `false` goes on from where it can, recreates a slot that is "
         "gone, and logs from where to where changes are missing",
     )
     where: dict[TableName | None, str] = Field(
@@ -74,17 +74,17 @@ class CdcOptions(DatabaseOptions):
     )
     on_schema_change: Literal["fail", "rescue", "ignore"] = Field(
         "fail",
-        description="`rows`: what a table that is altered while it is followed does: `fail`: ends the query "
-        "before a row is wrong; `rescue`: values of new columns, and those that are none of their column's "
-        "type any more, stand as JSON in `_rescued_data`; `ignore`: new columns are left out. With both, "
-        "columns that are dropped become NULL",
+        description="`rows`: what happens where a table is altered while it is followed. `fail` ends the "
+        "query before a row is wrong. With `rescue` values of new columns, and those that are none of their "
+        "column's type any more, stand as JSON in `_rescued_data`. With `ignore` new columns are left out. "
+        "With both, columns that are dropped become NULL",
     )
     on_unlogged_change: Literal["fail", "snapshot", "keep", "ignore"] = Field(
         "fail",
         description="what happens where rows changed and the log does not say so (a partition came or went "
-        "with its rows, `ALTER … TYPE … USING`): `fail`: an error says what; `snapshot`: the table is read "
-        "again, a `truncate` and then every row; `keep`: as `fail`, and rows that went with a partition "
-        "stay; `ignore`: it is not looked at",
+        "with its rows, `ALTER … TYPE … USING`). `fail`: an error says what. `snapshot`: the table is read "
+        "again, a `truncate` and then every row. `keep`: as `fail`, and rows that went with a partition "
+        "stay. `ignore`: it is not looked at",
     )
     confirm_folder: str | None = Field(
         None,
@@ -97,9 +97,9 @@ class CdcOptions(DatabaseOptions):
     metadata_prefix: str = Field("_", description="what the names of our own columns begin with")
     unchanged_toast: Literal["reread", "old", "mark"] = Field(
         "reread",
-        description="a large value that an update left as it was is not in the log: `reread` reads what the "
+        description="a large value that an update left as it was is not in the log. `reread` reads what the "
         "row holds now, `old` takes it from the old row (`rows`; needs REPLICA IDENTITY FULL), `mark` leaves "
-        "it out; in `rows` it is NULL then, and the column `_unchanged` names what is not known",
+        "it out. In `rows` it is NULL then, and the column `_unchanged` names what is not known",
     )
     max_bytes_per_trigger: int = Field(128 << 20, gt=0, description="how much one batch may hold")
     max_rows_per_trigger: int | None = Field(

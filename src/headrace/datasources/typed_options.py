@@ -25,7 +25,7 @@ ByTable = str | Sequence[str] | Mapping[str, Names]
 
 
 class PostgresSource(CdcOptions):
-    """The options of `postgres_cdc` as one immutable value; docs/spark-options.md describes each.
+    """The options of `postgres_cdc` as one immutable value; docs/reference/spark-options.md describes each.
 
     Names are those of the options in snake_case; values are Python values or the options' text. Passwords and
     the URL are not shown by `repr`.

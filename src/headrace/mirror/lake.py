@@ -289,7 +289,7 @@ def reaching(lake: Lake) -> Iterator[None]:
         raise HeadraceError(
             Kind.SINK_UNREACHABLE,
             f"the lake at {lake.location} cannot be read or written: {str(error).splitlines()[0]}",
-            "Credentials of an object store stand in the environment: see docs/mirror.md.",
+            "Credentials of an object store stand in the environment: see docs/guides/mirror.md.",
         ) from error
 
 

@@ -56,7 +56,7 @@ def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Ev
         raise HeadraceError(
             Kind.CONFIG,
             f"{deployment.file}: there is no [mirror]",
-            "Say which tables go where: see docs/mirror.md.",
+            "Say which tables go where: see docs/guides/mirror.md.",
         )
     database, config = resolve_mirror(deployment)
     password_command = tuple(deployment.source.password_command or ())

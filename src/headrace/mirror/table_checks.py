@@ -225,7 +225,7 @@ def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
                 Kind.BINDING,
                 f"partition_by: the column {partition.column} of {table.name} has a type that allows "
                 f"{', '.join(allowed).replace('identity', 'its name') or 'no partitions'}",
-                "Choose another transform or column: see docs/mirror.md.",
+                "Choose another transform or column: see docs/guides/mirror-tables.md.",
             )
         elif partition.name != partition.column:
             derived.append(partition.name)

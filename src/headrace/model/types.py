@@ -1,7 +1,7 @@
 """Map PostgreSQL's types to Arrow, Spark and JSON.
 
-`TYPES` is the table from which all other mappings and docs/types.md are derived. The reasons are in
-docs/decisions/0040.
+`TYPES` is the table from which all other mappings and docs/reference/types.md are derived. The reasons are in
+decision 0040.
 """
 
 from __future__ import annotations

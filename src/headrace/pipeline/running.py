@@ -220,7 +220,7 @@ class RunningPipeline:
             time.sleep(_LOOK_SECONDS)
 
     def status(self) -> dict[str, Any]:
-        """Return the status now: the JSON of /status, as `docs/monitoring.md` describes it."""
+        """Return the status now: the JSON of /status, as `docs/guides/monitoring.md` describes it."""
         return self.board.snapshot()
 
     def wait(self, lsn: str | None = None, *, searchable: bool = False, timeout: float = 60.0) -> Lsn:

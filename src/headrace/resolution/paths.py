@@ -3,7 +3,7 @@
 Each place where a table stands in an index's tree (root, join at any depth, junction, aggregate) has one
 path: the columns of the changed row that lead upwards, and the hops from there to the root.
 
-Why this never misses (the whole argument: docs/decisions/0021). A document depends on a chain of rows, from
+Why this never misses (the whole argument: decision 0021). A document depends on a chain of rows, from
 the changed row up to the root. The changed row's own link is known from the change, before and after. The
 hops above are read later than the change, from current state. If none of their links has changed in between,
 the read finds the root. If one has, take the earliest such change: it is in the stream, in the same

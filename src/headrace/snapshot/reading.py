@@ -1,7 +1,8 @@
 """Read the rows of one part of a table, and check that the part is still what was planned.
 
-`docs/types.md` defines each value by the text that PostgreSQL prints. A column is read in the server's binary
-format only where it gives the value that the text stands for; all other columns are read as text.
+`docs/reference/types.md` defines each value by the text that PostgreSQL prints. A column is read in the
+server's binary format only where it gives the value that the text stands for; all other columns are read as
+text.
 """
 
 from __future__ import annotations
@@ -190,7 +191,7 @@ def _unfit(kind: ValueType, count: int, total: int, column: str) -> HeadraceErro
         Kind.VALUE,
         f"{count:,} of {quantity(total, 'value')} of {column} ({kind.name}) do not fit "
         f"into Spark's {kind.spark}",
-        "docs/types.md lists which; read the column as text.",
+        "docs/reference/types.md lists which; read the column as text.",
     )
 
 

@@ -138,7 +138,7 @@ def test_what_is_wrong_is_said_in_one_line_when_it_is_loaded(shop: Shop) -> None
     assert shop.url not in str(raised.value)
 
 
-PAGE = Path(__file__).parents[3] / "docs/spark.md"
+PAGE = Path(__file__).parents[3] / "docs/guides/spark-queries.md"
 
 
 def test_a_server_that_shows_requests_shows_no_password(

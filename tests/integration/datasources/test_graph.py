@@ -1,4 +1,4 @@
-"""Does the program that keeps a graph (docs/recipes.md) have the rows of its tables? In a classic session."""
+"""Does the graph of docs/guides/recipes.md have the rows of its tables? In a classic session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The query of docs/mirror.md keeps the lake as the database is, with and without its checkpoint."""
+"""The query of docs/guides/mirror.md keeps the lake as the database is, with and without its checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.postgres.connection import connect, execute
 from integration.datasources.driven import Query
 from support.lake import read_table
 
-PAGE = Path(__file__).parents[3] / "docs/mirror.md"
+PAGE = Path(__file__).parents[3] / "docs/guides/mirror-programs.md"
 SETUP = ("CREATE TABLE orders (id int PRIMARY KEY, name text)", "INSERT INTO orders VALUES (1, 'a')")
 
 

@@ -1,4 +1,4 @@
-"""Do the programs of docs/recipes.md do what the page says, exactly as they stand there?"""
+"""Do the programs of docs/guides/recipes.md do what the page says, exactly as they stand there?"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from integration.datasources.lake import lake
 
 pytestmark = pytest.mark.long
 
-PAGE = Path(__file__).parents[3] / "docs/recipes.md"
+PAGE = Path(__file__).parents[3] / "docs/guides/recipes.md"
 _WITHIN = 60.0
 FIRST = (
     "INSERT INTO customers VALUES (1, 'north'), (2, 'south')",

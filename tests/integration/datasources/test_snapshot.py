@@ -365,9 +365,6 @@ def test_what_cannot_be_read_is_one_line_when_it_is_loaded(
         shop.run("DROP ROLE guest")
 
 
-SECTION = "## Reading a table: `postgres_snapshot`"
-
-
 def test_the_examples_of_the_documentation_run(shop: Shop, tmp_path: Path) -> None:
     shop.run(
         "CREATE TABLE orders (id bigint, customer int, total decimal(12,2), placed_at timestamptz)",
@@ -375,7 +372,7 @@ def test_the_examples_of_the_documentation_run(shop: Shop, tmp_path: Path) -> No
         "CREATE TABLE customers (id int, name text)",
         "INSERT INTO customers VALUES (1, 'Ann'), (2, 'Bob')",
     )
-    page = (Path(__file__).parents[3] / "docs/spark.md").read_text().partition(SECTION)[2].split("\n## ")[0]
+    page = (Path(__file__).parents[3] / "docs/guides/spark-tables.md").read_text()
     page = page.replace("postgresql://reader@db.example.org/shop", shop.url)
     python = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     [sql] = re.findall(r"^```sql\n(.*?)^```", page, re.MULTILINE | re.DOTALL)

@@ -57,14 +57,12 @@ def test_the_pages_load_nothing_from_other_hosts(site: Path) -> None:
     assert [page for page in pages if loading.search(page.read_text())] == []
 
 
-@pytest.mark.parametrize("link", ["[x](#no-such-heading)", "[x](gaps.md#no-such-heading)"])
+@pytest.mark.parametrize("link", ["[x](#no-such-heading)", "[x](../guides/gaps.md#no-such-heading)"])
 def test_a_link_to_a_section_that_is_not_there_ends_the_build(
     link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     page = f"# Metrics\n\n{link}\n"
-    monkeypatch.setitem(
-        staging.GENERATED, "docs/reference/metrics.md", lambda: page.replace("gaps", "../gaps")
-    )
+    monkeypatch.setitem(staging.GENERATED, "docs/reference/metrics.md", lambda: page)
     assert not build(tmp_path)
     told = capfd.readouterr().err
     assert "anchor does not exist" in told
@@ -91,10 +89,10 @@ def test_programs_that_read_text_find_every_page_and_its_text(site: Path) -> Non
     listed = re.findall(
         r"^- \[[^\]]+\]\(([^)]+)\)(?:: (\S.*))?$", (site / "llms.txt").read_text(), re.MULTILINE
     )
-    assert {"index.md", "schema.md", "errors/slot_lost.md"} <= {file for file, _ in listed}
+    assert {"index.md", "reference/schema.md", "errors/slot_lost.md"} <= {file for file, _ in listed}
     assert all((site / file).is_file() for file, _ in listed)
     whole = (site / "llms-full.txt").read_text()
-    assert all((site / file).read_text() in whole for file in ("schema.md", "spark.md"))
+    assert all((site / file).read_text() in whole for file in ("reference/schema.md", "guides/spark.md"))
     assert "<svg" not in whole
 
 

@@ -81,8 +81,9 @@ def test_a_row_of_a_writer_that_was_open_at_add_table_is_nowhere(source: Source)
 def test_what_an_open_writer_wrote_before_add_table_depends_on_others(source: Source) -> None:
     """The plugin's memory of a table holds for whatever is decoded next, also for what is older.
 
-    So the same transaction can have other rows when it is decoded again, whoever reads it: docs/postgres.md
-    says how to alter a publication. Our own setup lets no such writer be (the test above).
+    So the same transaction can have other rows when it is decoded again, whoever reads it:
+    docs/guides/altered-tables.md says how to alter a publication. Our own setup lets no such writer be (the
+    test above).
     """
     source.sql(T, "CREATE TABLE b (id int PRIMARY KEY)", "CREATE PUBLICATION headrace FOR TABLE t")
     source.create_slot()

@@ -97,7 +97,9 @@ def test_positions_name_versions_that_are_the_database_at_one_commit(
         assert mirror.actual(table, versions[name]) == mirror.expected(table)
 
     monkeypatch.chdir(mirror.lake.parent)
-    programs = re.findall(r"```python\n(.*?)```", (ROOT / "docs/mirror.md").read_text(), re.DOTALL)
+    pages = ("docs/guides/mirror.md", "docs/guides/mirror-programs.md")
+    text = "".join((ROOT / page).read_text() for page in pages)
+    programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     reads = {"delta": "polars.read_delta", "iceberg": "polars.scan_iceberg"}[mirror.kind]
     programs = [program for program in programs if reads in program]
     assert len(programs) == {"delta": 2, "iceberg": 1}[mirror.kind]

@@ -1,4 +1,4 @@
-"""The SQL of docs/postgres.md, connections.md and monitoring.md runs as written, on a server of its own."""
+"""The SQL of the guides runs as written, on a server of its own."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from pathlib import Path
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 
-DOCS = Path(__file__).parents[3] / "docs"
-PAGES = ("postgres.md", "connections.md", "monitoring.md")
+DOCS = Path(__file__).parents[3] / "docs/guides"
+PAGES = (
+    "postgres.md",
+    "replica-identities.md",
+    "altered-tables.md",
+    "slots.md",
+    "failover.md",
+    "connections.md",
+    "monitoring.md",
+)
 BEFORE = """
 CREATE TABLE orders (id bigint PRIMARY KEY, status text);
 CREATE TABLE order_items (id bigint PRIMARY KEY, order_id bigint NOT NULL);

@@ -1,11 +1,11 @@
-"""The sink that docs/sinks.md shows, installed from what stands there."""
+"""The sink that docs/guides/sinks.md shows, installed from what stands there."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
-_PAGE = (Path(__file__).parents[3] / "docs" / "sinks.md").read_text()
+_PAGE = (Path(__file__).parents[3] / "docs/guides/sinks.md").read_text()
 _MODULE = re.compile(r"^```python\n# (\w+\.py)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _DECLARED = re.compile(r'^\[project\.entry-points\."headrace\.sinks"\]\n(.*?)\n```', re.MULTILINE)
 _DEPLOYED = re.compile(r"^```toml\n(\[sinks\.\w+\]\ntype = \"sqlite\"\n.*?)^```", re.MULTILINE | re.DOTALL)

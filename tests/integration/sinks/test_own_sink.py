@@ -1,4 +1,4 @@
-"""The sink that docs/sinks.md shows is one: its own tests, as they stand there, pass."""
+"""The sink that docs/guides/sinks.md shows is one: its own tests, as they stand there, pass."""
 
 from __future__ import annotations
 

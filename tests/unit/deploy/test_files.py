@@ -84,7 +84,7 @@ def test_wrong_values_of_the_chart_are_refused(wrong: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("block", [0, 1])
 def test_the_values_of_the_documentation_are_values(block: int, tmp_path: Path) -> None:
-    page = (ROOT / "docs/deploy.md").read_text()
+    page = (ROOT / "docs/guides/deploy.md").read_text()
     blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     values = merged(VALUES, yaml.safe_load(blocks[block]))
     checker().validate(values)

@@ -151,7 +151,7 @@ def test_an_alert_says_how_bad_it_is_and_leads_to_a_heading(rule: dict[str, Any]
 
 def test_every_alert_has_a_test_of_promtool_and_a_line_in_the_documentation() -> None:
     tests = (ROOT / "deploy/prometheus/rules_test.yml").read_text()
-    page = (ROOT / "docs/deploy.md").read_text()
+    page = (ROOT / "docs/guides/deploy.md").read_text()
     alerts = {rule["alert"] for rule in rules()}
     assert {name for name in alerts if name not in tests} == set()
     assert set(re.findall(r"`(Headrace[A-Z]\w+)`", page)) == alerts

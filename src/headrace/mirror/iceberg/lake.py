@@ -80,7 +80,8 @@ class IcebergLake:
             raise HeadraceError(
                 Kind.CONFIG,
                 f"the catalog {name} cannot be opened: {error}",
-                "Describe it in .pyiceberg.yaml, or in variables PYICEBERG_CATALOG__…: see docs/mirror.md.",
+                "Describe it in .pyiceberg.yaml, or in variables PYICEBERG_CATALOG__…: see "
+                "docs/guides/mirror.md.",
             ) from error
 
     def identifier(self, table: TableName) -> Identifier:

@@ -53,7 +53,7 @@ def convert_all(kind: ValueType, texts: Texts, column: str) -> pa.Array:
             Kind.VALUE,
             f"{len(converted.unfit):,} of {quantity(len(texts), 'value')} of {column} ({kind.name}) "
             f"do not fit into Spark's {kind.spark}",
-            "docs/types.md lists which; read the column as text.",
+            "docs/reference/types.md lists which; read the column as text.",
         )
     return converted.values
 

@@ -2,7 +2,7 @@
 
 Numbers keep their digits, because they stay text. NaN and the infinities, for which JSON has no number, are
 strings, as in PostgreSQL's own `to_json`; in documents they are null, because a search index rejects them
-(docs/decisions/0020).
+(decision 0020).
 """
 
 from __future__ import annotations

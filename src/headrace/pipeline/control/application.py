@@ -243,7 +243,7 @@ def _refusal_of_routing(error: HTTPException) -> Refusal:
             HTTPStatus.METHOD_NOT_ALLOWED, "wrong_method", "the page has no such method", Allow=allowed
         )
     return refuse(
-        HTTPStatus.NOT_FOUND, "not_found", "there is no such page", "docs/control.md lists the pages."
+        HTTPStatus.NOT_FOUND, "not_found", "there is no such page", "docs/guides/control.md lists the pages."
     )
 
 

@@ -194,13 +194,13 @@ def note_rest(env: EnvFile, notes: Notes) -> None:
             notes.left(
                 env.line(name),
                 f"{name} has no counterpart",
-                "docs/configuration.md lists the keys of a sink.",
+                "docs/guides/configuration.md lists the keys of a sink.",
             )
     if env.get("OPENSEARCH").lower() not in _YES:
         notes.differs(
             env.line("ELASTICSEARCH"),
             "PGSync writes to Elasticsearch; Headrace to OpenSearch, and to Elasticsearch 7.10",
-            "docs/sinks.md.",
+            "docs/guides/sinks.md.",
         )
 
 

@@ -256,7 +256,7 @@ class _Converter:
             self._notes.differs(
                 entry.line,
                 f"{entry.text} of {at.side.name} is json: it is in the documents, and no search finds it",
-                "docs/schema.md has the forms that are searched.",
+                "docs/reference/schema.md has the forms that are searched.",
             )
         if column is not None and column.base_type in ("bytea", "money"):
             form = "base64, not hexadecimal" if column.base_type == "bytea" else "a number, not text"

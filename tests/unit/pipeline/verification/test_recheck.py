@@ -210,6 +210,6 @@ def verdicts(levels: int, waiting: int) -> set[Verdict]:
 
 @pytest.mark.parametrize("levels", [1, 2, 3])
 def test_a_document_that_only_a_later_move_leads_to_is_not_wrong(levels: int) -> None:
-    """Each move hides it from the changes before, and brings it up to date itself: docs/decisions/0023."""
+    """Each move hides it from the changes before, and brings it up to date itself: decision 0023."""
     assert verdicts(levels, waiting=levels) == {Verdict.RIGHT}
     assert Verdict.DIFFERENT in verdicts(levels, waiting=levels - 1)
