@@ -29,8 +29,8 @@ from headrace.state.key import StateKey
 from headrace.state.lease import LeaseHolder, find_running
 from headrace.state.sink_notes import SecondarySinkNotes
 
+# Most changes are applied sooner than that, without a position request.
 _UNASKED_SECONDS = 0.1
-"""Most changes are applied sooner than that, without a position request."""
 _REPLICA_SECONDS = 30.0
 _REQUEST_SECONDS = 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1

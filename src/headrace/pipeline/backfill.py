@@ -50,11 +50,11 @@ from headrace.status.index_board import IndexBoard
 from headrace.status.progress import Rate
 
 _LOG = logging.getLogger(__name__)
+# Bytes of the table's file that one range covers.
 _MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20
-"""Bytes of the table's file that one range covers."""
+# Ranges that one task reads in a job. A kill repeats at most one job. While readers see the stream's
+# documents there are half as many ranges, and small ones, so that a job soon makes way for the stream.
 _RANGES_OF_A_TASK = 4
-"""Ranges that one task reads in a job. A kill repeats at most one job. While readers see the stream's
-documents there are half as many ranges, and small ones, so that a job soon makes way for the stream."""
 _POLL_SECONDS = 0.2
 _LONGEST_PAUSE = 30.0
 

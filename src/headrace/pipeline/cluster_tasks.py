@@ -9,8 +9,8 @@ from headrace.reporter import Reporter
 from headrace.spark.cluster_check import ProbedSink, check_executors
 from headrace.spark.session import LocalSpark
 
+# Tasks at once; one of them is the stream's.
 _FEW = 2
-"""Tasks at once; one of them is the stream's."""
 
 
 def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, report: Reporter) -> None:

@@ -39,8 +39,8 @@ LOOK_SECONDS = 10.0
 _MISFIT_SECONDS = 5.0
 _FAILED_SECONDS = 2.0
 
+# Returns the schema that was saved with a generation; None where its index is gone.
 ReadSchema = Callable[[GenerationState], str | None]
-"""Returns the schema that was saved with a generation; None where its index is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,8 +33,8 @@ from headrace.state.deferred_keys import ALL_KEYS
 from headrace.status.console.explanation import Explanation
 
 _TIMEOUT_SECONDS = 3.0
+# Batches of deferred keys that are searched; behind so many the answer is that it may be deferred.
 _MOST_BATCHES = 500
-"""Batches of deferred keys that are searched; behind so many the answer is that it may be deferred."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from headrace.postgres.log_holder import LogHolder, read_log_holder
 from headrace.postgres.slot import SlotFacts
 from headrace.status.board import StatusBoard
 
+# What the server keeps behind the confirmed position; less is normal between two of its checkpoints.
 _LEAST_BYTES = 64 << 20
-"""What the server keeps behind the confirmed position; less is normal between two of its checkpoints."""
 _STANDS_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
 

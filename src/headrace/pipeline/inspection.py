@@ -49,8 +49,8 @@ from headrace.resolution import required_columns
 from headrace.schema.normal import spec_hash
 from headrace.schema.tree import Filter, IndexSpec
 
+# Somebody waits for the answer; a run that reloads its files does nothing else meanwhile.
 _LOCK_SECONDS = 10.0
-"""Somebody waits for the answer; a run that reloads its files does nothing else meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

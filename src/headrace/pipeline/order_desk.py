@@ -38,11 +38,11 @@ LOG_LEVELS: tuple[LogLevelName, ...] = get_args(LogLevelName)
 _POLL_SECONDS = 1.0
 _END_SECONDS = 5.0
 _IN_THREADS = frozenset({OrderKind.VERIFY, OrderKind.QUARANTINE_RETRY, OrderKind.QUARANTINE_DROP})
+# The orders that `OrderDesk.carry_out` takes.
 CARRIED_OUT_HERE = FOR_ONE_RUN | _IN_THREADS
-"""The orders that `OrderDesk.carry_out` takes."""
 
+# What came of an order: in a few words, and as JSON values.
 Outcome = tuple[str, Any]
-"""What came of an order: in a few words, and as JSON values."""
 
 
 class Errands:

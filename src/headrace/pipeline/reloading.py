@@ -10,11 +10,11 @@ from headrace.config.comparison import differing_keys
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.project import Project, error_list
 
+# Reads the deployment's files: the project of those that are valid, and the mistakes of the others.
 Load = Callable[[], tuple[Project | None, tuple[HeadraceError, ...]]]
-"""Reads the deployment's files: the project of those that are valid, and the mistakes of the others."""
 
+# The keys of a deployment file that a running pipeline takes up.
 _TAKEN_UP = frozenset({"indexes", "on_error", "on_quarantine", "large_change", "generations"})
-"""The keys of a deployment file that a running pipeline takes up."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,11 @@ from headrace.postgres.connection import Connection
 from headrace.schema.normal import denormalised
 from headrace.schema.tree import IndexSpec
 
+# What must be unchanged beside the schema. Other determinants are about the mapping, which is fixed.
 _DETERMINING = {
     "pipeline": "the sink's ingest pipeline changed",
     "transform_code": "the code of its transform changed",
 }
-"""What must be unchanged beside the schema. Other determinants are about the mapping, which is fixed."""
 
 
 @dataclass(frozen=True, slots=True)

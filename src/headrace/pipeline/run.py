@@ -56,8 +56,8 @@ from headrace.status.traces import Traces
 
 _ROUND_SECONDS = 0.25
 _REQUEST_SECONDS = 10.0
+# The slot follows an idle server this often, and several times within the time that counts as a stall.
 _IDLE_SECONDS = 10.0
-"""The slot follows an idle server this often, and several times within the time that counts as a stall."""
 
 
 class PipelineRun:

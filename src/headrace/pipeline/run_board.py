@@ -25,8 +25,8 @@ from headrace.status.phases import Event
 
 _LOG = logging.getLogger(__name__)
 
+# Returns how many documents a generation that was just completed holds; None where that is not known.
 CountDocuments = Callable[[GenerationState], int | None]
-"""Returns how many documents a generation that was just completed holds; None where that is not known."""
 
 
 class RunBoard:

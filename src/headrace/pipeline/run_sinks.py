@@ -20,8 +20,8 @@ from headrace.sinks.stdout import Relay, StdoutWriter
 from headrace.state import DeferredKeys, GenerationState
 from headrace.state.lease import Lease
 
+# Between two looks.
 _PRIMARY_SECONDS, _SECONDARY_SECONDS = 30.0, 5.0
-"""Between two looks."""
 _REQUEST_SECONDS, _READY_SECONDS = 10.0, 5.0
 
 

@@ -14,8 +14,8 @@ from headrace.state.pipeline_state import generation_id
 
 _PATIENCE_SECONDS = 5.0
 
+# Counts the documents that wait for the sink, by concrete index.
 CountDeferred = Callable[[], Mapping[str, int]]
-"""Counts the documents that wait for the sink, by concrete index."""
 
 
 class SinkWatch:

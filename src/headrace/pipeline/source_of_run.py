@@ -28,8 +28,8 @@ from headrace.status.board import StatusBoard
 _BESIDE = "_reseed"
 _LONGEST_NAME = 63
 
+# Opens a block that a stop of the run interrupts: a slot may wait for hours for an old transaction.
 Interrupting = Callable[[], contextlib.AbstractContextManager[None]]
-"""Opens a block that a stop of the run interrupts: a slot may wait for hours for an old transaction."""
 
 
 class RunSource:

@@ -12,10 +12,10 @@ from headrace.postgres.stream_waits import NO_WAITS, StreamWaits
 from headrace.status.sinks import SinkActivity, TaskActivity
 from headrace.status.stall import NOT_DIAGNOSED, Diagnosis, StallCause
 
+# A source that was asked for a batch within this time is not in the middle of one.
 _ASKED_SECONDS = 5.0
-"""A source that was asked for a batch within this time is not in the middle of one."""
+# The reader reports to the server every second.
 _SILENT_SECONDS = 5.0
-"""The reader reports to the server every second."""
 
 _WAITING = "Nothing to do if it passes: the stream goes on by itself. Else"
 
@@ -90,8 +90,8 @@ def _stage_between_batches(facts: StallFacts) -> Stage:
     return Stage.CAPTURE
 
 
+# The cause, a text, a remedy; None where it is something else.
 _Found = tuple[StallCause, str, str] | None
-"""The cause, a text, a remedy; None where it is something else."""
 
 
 def _server(facts: StallFacts, _stage: Stage | None) -> _Found:

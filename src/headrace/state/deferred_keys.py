@@ -24,8 +24,8 @@ from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state.key import StateKey
 from headrace.state.system_index import SystemIndex
 
+# Stands for the keys of all documents of the generation.
 ALL_KEYS: Key = ()
-"""Stands for the keys of all documents of the generation."""
 
 _PROPERTIES = {
     "slot": {"type": "keyword"},

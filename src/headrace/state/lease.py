@@ -31,12 +31,12 @@ from headrace.state.system_index import StateDocument
 BEAT_SECONDS = 3.0
 LOST_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
+# Limit of one request: after one that hangs, there is time for another before the lease counts as lost.
 _REQUEST_SECONDS = 4.0
-"""Limit of one request: after one that hangs, there is time for another before the lease counts as lost."""
 _WRITTEN = (200, 201)
 _INDEX_LEASE = ".index_lease"
+# The owner of a lease and its beat; another one at each renewal.
 _Mark = tuple[object, object]
-"""The owner of a lease and its beat; another one at each renewal."""
 _GONE = {"type": "index_not_found_exception"}
 
 
@@ -95,8 +95,8 @@ def _born(pid: int) -> str:
     return ""
 
 
+# The document of a lease, and what it is about.
 _LeaseDocument = tuple[StateDocument, str]
-"""The document of a lease, and what it is about."""
 
 
 class Lease:

@@ -53,11 +53,11 @@ class OrderKind(enum.Enum):
         return self.value.replace(" ", "_")
 
 
+# Of one index, the newest of them replaces an open one.
 OF_GENERATIONS = frozenset({OrderKind.REINDEX, OrderKind.ROLLBACK})
-"""Of one index, the newest of them replaces an open one."""
 
+# They concern the run that works, and no later one.
 FOR_ONE_RUN = frozenset({OrderKind.PAUSE, OrderKind.RESUME, OrderKind.LOG_LEVEL})
-"""They concern the run that works, and no later one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,8 @@ def user_and_host() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
+# The orders of one pipeline, oldest first.
 Orders = tuple[Order, ...]
-"""The orders of one pipeline, oldest first."""
 
 
 class OrderDocument(Protocol):

@@ -12,8 +12,8 @@ from headrace.sinks.opensearch.shard_history import Identity
 
 Phase = Literal["creating", "following"]
 
+# The form in which a state is stored; another one is refused.
 FORMAT = 1
-"""The form in which a state is stored; another one is refused."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from headrace.state.system_index import SystemIndex
 
 _PROPERTIES = {"slot": {"type": "keyword"}, "index": {"type": "keyword"}, "at": {"type": "date"}}
 
+# Ids of quarantined documents, by generation.
 QuarantinedIds = Mapping[str, Collection[str]]
-"""Ids of quarantined documents, by generation."""
 
 
 @dataclass(frozen=True, slots=True)

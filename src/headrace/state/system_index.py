@@ -23,8 +23,8 @@ from headrace.sinks.opensearch.settings import TEMPLATE_OVERRIDES
 from headrace.sinks.opensearch.shard_history import Identity, identities
 from headrace.state.key import StateKey
 
+# `index` or `delete`, its parameters without the index, and the stored entry.
 Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
-"""`index` or `delete`, its parameters without the index, and the stored entry."""
 
 _BATCH_SIZE = 5_000
 _NDJSON = "application/x-ndjson"

@@ -15,8 +15,8 @@ from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.postgres.password import run_password_command
 
 _SHORTEST = 16
+# What a Bearer header can carry (RFC 6750).
 _FORM = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""What a Bearer header can carry (RFC 6750)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,20 @@ _BUILD = "build"
 class RebuildCause(StrEnum):
     """Why an index is built again, in one word for metrics."""
 
+    # A table that it reads was altered.
     TABLE = "table"
-    """A table that it reads was altered."""
+    # Its schema file, its settings or the types of its columns have changed.
     FILES = "files"
-    """Its schema file, its settings or the types of its columns have changed."""
+    # Its schema file does not fit the database any more.
     MISFIT = "misfit"
-    """Its schema file does not fit the database any more."""
+    # The sink does not have any more what was written.
     SINK = "sink"
-    """The sink does not have any more what was written."""
+    # Too many documents waited for the sink.
     DEFERRED = "deferred"
-    """Too many documents waited for the sink."""
+    # A document or a statement of it failed.
     FAILURE = "failure"
-    """A document or a statement of it failed."""
+    # Somebody has ordered it.
     ORDER = "order"
-    """Somebody has ordered it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,11 +21,11 @@ from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.world import CatalogSeen, ServerSeen, SlotSeen, Unknown, World
 from headrace.state import PipelineState
 
+# Errors by which a query says what only reading the log shows.
 _READS_ANOTHER_LOG = frozenset({Kind.OTHER_LOG, Kind.SLOT_LOST})
-"""Errors by which a query says what only reading the log shows."""
 
+# Without them nothing can be followed: one that is refused for good ends the run.
 _FIRST_STEPS = (CreateState.__name__, CreateSlot.__name__)
-"""Without them nothing can be followed: one that is refused for good ends the run."""
 
 
 class GapError(HeadraceError):

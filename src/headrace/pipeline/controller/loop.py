@@ -12,10 +12,10 @@ from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.controller.reconcile import reconcile
 from headrace.pipeline.controller.world import Failures, World
 
+# Seconds between two tries of what may pass by itself.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-"""Seconds between two tries of what may pass by itself."""
+# Seconds between two tries of a unit that somebody has to mend: each costs a backfill.
 _FIRST_UNIT_PAUSE, _LONGEST_UNIT_PAUSE = 60.0, 3600.0
-"""Seconds between two tries of a unit that somebody has to mend: each costs a backfill."""
 _CALM_SECONDS = 300.0
 _ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
 

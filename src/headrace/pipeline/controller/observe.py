@@ -32,8 +32,8 @@ from headrace.pipeline.stream.run_stream import RunStream
 from headrace.pipeline.wal_budget import WalBudget
 from headrace.state import PipelineState, StateStore
 
+# Errors for a name or a right that reading documents lacks: perhaps their file does not fit any more.
 _OF_CATALOG = frozenset({Kind.BINDING, Kind.PRIVILEGE})
-"""Errors for a name or a right that reading documents lacks: perhaps their file does not fit any more."""
 
 Interrupting = Callable[[], contextlib.AbstractContextManager[None]]
 

@@ -18,8 +18,8 @@ from headrace.pipeline.controller.desired import Unit
 from headrace.pipeline.controller.world import Failures, SinkSeen, World
 from headrace.state import GenerationState, PipelineState
 
+# A query that fails so often in a row, and not by a unit or for a server, fails by a mistake of ours.
 _MOST_FAILURES = 5
-"""A query that fails so often in a row, and not by a unit or for a server, fails by a mistake of ours."""
 
 
 def wanted_plan(state: PipelineState) -> frozenset[str]:

@@ -28,8 +28,8 @@ from headrace.spark.session import places_beside
 from headrace.state import DeferredKeys, KeyBatch
 from headrace.state.sink_notes import SecondarySinkNotes
 
+# Rounds of each task in a job: starting a job takes a tenth of a second.
 _ROUNDS = 5
-"""Rounds of each task in a job: starting a job takes a tenth of a second."""
 
 _LOOK_SECONDS = 1.0
 _LONGEST_JOB_PAUSE = 10.0
@@ -42,8 +42,8 @@ _LONGEST_PAUSE = 30.0
 _CALM_SECONDS = 60.0
 _END_SECONDS = 15.0
 
+# Takes the number of deferred documents, and why the sink is away or None.
 OnProgress = Callable[[int, str | None], None]
-"""Takes the number of deferred documents, and why the sink is away or None."""
 
 
 @dataclass(frozen=True, slots=True)

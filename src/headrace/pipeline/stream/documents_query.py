@@ -54,8 +54,8 @@ _LOG = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS, _PROGRESS_POLL = 0.5, 0.005
 _DONE = "done"
+# The parts of a batch in which its changes are taken from the reader's buffer.
 _PLANNING = ("getBatch", "queryPlanning")
-"""The parts of a batch in which its changes are taken from the reader's buffer."""
 _TIMED = {"resolve": "resolve_micros", "assemble": "assemble_micros", "write": "write_micros"}
 _LONGEST = "longest_"
 _QUERY = "query-"

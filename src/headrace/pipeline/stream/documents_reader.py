@@ -45,8 +45,8 @@ from headrace.spark.failures import short_traceback
 _RESULT = pa.schema([(name, pa.int64()) for name in NUMBERS] + [(name, pa.string()) for name in TEXTS])
 _BATCH_BYTES = 32 << 20
 _PAUSED_SECONDS = 0.1
+# For how long, and how many changes, batches that were written early are held back, to be planned as one.
 _HOLD_SECONDS, _MOST_HELD, _SIGNAL_SECONDS = 0.3, 2_000, 0.02
-"""For how long, and how many changes, batches that were written early are held back, to be planned as one."""
 
 
 @dataclass(frozen=True, slots=True)

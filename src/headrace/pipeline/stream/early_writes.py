@@ -27,14 +27,14 @@ from headrace.sinks.opensearch import Client
 
 _LOG = logging.getLogger(__name__)
 
+# A batch of more changes is left to its tasks.
 MOST_CHANGES = 200
-"""A batch of more changes is left to its tasks."""
 _MOST_DOCUMENTS = 500
 _PATIENCE_SECONDS = 0.3
+# After a batch that was not written in time, later ones are left to their tasks for so long.
 _REST_SECONDS = 10.0
-"""After a batch that was not written in time, later ones are left to their tasks for so long."""
+# A request may take so long: while one is under way no plan is taken, and the process does not end.
 _REQUEST_SECONDS = 5.0
-"""A request may take so long: while one is under way no plan is taken, and the process does not end."""
 
 
 class _LeftToTask(Exception):  # noqa: N818 - its words say why

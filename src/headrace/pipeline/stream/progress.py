@@ -28,8 +28,8 @@ from headrace.state import Counters, DeferredKeys, StateStore
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.02
 _DEFERRED_SECONDS = 1.0
+# Between two checks, while no change comes, that the saved state still exists.
 _RESTORED_SECONDS = 5.0
-"""Between two checks, while no change comes, that the saved state still exists."""
 
 
 class ProgressTracker:

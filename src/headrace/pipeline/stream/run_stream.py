@@ -28,8 +28,8 @@ from headrace.status.board import StatusBoard
 from headrace.status.index_board import SecondaryIndexBoard
 from headrace.status.traces import Traces
 
+# Without a change, the first batch does not end before; the stream counts as begun then.
 _QUIET_SECONDS = 15.0
-"""Without a change, the first batch does not end before; the stream counts as begun then."""
 
 
 @dataclass(frozen=True, slots=True)

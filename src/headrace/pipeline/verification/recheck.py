@@ -93,8 +93,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
+# Seconds after each round; a document that keeps changing is given up after the last one.
 PAUSES = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
-"""Seconds after each round; a document that keeps changing is given up after the last one."""
 
 
 class Verdict(enum.StrEnum):
@@ -104,12 +104,12 @@ class Verdict(enum.StrEnum):
     MISSING = "missing"
     EXTRA = "extra"
     DIFFERENT = "different"
+    # It was written again in every round, so it is followed but could not be compared.
     CHANGING = "changing"
-    """It was written again in every round, so it is followed but could not be compared."""
+    # It differs, but the pipeline does not reach the position of the read: undecided.
     UNAPPLIED = "unapplied"
-    """It differs, but the pipeline does not reach the position of the read: undecided."""
+    # Its rows cannot be read, so the expected document is unknown.
     UNREADABLE = "unreadable"
-    """Its rows cannot be read, so the expected document is unknown."""
 
     @property
     def is_drift(self) -> bool:

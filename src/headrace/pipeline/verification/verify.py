@@ -45,8 +45,8 @@ from headrace.state.verifications import Verifications
 _RANGE = 1000
 _REQUEST_BYTES = 8 << 20
 _REQUEST_DOCUMENTS = 500
+# The assumed size of a document whose size is unknown.
 _UNKNOWN_BYTES = 64 << 10
-"""The assumed size of a document whose size is unknown."""
 
 
 class Comparison:

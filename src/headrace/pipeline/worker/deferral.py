@@ -8,20 +8,20 @@ from itertools import islice
 from headrace.model.changes import Key
 from headrace.pipeline.worker.task import TaskShare
 
+# Keys of one write: enough for assembly and bulk requests to run in parallel.
 KEYS_AT_ONCE = 10_000
-"""Keys of one write: enough for assembly and bulk requests to run in parallel."""
 
+# Keys by index, for one write.
 IndexKeys = Mapping[str, Sequence[Key]]
-"""Keys by index, for one write."""
 
+# A write of no more keys is not divided: one bulk request holds its documents.
 _UNDIVIDED_KEYS = 500
-"""A write of no more keys is not divided: one bulk request holds its documents."""
 
+# With no more documents for each change, a batch is large but has no fan-out.
 _DOCUMENTS_FOR_A_CHANGE = 10
-"""With no more documents for each change, a batch is large but has no fan-out."""
 
+# Keys of a deferred chunk at most, and chunks of the smallest deferred change.
 _CHUNK_KEYS, _CHUNKS = 1_000, 50
-"""Keys of a deferred chunk at most, and chunks of the smallest deferred change."""
 
 
 class Deferral:

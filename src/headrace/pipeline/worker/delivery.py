@@ -249,8 +249,8 @@ class SinkConnection:
 
 
 _Item = TypeVar("_Item")
+# Items between two looks at the clock.
 _LOOK = 50
-"""Items between two looks at the clock."""
 
 
 def limit_rate(

@@ -22,12 +22,12 @@ from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.state import DeferredKeys
 from headrace.state.sink_notes import SecondarySinkNotes
 
+# How long a batch sends requests to a secondary sink; the last one may take as long again.
 LIMIT_SECONDS = 5.0
-"""How long a batch sends requests to a secondary sink; the last one may take as long again."""
 
 _CHECK_SECONDS = 1.0
+# The errors of a cluster that does not take documents now.
 UNAVAILABLE = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
-"""The errors of a cluster that does not take documents now."""
 
 
 class SinkFailure(HeadraceError):  # noqa: N818 - as opposed to errors of what is written

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from headrace.model.changes import CHANGES_SCHEMA, Key
 from headrace.model.lsn import Lsn
 
+# A batch of fewer changes is not divided.
 LEAST_ROWS = 1_000
-"""A batch of fewer changes is not divided."""
 
 
 @dataclass(frozen=True, slots=True)

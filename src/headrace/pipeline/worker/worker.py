@@ -38,12 +38,12 @@ from headrace.snapshot import are_rewritten, check_filenode, files_of, read_file
 from headrace.state import DeferredKeys, KeyBatch
 from headrace.state.deferred_keys import ALL_KEYS
 
+# Key batches that a task reads, writes and deletes together, at most.
 BATCHES_AT_ONCE = 10
-"""Key batches that a task reads, writes and deletes together, at most."""
 _REPORT_SECONDS = 5.0
+# Documents that were read longer ago are read again: with what `OpenSearchWriter` allows, this is within the
+# time for which a delete fences them, while a generation is followed and while it is filled.
 _OLDEST_SECONDS, _OLDEST_IN_BACKFILL = 1500.0, 43200.0
-"""Documents that were read longer ago are read again: with what `OpenSearchWriter` allows, this is within the
-time for which a delete fences them, while a generation is followed and while it is filled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
 from headrace.state.sink_notes import SecondarySinkNotes
 
+# Factor of the request timeout where no batch waits.
 _UNHURRIED_FACTOR = 4
-"""Factor of the request timeout where no batch waits."""
 
 
 class Applier(Protocol):
