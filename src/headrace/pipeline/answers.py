@@ -51,10 +51,10 @@ class Answers:
     def answer(self, order: OpenOrder, text: str, *, done: bool) -> None:
         """Store what came of an order."""
         result: object = None
-        error = None
+        error: HeadraceError | None = None
         if order.kind is OrderKind.RELOAD:
-            error = self._reloads.error_of(order.id)
-            changed = self._reloads.result_of(order.id)
+            error = self._reloads.refusals.get(order.id)
+            changed = self._reloads.results.get(order.id)
             result = None if changed is None else asdict(changed)
         elif done:
             result = {"generation": self._served_by(order)}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Self, TypeVar
 
 from headrace.errors import HeadraceError, Kind, Retry
@@ -68,13 +67,7 @@ class AppliedPosition:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections."""
+    def __exit__(self, *_: object) -> None:
         self._drop_connection()
         self.documents.close()
         self.client.close()

@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.fitting import inspect_fitting
 from headrace.pipeline.inspection import inspect
 from headrace.pipeline.project import Project
-from headrace.pipeline.reloading import Load
+from headrace.pipeline.reloads import Load
 from headrace.pipeline.standby import Standby
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.worker.plan import Endpoints
@@ -123,7 +123,7 @@ class Claim:
         """
         project = self._project
         inspection = inspect_fitting(project, self._endpoints, connection)
-        inspection.raise_errors(reseeds=project.deployment.source.on_gap == "reseed")
+        inspection.raise_errors(reseeds=project.reseeds)
         fitting, waiting = inspection.project.specs, inspection.project.waiting
         if waiting and (not fitting or not waiting.keys() <= self._served_indexes()):
             inspect(project, self._endpoints, connection).raise_errors()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from headrace.capture.signals import SignalFiles
@@ -92,9 +91,7 @@ class HealthMonitor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.watch(None)
         self._drop_connection()
         self._client.close()
@@ -164,7 +161,7 @@ class HealthMonitor:
             raise self.error
         if self._connection is None or self._facts is None or fresh:
             try:
-                self._facts = inspect_server(self._connected(), self._endpoints.database)
+                self._facts = inspect_server(self.connection, self._endpoints.database)
             except HeadraceError:
                 self._drop_connection()
                 raise
@@ -188,9 +185,6 @@ class HealthMonitor:
         Raises:
             HeadraceError: CONNECTION, AUTHENTICATION.
         """
-        return self._connected()
-
-    def _connected(self) -> Connection:
         if self._connection is None:
             self._facts = None
             self._connection = connect(self._endpoints.database, application_name="headrace watch")
@@ -254,12 +248,11 @@ class HealthMonitor:
         try:
             self.lost = self._lock.lost_to()
             self._name_lock()
-            connection = self._connected()
-            slot = read_slot(connection, self._project.slot)
+            slot = read_slot(self.connection, self._project.slot)
             self.slot = None if slot is None or slot.synced else slot  # a standby's copy is nobody's to read
             self._board.slot_seen(slot)
             if self.slot is not None:
-                self._held_log.look(connection, self.slot)
+                self._held_log.look(self.connection, self.slot)
         except HeadraceError:
             self._drop_connection()
             raise

@@ -12,7 +12,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
 from headrace.errors import HeadraceError, Kind, Retry, retrying, unexpected
@@ -133,11 +132,6 @@ class OrderDesk:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     @property
     def begun(self) -> frozenset[str]:
         """The ids of the orders that `carry_out` has begun with."""
@@ -256,14 +250,14 @@ class OrderDesk:
                 self._begun.discard(order.id)
             raise
 
-    def close(self) -> None:
+    def __exit__(self, *_exception: object) -> None:
         """End the threads; what they were busy with is answered."""
         with self._lock:
             threads = list(self._threads.values())
-        for _, stopping in threads:
+        for _thread, stopping in threads:
             stopping.stop()
         end = time.monotonic() + _END_SECONDS
-        for thread, _ in threads:
+        for thread, _stopping in threads:
             thread.join(max(0.0, end - time.monotonic()))
 
     def _poll(self) -> None:

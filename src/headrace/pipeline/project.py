@@ -76,6 +76,11 @@ class Project:
         """The other sinks, by name."""
         return {name: target for name, target in self.targets.items() if target.key.sink}
 
+    @property
+    def reseeds(self) -> bool:
+        """Whether a run backfills everything again behind a gap; else it ends."""
+        return self.deployment.source.on_gap == "reseed"
+
     def find_cluster(self, name: str | None) -> SinkTarget:
         """Return the sink with that name, which must be a cluster; None is the primary.
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
@@ -19,11 +20,9 @@ from headrace.pipeline.backfill import BackfillRate
 from headrace.pipeline.claim import Claim, Claimed
 from headrace.pipeline.cluster_tasks import check_cluster
 from headrace.pipeline.controller.actions import EndRun
-from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.loop import Controller
 from headrace.pipeline.controller.observe import Observed, Observer
 from headrace.pipeline.controller.ports import Ports
-from headrace.pipeline.controller.world import Failures, World
 from headrace.pipeline.deferred_documents import DeferredDocuments
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.exported_snapshot import HeldSnapshot
@@ -31,8 +30,7 @@ from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
 from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.planning import Plans
 from headrace.pipeline.project import Project
-from headrace.pipeline.reloading import Load
-from headrace.pipeline.reloads import Reloads
+from headrace.pipeline.reloads import Load, Reloads
 from headrace.pipeline.run_board import RunBoard
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.run_sinks import RunSinks, open_relays
@@ -60,10 +58,12 @@ _REQUEST_SECONDS = 10.0
 _IDLE_SECONDS = 10.0
 
 
-class PipelineRun:
-    """One run of one deployment.
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What the process around a run gives it.
 
-    Args:
+    Attributes:
+        board: shows the run.
         stopping: set to end the run; noticed at the next pause.
         desk: has the orders of the run.
         load: reads the deployment's files anew; None: they stay as they are.
@@ -73,32 +73,27 @@ class PipelineRun:
         address: the public address, for who asks the cluster for the run; empty for none.
     """
 
+    board: StatusBoard
+    stopping: Stopping
+    desk: OrderDesk
+    load: Load | None = None
+    on_live: Callable[[], None] = lambda: None
+    on_reload: Callable[[Project], None] = lambda _: None
+    traces: Traces | None = None
+    address: str = ""
+
+
+class PipelineRun:
+    """One run of one deployment."""
+
     def __init__(
-        self,
-        project: Project,
-        endpoints: Endpoints,
-        board: StatusBoard,
-        stopping: Stopping,
-        *,
-        options: RunOptions,
-        desk: OrderDesk,
-        load: Load | None = None,
-        on_live: Callable[[], None] = lambda: None,
-        on_reload: Callable[[Project], None] = lambda _: None,
-        traces: Traces | None = None,
-        address: str = "",
+        self, project: Project, endpoints: Endpoints, options: RunOptions, context: RunContext
     ) -> None:
         self._project = options.apply_to(project)
         self._endpoints = endpoints
-        self._board = board
-        self._stopping = stopping
         self._options = options
-        self._desk = desk
-        self._load = load
-        self._on_live = on_live
-        self._on_reload = on_reload
-        self._traces = traces
-        self._address = address
+        self._context = context
+        self._board = context.board
         self._spark = BackgroundSpark(self._open_spark)
         self._held = contextlib.ExitStack()
         self._is_live = False
@@ -119,18 +114,19 @@ class PipelineRun:
 
     def _claim(self, client: Client) -> Claimed | None:
         """Wait for this run's turn and claim the deployment; None where a stop came first."""
+        context, stopping = self._context, self._context.stopping
         claim = Claim(
             self._project,
             self._endpoints,
             client,
             self._board,
-            self._stopping,
-            load=self._load,
-            address=self._address,
+            stopping,
+            load=context.load,
+            address=context.address,
         )
         while True:
             if self._options.standby:
-                with self._stopping.interrupting(), self._stopping.patient():
+                with stopping.interrupting(), stopping.patient():
                     spark = self._spark.current
                 with warmed_up(spark):
                     if not claim.wait():
@@ -173,12 +169,12 @@ class PipelineRun:
 
     def _open_rounds(self, claimed: Claimed, held: contextlib.ExitStack) -> Rounds:
         """Open what the controller looks at and acts on; `held` closes it."""
-        project, board, stopping = claimed.project, self._board, self._stopping
-        self._desk.begin()
+        project, board, stopping = claimed.project, self._board, self._context.stopping
+        self._context.desk.begin()
         endpoints = open_relays(project, self._endpoints, board.report, held)
         endpoint = endpoints.sink.with_timeout(min(endpoints.sink.timeout, _REQUEST_SECONDS))
         state = held.enter_context(contextlib.closing(Client(endpoint, read_attempts=1, accepted=True)))
-        store, source = StateStore(state, project.key), project.deployment.source
+        store = StateStore(state, project.key)
         snapshot = held.enter_context(
             contextlib.closing(HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes))
         )
@@ -208,7 +204,7 @@ class PipelineRun:
             shown.change_project(files)
 
         reloads = Reloads(
-            self._load,
+            self._context.load,
             definitions,
             endpoints,
             lease=claimed.lease,
@@ -216,20 +212,18 @@ class PipelineRun:
             board=board,
             on_adopted=adopt,
         )
-        orders = Answers(self._desk, reloads, store)
+        orders = Answers(self._context.desk, reloads, store)
         observed = Observed(
             health,
             store,
             definitions,
             sinks.watches,
             stream,
-            WalBudget(source, board, releases=source.on_gap == "reseed"),
+            WalBudget(project.deployment.source, board, releases=project.reseeds),
             reloads,
-            orders.open_orders,
-            orders.carried_out,
-            claimed.lease.lost,
-            stopping.is_set,
-            stopping.interrupting,
+            orders,
+            claimed.lease,
+            stopping,
         )
         database = RunSource(
             project,
@@ -237,13 +231,13 @@ class PipelineRun:
             definitions,
             board=board,
             snapshot=snapshot,
-            interrupting=stopping.interrupting,
+            stopping=stopping,
             on_changed=health.forget,
         )
         deferral = DeferredDocuments(state, project.key, store, [*project.secondary])
         ports = Ports(store, database, sinks.watches, stream, stream.filling, deferral, orders, orders)
         return Rounds(
-            Observer(observed, reseeds=source.on_gap == "reseed"),
+            Observer(observed),
             ports,
             shown,
             observed,
@@ -260,7 +254,7 @@ class PipelineRun:
             project.publication,
             min(_IDLE_SECONDS, project.deployment.source.stalled_after / 4),
             BackfillRate(limits.rows_per_second, limits.connections),
-            self._traces,
+            self._context.traces,
         )
 
     def _check_spark(self, spark: LocalSpark, project: Project) -> None:
@@ -273,7 +267,7 @@ class PipelineRun:
         names = (*project.specs, *project.waiting)
         claimed.lease.release_others(names)
         self._board.set_indexes(names)
-        self._on_reload(project)
+        self._context.on_reload(project)
 
     def _note_live(self) -> None:
         """Report once that the run is live."""
@@ -282,7 +276,7 @@ class PipelineRun:
             self._board.report.done("live: following the log")
             if self._options.session is None:
                 self._held.enter_context(recorded_beside())
-            self._on_live()
+            self._context.on_live()
 
 
 class Rounds:
@@ -311,7 +305,6 @@ class Rounds:
         stopping: Stopping,
         on_followed: Callable[[Project], None],
     ) -> None:
-        self._observer = observer
         self._shown = shown
         self._observed = observed
         self._snapshot = snapshot
@@ -319,8 +312,7 @@ class Rounds:
         self._stopping = stopping
         self._on_followed = on_followed
         self._version = 0
-        self._seen: tuple[World, Desired] | None = None
-        self._controller = Controller(self._look, ports, tell=shown.tell, clock=time.monotonic)
+        self._controller = Controller(observer.look, ports, tell=shown.tell, clock=time.monotonic)
 
     def go(self) -> EndRun | None:
         """Go round once, and rest where nothing was to be done; return why the run ends, where it does."""
@@ -334,13 +326,9 @@ class Rounds:
                 self._stopping.wait(_ROUND_SECONDS)
         return end
 
-    def _look(self, failures: Mapping[str, Failures]) -> tuple[World, Desired]:
-        self._seen = self._observer.look(failures)
-        return self._seen
-
     def _show(self) -> None:
-        assert self._seen is not None, "a round begins with a look"
-        world, desired = self._seen
+        assert self._controller.seen is not None, "a round begins with a look"
+        world, desired = self._controller.seen
         definitions, has_begun = self._observed.definitions, self._observed.stream.tend()
         if definitions.is_known and definitions.version != self._version:
             self._version = definitions.version

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.controller.desired import Unit
+from headrace.pipeline.controller.ports import SinkPort
 from headrace.pipeline.controller.world import SinkSeen, Unknown
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.sink_target import SinkTarget
@@ -30,24 +31,8 @@ from headrace.state.sink_notes import SecondarySinkNotes
 _READY_SECONDS = 5.0
 
 
-class RunSink(Protocol):
+class RunSink(SinkPort, Protocol):
     """One sink of a run: what the controller asks of it, and how it is seen."""
-
-    def create(self, index: str, definition: str) -> GenerationState:
-        """See `SinkPort.create`."""
-        ...
-
-    def complete(self, generation: GenerationState) -> None:
-        """See `SinkPort.complete`."""
-        ...
-
-    def serve(self, generation: GenerationState) -> None:
-        """See `SinkPort.serve`."""
-        ...
-
-    def drop(self, name: str) -> None:
-        """See `SinkPort.drop`."""
-        ...
 
     def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
         """Ask the sink what it holds.
@@ -169,7 +154,7 @@ class ClusterSink:
             {index: name for index, name in served.items() if index not in faults},
             frozenset(name for name, index in found.items() if alias(index.name) in index.aliases),
             self._faults(stored, found),
-            keys_lost=self._why_keys_lost(),
+            keys_lost=_why_keys_lost(self._notes) if self._target.key.sink else "",
         )
 
     def close(self) -> None:
@@ -255,12 +240,6 @@ class ClusterSink:
                 faults[name] = "the alias that it is written by leads to another index, too"
         return faults
 
-    def _why_keys_lost(self) -> str:
-        sink = self._target.key.sink
-        if not sink or not self._notes.has_lost_keys():
-            return ""
-        return f"the index of what waited for the sink {sink!r} was deleted or restored"
-
 
 class PlainSink:
     """A sink that cannot be queried: its generations exist in the state alone (decision 0074).
@@ -296,15 +275,11 @@ class PlainSink:
     def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:  # noqa: ARG002
         """Return what the state has had, so that notes of what it has no more are dropped."""
         self._known |= {generation.generation: generation for generation in stored}
-        lost = self._notes.has_lost_keys()
-        sink = self._target.key.sink
         return SinkSeen(
             {name: Identity(generation.uuid) for name, generation in self._known.items()},
             {name: generation.index for name, generation in self._known.items()},
             queryable=False,
-            keys_lost=f"the index of what waited for the sink {sink!r} was deleted or restored"
-            if lost
-            else "",
+            keys_lost=_why_keys_lost(self._notes),
         )
 
     def close(self) -> None:
@@ -313,6 +288,15 @@ class PlainSink:
     def change_target(self, target: SinkTarget) -> None:
         """Go on with the settings of changed files."""
         self._target = target
+
+
+def _why_keys_lost(notes: SecondarySinkNotes) -> str:
+    sink = notes.key.sink
+    return (
+        f"the index of what waited for the sink {sink!r} was deleted or restored"
+        if notes.has_lost_keys()
+        else ""
+    )
 
 
 def _forget_notes(state: Client, key: StateKey, name: str) -> None:

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -26,8 +25,8 @@ from headrace.pipeline.order_desk import LOG_LEVELS, Errands, LogLevelName, Orde
 from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
 from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.quarantined_documents import RetriedDocuments, entry_of, list_quarantined
-from headrace.pipeline.reloading import Load, ReloadResult
-from headrace.pipeline.run import PipelineRun
+from headrace.pipeline.reloads import Load, ReloadResult
+from headrace.pipeline.run import PipelineRun, RunContext
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.verification.report import Report, report_of
@@ -138,9 +137,7 @@ class RunningPipeline:
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if self._thread is not None:
                 self._stopping.stop()
@@ -156,19 +153,17 @@ class RunningPipeline:
         Raises:
             HeadraceError: the error that ended the run.
         """
-        run = PipelineRun(
-            self._project,
-            self._endpoints,
+        context = RunContext(
             self.board,
             self._stopping,
-            options=self._options,
-            desk=self.desk,
-            load=self._load_with_reports,
-            on_live=self._live.set,
-            on_reload=self._adopt,
-            traces=self._traces,
-            address=self.address or "",
+            self.desk,
+            self._load_with_reports,
+            self._live.set,
+            self._adopt,
+            self._traces,
+            self.address or "",
         )
+        run = PipelineRun(self._project, self._endpoints, self._options, context)
         try:
             run.execute()
         except Stopped:
@@ -429,9 +424,7 @@ class WaitService:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._closing = True
             self._changed.notify_all()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.pipeline.controller.world import SinkSeen, Unknown
@@ -65,36 +66,36 @@ class SinkWatch:
 
     def create(self, index: str, definition: str) -> GenerationState:
         """See `SinkPort.create`."""
-        try:
+        with self._changing():
             return self.sink.create(index, definition)
-        finally:
-            self.forget()
 
     def complete(self, generation: GenerationState) -> None:
         """See `SinkPort.complete`."""
-        try:
+        with self._changing():
             self.sink.complete(generation)
-        finally:
-            self.forget()
 
     def serve(self, generation: GenerationState) -> None:
         """See `SinkPort.serve`."""
-        try:
+        with self._changing():
             self.sink.serve(generation)
-        finally:
-            self.forget()
 
     def drop(self, name: str) -> None:
         """See `SinkPort.drop`."""
-        try:
+        with self._changing():
             self.sink.drop(name)
-        finally:
-            self.forget()
 
     def close(self) -> None:
         """Let go of the sink."""
         self._await(self._thread)
         self.sink.close()
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change the sink; what was seen of it before says nothing then, also where the change failed."""
+        try:
+            yield
+        finally:
+            self.forget()
 
     def _is_outdated(self) -> bool:
         return self._answered < self._number

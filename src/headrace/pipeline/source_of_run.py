@@ -11,6 +11,7 @@ from headrace.model.lsn import Lsn, format_lsn
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
 from headrace.pipeline.project import Project
+from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.server import ServerFacts, inspect_server
@@ -28,9 +29,6 @@ from headrace.status.board import StatusBoard
 _BESIDE = "_reseed"
 _LONGEST_NAME = 63
 
-# Opens a block that a stop of the run interrupts: a slot may wait for hours for an old transaction.
-Interrupting = Callable[[], contextlib.AbstractContextManager[None]]
-
 
 class RunSource:
     """The database of a run; see `SourcePort`.
@@ -41,7 +39,7 @@ class RunSource:
         definitions: hold the set-up plan.
         board: shows what is waited for.
         snapshot: holds the snapshot of a new slot.
-        interrupting: lets a stop interrupt what may take long.
+        stopping: interrupts what may take long: a slot may wait for hours for an old transaction.
         on_changed: called where the slot may be another one.
     """
 
@@ -53,7 +51,7 @@ class RunSource:
         *,
         board: StatusBoard,
         snapshot: HeldSnapshot,
-        interrupting: Interrupting,
+        stopping: Stopping,
         on_changed: Callable[[], None],
     ) -> None:
         self._project = project
@@ -61,7 +59,7 @@ class RunSource:
         self._definitions = definitions
         self._board = board
         self._snapshot = snapshot
-        self._interrupting = interrupting
+        self._stopping = stopping
         self._on_changed = on_changed
 
     def new_state(self) -> PipelineState:
@@ -83,7 +81,7 @@ class RunSource:
         self._snapshot.close()
         failover = self._project.deployment.source.failover
         self._on_changed()
-        with self._interrupting(), self._connect() as connection:
+        with self._stopping.interrupting(), self._connect() as connection:
             slot = create_slot(connection, self._endpoints.database, state, self._board, failover=failover)
         reach("created")
         self._snapshot.hold(slot)
@@ -97,7 +95,7 @@ class RunSource:
             HeadraceError: SLOT_IN_USE; CONNECTION, DATABASE.
         """
         self._on_changed()
-        with self._interrupting(), self._connect() as connection:
+        with self._stopping.interrupting(), self._connect() as connection:
             if read_slot(connection, self._project.slot) is not None:
                 drop_slot(connection, self._project.slot)
         reach("released")
@@ -109,7 +107,7 @@ class RunSource:
             HeadraceError: as for `execute_plan`.
         """
         self._snapshot.close()  # an index that is built beside writers waits for every older snapshot
-        with self._interrupting(), self._connect() as connection:
+        with self._stopping.interrupting(), self._connect() as connection:
             self._definitions.set_up(connection, lambda step: self._board.report.info(f"set-up: {step.why}"))
 
     def _connect(self) -> contextlib.AbstractContextManager[Connection]:

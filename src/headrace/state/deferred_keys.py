@@ -101,17 +101,7 @@ class DeferredKeys:
 
     def count_by_generation(self) -> dict[str, int]:
         """Count the batches of each generation that has any."""
-        if not self._batches.refresh():
-            return {}
-        search = {
-            "size": 0,
-            "query": self._query(),
-            "aggs": {"generations": {"terms": {"field": "generation", "size": 10_000}}},
-        }
-        target = path(self.index, "_search", query=self._client.primaries())
-        answer = self._client.read(target, search, allow=(404,))
-        found = answer.json()["aggregations"]["generations"]["buckets"] if answer.ok else []
-        return {bucket["key"]: bucket["doc_count"] for bucket in found}
+        return self._batches.count_by("generation", self._query()) if self._batches.refresh() else {}
 
     def oldest(self, most: int, *, with_keys: bool = True) -> list[KeyBatch]:
         """Read at most `most` batches with the lowest versions, on request without their keys."""

@@ -26,7 +26,7 @@ from typing import Any, Self
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch.client import Client, path
 from headrace.state.key import StateKey
-from headrace.state.system_index import StateDocument
+from headrace.state.system_index import StateDocument, entries_by_id
 
 BEAT_SECONDS = 3.0
 LOST_SECONDS = 15.0
@@ -37,7 +37,6 @@ _WRITTEN = (200, 201)
 _INDEX_LEASE = ".index_lease"
 # The owner of a lease and its beat; another one at each renewal.
 _Mark = tuple[object, object]
-_GONE = {"type": "index_not_found_exception"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +182,10 @@ class Lease:
     def _delete(self, identities: Iterable[str]) -> None:
         """Delete those leases that are this run's, as far as the cluster answers."""
         with contextlib.suppress(HeadraceError):
-            ours = {
-                id_: found for id_, found in self._read_leases(identities).items() if self._is_ours(found)
-            }
-            self._send([({"delete": _place(id_, found)}, None) for id_, found in ours.items()])
+            found = self._read_leases(identities)
+            self._send(
+                [({"delete": _place(lease)}, None) for lease in found.values() if self._is_ours(lease)]
+            )
 
     def _documents(self, names: Mapping[str, str], indexes: Iterable[str]) -> dict[str, _LeaseDocument]:
         every = {
@@ -270,38 +269,32 @@ class Lease:
                 self._lost = error
 
     def _read_leases(self, identities: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Read these leases."""
-        request = {"ids": list(identities)}
-        docs = self._quick.read(path(self._index, "_mget"), request).json()["docs"]
-        if errors := [
-            document["error"] for document in docs if document.get("error", _GONE)["type"] != _GONE["type"]
-        ]:
-            raise HeadraceError(Kind.SINK_BUSY, f"the index {self._index} cannot be read: {errors[0]}")
-        return {document["_id"]: document for document in docs}
+        """Read those of these leases that exist."""
+        entries = entries_by_id(self._quick, self._index, list(identities))
+        return {entry["_id"]: entry for entry in entries}
 
     def _why_lost(self, found: Mapping[str, Mapping[str, Any]]) -> HeadraceError | None:
         for identity, (_, what) in self._leases.items():
-            lease = found[identity]
-            if not lease.get("found"):
+            if identity not in found:
                 return HeadraceError(
                     Kind.CONTINUITY,
                     f"the lease of {what} was deleted from the index {self._index}",
                     "Start `headrace run` again, and let only one run with this slot.",
                 )
-            if not self._is_ours(lease):
-                return _in_use(what, _holder(lease["_source"]))
+            if not self._is_ours(found[identity]):
+                return _in_use(what, _holder(found[identity]["_source"]))
         return None
 
     def _is_ours(self, found: Mapping[str, Any]) -> bool:
-        return bool(found.get("found")) and found["_source"].get("owner") == self._owner
+        return bool(found["_source"].get("owner") == self._owner)
 
     def _write(self, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
         """Write the leases and return them as stored; returns nothing where one was changed in between."""
         body = self._body()
-        answers = self._send([({"index": _place(id_, found[id_])}, body) for id_ in self._leases])
+        answers = self._send([({"index": _place(found[id_])}, body) for id_ in self._leases])
         if any(answer["status"] not in _WRITTEN for answer in answers):
             return {}
-        return {answer["_id"]: {**answer, "found": True, "_source": body} for answer in answers}
+        return {answer["_id"]: {**answer, "_source": body} for answer in answers}
 
     def _send(self, actions: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> list[Any]:
         """Send a bulk request; returns the answer to each action."""
@@ -328,8 +321,8 @@ class Lease:
         }
 
 
-def _place(identity: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    return {"_id": identity, "if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
+def _place(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"_id": found["_id"], "if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
 
 
 def slot_lease(key: StateKey) -> str:

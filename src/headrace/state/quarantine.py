@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -113,15 +112,7 @@ class Quarantine:
 
     def counts(self) -> dict[str, int]:
         """Count the entries by index."""
-        search = {
-            "size": 0,
-            "query": {"term": {"slot": self._owner}},
-            "aggs": {"indexes": {"terms": {"field": "index", "size": 10_000}}},
-        }
-        target = path(self.index, "_search", query=self._client.primaries())
-        answer = self._client.read(target, search, allow=(404,))
-        found = answer.json()["aggregations"]["indexes"]["buckets"] if answer.ok else []
-        return dict(Counter({bucket["key"]: bucket["doc_count"] for bucket in found}))
+        return self._entries.count_by("index", {"term": {"slot": self._owner}})
 
     def forget(self, generation: str | None = None) -> None:
         """Delete all entries of the pipeline, or those of a generation."""

@@ -212,28 +212,3 @@ class StateStore:
                 "Use the version of Headrace that wrote it; or delete that document, drop the slot, and let "
                 "the indexes be backfilled again.",
             ) from error
-
-
-class MemoryStore:
-    """A state that lives as long as this object, for tests; the same calls as `StateStore`."""
-
-    def __init__(self, state: PipelineState | None = None) -> None:
-        self.current = state
-
-    def load(self) -> PipelineState | None:
-        """Return the state; None where nothing is saved."""
-        return self.current
-
-    def save(self, state: PipelineState) -> None:
-        """Keep all of it."""
-        self.current = state
-
-    def save_generations(self, generations: Sequence[GenerationState]) -> None:
-        """Keep the generations of all sinks."""
-        assert self.current is not None, "load or save first"
-        self.current = dataclasses.replace(self.current, generations=tuple(generations))
-
-    def save_catalog(self, published: Mapping[str, int], catalog: str) -> None:
-        """Keep the catalog that the generations are planned for."""
-        assert self.current is not None, "load or save first"
-        self.current = dataclasses.replace(self.current, published=published, catalog=catalog)

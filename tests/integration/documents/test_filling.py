@@ -153,7 +153,7 @@ def test_one_batch_writes_two_generations_of_an_index(world: World) -> None:
         "_commit_seq": 0,
     }
     batch = pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)
-    [task] = plan_tasks([batch], end, end, 1)
+    [task] = plan_tasks([batch], end, 1)
     assert world.worker.apply(task).result.upserted == 2
     assert world.held(world.first) == world.expected()
     assert world.held(world.second) == world.expected(version=2)
@@ -203,7 +203,7 @@ def test_a_truncate_leaves_what_is_nobodys(world: World) -> None:
     world.writer.execute("TRUNCATE visit")
     end = world.position()
     row = {"_commit_lsn": end, "_commit_seq": 0, "schema": "public", "table": "visit", "op": "t"}
-    [task] = plan_tasks([pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)], end, end, 1)
+    [task] = plan_tasks([pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)], end, 1)
     world.worker.apply(task)
     assert world.held(world.first) == {**world.expected(), **{one: {"visits": 7} for one in strays}}
 

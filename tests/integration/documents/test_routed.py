@@ -63,7 +63,7 @@ class World(IndexedDatabase):
                 "after": None if kind is Op.DELETE else [("id", str(identity))],
             },
         ]
-        return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end, end)
+        return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end)
 
     def assert_right(self) -> None:
         """Each row's document is there once, and where its column says."""

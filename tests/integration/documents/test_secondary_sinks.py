@@ -84,7 +84,7 @@ class World(IndexedDatabase):
         rows = [{**about, "before": key, "after": None if op is Op.DELETE else key} for key in keys] or [
             about
         ]
-        self.sinks.apply(Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end, end))
+        self.sinks.apply(Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end))
         return time.monotonic() - began
 
     def rows(self) -> dict[str, str]:

@@ -165,7 +165,7 @@ class World:
             "op": Op.INSERT.value,
             "after": [("id", "1"), ("badge_id", "1")],
         }
-        task = Task(pa.Table.from_pylist([change], schema=CHANGES_SCHEMA), end, end)
+        task = Task(pa.Table.from_pylist([change], schema=CHANGES_SCHEMA), end)
         return lambda: self.worker.apply(task)
 
     def mended(self) -> Callable[[], object]:

@@ -155,7 +155,7 @@ class World(IndexedDatabase):
 def batch(change: Change, end: Lsn, version: Lsn, times: int = 1) -> Task:
     """As the source gives it."""
     rows = [{"_commit_lsn": end, "_commit_seq": 0, **change.row()}] * times
-    return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end, version)
+    return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), version)
 
 
 @pytest.fixture
@@ -296,10 +296,10 @@ def test_what_is_large_is_not_written_early(world: World, early: EarlyWriter) ->
     truncated = batch(emptied, end, end).rows.set_column(
         *_column("op", pa.array([Op.TRUNCATE.value], CHANGES_SCHEMA.field("op").type))
     )
-    assert early.write(Task(truncated, end, end)) is None
+    assert early.write(Task(truncated, end)) is None
     assert until(lambda: not early.is_writing, 20)
     assert world.held() != world.expected()
-    assert world.prompt.apply(Task(truncated, end, end)).result.upserted > MOST_CHANGES
+    assert world.prompt.apply(Task(truncated, end)).result.upserted > MOST_CHANGES
     assert world.held() == world.expected()
 
 

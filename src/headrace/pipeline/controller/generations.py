@@ -299,6 +299,16 @@ def rollback_target(generations: Sequence[GenerationState]) -> GenerationState |
     return retained[-1] if retained else None
 
 
+def why_no_way_back(index: str, generations: Sequence[GenerationState]) -> str:
+    """Return why an index cannot be rolled back; empty where it can."""
+    if rollback_target(generations) is not None:
+        return ""
+    former = [other for other in generations if not other.building and not other.published]
+    if former:  # none of them is followed, or there were a target
+        return f"{former[-1].generation}, the generation before, is stopped: {former[-1].frozen}"
+    return f"no generation of {index} is kept beside the one that is served"
+
+
 def _serve_retained(view: UnitView) -> UnitAction | None:
     """Serve a complete generation that the files describe again, instead of building one."""
     if view.sink is None or _is_pinned(view) or (view.served is not None and view.fits(view.served)):

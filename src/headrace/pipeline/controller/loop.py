@@ -34,6 +34,7 @@ class Controller:
     Attributes:
         failures: by an action's key, how often it has failed in a row.
         has_acted: whether the last round has done anything.
+        seen: what the last round has decided on; None before the first.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Controller:
     ) -> None:
         self.failures: dict[str, Failures] = {}
         self.has_acted = False
+        self.seen: tuple[World, Desired] | None = None
         self._look = look
         self._ports = ports
         self._tell = tell
@@ -54,7 +56,7 @@ class Controller:
     def go_round(self) -> EndRun | None:
         """Look once and act on it; return why the run ends, where it does."""
         self.has_acted = False
-        world, desired = self._look(self.failures)
+        self.seen = world, desired = self._look(self.failures)
         for action in reconcile(world, desired):
             self._tell(action)
             self.has_acted = True

@@ -6,15 +6,15 @@ end of the log.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.answers import Answers
 from headrace.pipeline.continuity import see_server, see_slot, waits_for_promotion
-from headrace.pipeline.controller.desired import Desired, OpenOrder, SinkPolicy
+from headrace.pipeline.controller.desired import Desired, SinkPolicy
 from headrace.pipeline.controller.world import (
     CatalogSeen,
     Failures,
@@ -26,16 +26,16 @@ from headrace.pipeline.controller.world import (
 )
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.health_monitor import HealthMonitor
-from headrace.pipeline.reloads import Reloads
+from headrace.pipeline.reloads import Reloads, in_words
 from headrace.pipeline.sink_watch import SinkWatch
+from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.stream.run_stream import RunStream
 from headrace.pipeline.wal_budget import WalBudget
 from headrace.state import PipelineState, StateStore
+from headrace.state.lease import Lease
 
 # Errors for a name or a right that reading documents lacks: perhaps their file does not fit any more.
 _OF_CATALOG = frozenset({Kind.BINDING, Kind.PRIVILEGE})
-
-Interrupting = Callable[[], contextlib.AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +44,7 @@ class Observed:
 
     Attributes:
         sinks: by name; `""` is the one that keeps the state.
-        open_orders: returns the orders that are not answered yet, oldest first.
-        carried_out: returns the ids of the orders that this process works on.
-        lost_lease: returns why the lease was lost; None while it is held.
-        is_stopping: whether the run is asked to end.
-        interrupting: lets a stop interrupt a look that may take long.
+        stopping: asks the run to end, and interrupts a look that may take long.
     """
 
     health: HealthMonitor
@@ -58,24 +54,16 @@ class Observed:
     stream: RunStream
     budget: WalBudget
     reloads: Reloads
-    open_orders: Callable[[], tuple[OpenOrder, ...]]
-    carried_out: Callable[[], frozenset[str]]
-    lost_lease: Callable[[], HeadraceError | None]
-    is_stopping: Callable[[], bool]
-    interrupting: Interrupting
+    orders: Answers
+    lease: Lease
+    stopping: Stopping
 
 
 class Observer:
-    """Looks once a round; used from the run's thread.
+    """Looks once a round; used from the run's thread."""
 
-    Args:
-        observed: what is looked at.
-        reseeds: whether everything is backfilled again behind a gap.
-    """
-
-    def __init__(self, observed: Observed, *, reseeds: bool) -> None:
+    def __init__(self, observed: Observed) -> None:
         self._observed = observed
-        self._reseeds = reseeds
         self._explained: list[HeadraceError] = []
         self._waits_for: HeadraceError | None = None
 
@@ -83,7 +71,7 @@ class Observer:
         """Ask everything, within time limits; what does not answer is unknown."""
         observed = self._observed
         observed.health.watch(observed.stream.signals)
-        with observed.interrupting():
+        with observed.stopping.interrupting():
             observed.health.look(self._waits_for)
         slot = self._slot()
         state = self._state()
@@ -112,8 +100,8 @@ class Observer:
             query=query,
             backfills=backfills,
             failures=failures,
-            carried_out=observed.carried_out(),
-            lost_lock=observed.health.lost or observed.lost_lease(),
+            carried_out=observed.orders.carried_out(),
+            lost_lock=observed.health.lost or observed.lease.lost(),
         )
         self._waits_for = _why_waiting(world)
         return world, self._desired()
@@ -166,7 +154,7 @@ class Observer:
             return state
         observed = self._observed
         try:
-            with observed.interrupting():
+            with observed.stopping.interrupting():
                 connection = observed.health.connection
                 observed.reloads.try_again(connection)
                 return observed.definitions.look(connection, known)
@@ -176,7 +164,7 @@ class Observer:
     def _sink(self, name: str, watch: SinkWatch, state: PipelineState | None) -> SinkSeen | Unknown:
         stored = () if state is None else state.in_sink(name).generations
         indexes = {generation.index for generation in stored} | self._observed.definitions.indexes
-        with self._observed.interrupting():
+        with self._observed.stopping.interrupting():
             return watch.look(indexes, stored)
 
     def _desired(self) -> Desired:
@@ -193,11 +181,11 @@ class Observer:
         return Desired(
             definitions.units() if definitions.is_known else {},
             sinks,
-            observed.open_orders(),
-            reseeds=self._reseeds,
-            reloaded=observed.reloads.results,
-            misread=observed.reloads.refusals,
-            stopping=observed.is_stopping(),
+            observed.orders.open_orders(),
+            reseeds=definitions.project.reseeds,
+            reloaded={id_: str(result) for id_, result in observed.reloads.results.items()},
+            misread={id_: in_words(error) for id_, error in observed.reloads.refusals.items()},
+            stopping=observed.stopping.is_set(),
         )
 
 

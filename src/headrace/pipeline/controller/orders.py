@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, ReadFiles, build_key
 from headrace.pipeline.controller.desired import Desired, OpenOrder
-from headrace.pipeline.controller.generations import UnitView, newest_generation_order, rollback_target
+from headrace.pipeline.controller.generations import UnitView, newest_generation_order, why_no_way_back
 from headrace.pipeline.controller.world import World
 from headrace.state import PipelineState
 from headrace.state.orders import OrderKind
@@ -53,21 +53,9 @@ def _answer_generation(
 def _why_impossible(order: OpenOrder, view: UnitView) -> str:
     if view.definition is not None and view.definition.misfit:
         return view.definition.misfit
-    if order.kind is OrderKind.ROLLBACK and rollback_target(view.generations) is None:
-        return why_no_way_back(view)
+    if order.kind is OrderKind.ROLLBACK:
+        return why_no_way_back(view.unit.index, view.generations)
     return ""
-
-
-def why_no_way_back(view: UnitView) -> str:
-    """Return why a rollback is not possible."""
-    stopped = [
-        former
-        for former in view.generations
-        if former.frozen and not former.building and not former.published
-    ]
-    if stopped:
-        return f"the generation before is not followed any more: {stopped[-1].frozen}"
-    return "no generation is retained beside the served one"
 
 
 def _answer_reload(order: OpenOrder, world: World, state: PipelineState, desired: Desired) -> Action | None:

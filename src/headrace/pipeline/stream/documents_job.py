@@ -73,9 +73,10 @@ class BackfillRanges:
 
     def write(self, worker: Worker) -> Iterator[tuple[str, int]]:
         """Write the documents of each range, and report meanwhile how far it is."""
-        counter = BackfillCounter(worker.reports_to, self.job, self.task)
+        plan = worker.work.plan
+        counter = BackfillCounter(plan.writer.report, self.job, self.task)
         for part in self.ranges:
-            with failures_of(worker.unit_of(part.generation)):
+            with failures_of(plan.unit_of(part.generation)):
                 result = worker.backfill(
                     part.generation,
                     part.rows,

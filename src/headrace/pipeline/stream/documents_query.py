@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.capture.columns import covers
 from headrace.capture.signals import OfferedPlan, SignalFiles
 from headrace.catalog.needs import Needs
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.pipeline.stream.documents_reader import Following, SourceSettings
 from headrace.pipeline.stream.documents_source import (
@@ -221,13 +221,17 @@ class DocumentsQuery:
             return []
 
     def failure(self) -> HeadraceError | None:
-        """Return why the query does not run any more; None while it runs or was stopped."""
+        """Return why the query does not run any more, or its progress is not saved; None while both go on."""
         if (tracker := self._tracker.failure()) is not None:
             return tracker
         if self._query.isActive:
             return None
         error = self._query.exception()
-        return None if error is None else headrace_error(error)
+        return (
+            HeadraceError(Kind.SPARK, "the query ended without a reason")
+            if error is None
+            else headrace_error(error)
+        )
 
     def begun(self) -> bool:
         """Whether the first batch is done, and so every process and connection is up."""
@@ -246,11 +250,6 @@ class DocumentsQuery:
         return max(
             (ms / 1000 for began, ms in durations if began + ms / 1000 >= now - RECENT_SECONDS), default=0.0
         )
-
-    @property
-    def active(self) -> bool:
-        """Whether the query runs and its progress is saved."""
-        return self._tracker.failure() is None and bool(self._query.isActive)
 
     def stop(self, patience: float = 8.0) -> None:
         """Stop the query after its current batch; a batch that takes longer is cut off and repeated later.

@@ -178,7 +178,6 @@ class DocumentsPartition(InputPartition):
 
     Attributes:
         stream: the changes, as an Arrow IPC stream.
-        position: see `Task`.
         version: see `Task`.
         share: see `Task`.
         plan: the text of `PLAN_OPTION`; None: the query's first plan.
@@ -186,7 +185,6 @@ class DocumentsPartition(InputPartition):
     """
 
     stream: bytes
-    position: Lsn
     version: Lsn
     share: TaskShare
     plan: str | None
@@ -195,7 +193,7 @@ class DocumentsPartition(InputPartition):
     def task(self) -> Task:
         """Return the task."""
         with pa.ipc.open_stream(self.stream) as reader:
-            return Task(reader.read_all(), self.position, self.version, self.share)
+            return Task(reader.read_all(), self.version, self.share)
 
 
 @dataclass
@@ -289,14 +287,11 @@ class DocumentsReader(DataSourceStreamReader):
                 return [WrittenPartition(self._written[2], contexts)]
             batches = planner.changes(begin, behind)
         stream, plan = to_ipc(batches), self._plan
-        tasks = plan_tasks(batches, behind.lsn, behind.version, self._settings.max_tasks)
+        tasks = plan_tasks(batches, behind.version, self._settings.max_tasks)
         if batches:
             reach("planned")
         self._settings.signals.mark_planned()
-        return [
-            DocumentsPartition(stream, task.position, task.version, task.share, plan, contexts)
-            for task in tasks
-        ]
+        return [DocumentsPartition(stream, task.version, task.share, plan, contexts) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Apply the changes of one partition; a repeated task writes the same documents or newer ones."""
@@ -324,9 +319,7 @@ class DocumentsReader(DataSourceStreamReader):
         done: list[WrittenBatch] = []
         position, until = begin, time.monotonic() + _HOLD_SECONDS
         while end != position:
-            tasks = plan_tasks(
-                self._planner.changes(position, end), end.lsn, end.version, self._settings.max_tasks
-            )
+            tasks = plan_tasks(self._planner.changes(position, end), end.version, self._settings.max_tasks)
             batch = self._early.write(tasks[0]) if len(tasks) == 1 else None
             if batch is None:
                 break

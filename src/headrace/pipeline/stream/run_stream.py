@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.capture.signals import SignalFiles
-from headrace.errors import HeadraceError, Kind, unexpected
+from headrace.errors import HeadraceError, unexpected
 from headrace.pipeline.backfill import Backfill, BackfillRate
 from headrace.pipeline.controller.stream import wanted_plan
 from headrace.pipeline.controller.world import BackfillSeen, QuerySeen
@@ -344,8 +344,8 @@ class _Running:
         """Return why the query or the writing of deferred documents has ended; None while both go on."""
         if self._failure is not None:
             return self._failure
-        if self.query is not None and not self.query.active:
-            return self.query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
+        if self.query is not None and (ended := self.query.failure()) is not None:
+            return ended
         return None if self._deferred is None else self._deferred.failure()
 
     def close(self) -> None:

@@ -32,9 +32,6 @@ class Deferral:
         limit: documents of one index that a change may touch and still be written with its batch.
         changes: the number of changes of the batch.
         defer: saves chunks of keys of an index durably, to be written later.
-
-    Attributes:
-        deferred: how many keys were deferred.
     """
 
     def __init__(
@@ -50,7 +47,6 @@ class Deferral:
         self._defer = defer
         self._keys: dict[str, dict[Key, None]] = {}
         self._overflowed: set[str] = set()
-        self.deferred = 0
 
     def add(self, index: str, keys: Iterable[Key]) -> None:
         """Add keys; memory holds at most `limit` of an index, and those that are added at once."""
@@ -87,7 +83,6 @@ class Deferral:
             count -= len(chunks[-1])
         if chunks:
             self._defer(index, chunks)
-            self.deferred += sum(map(len, chunks))
         self._keys[index] = dict.fromkeys(left)
 
 

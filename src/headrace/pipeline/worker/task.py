@@ -42,13 +42,11 @@ class Task:
 
     Attributes:
         rows: the changes, in `CHANGES_SCHEMA`.
-        position: what is applied once every task of the batch is done (bytes).
         version: of the documents (bytes).
         share: the documents that this task writes.
     """
 
     rows: pa.Table
-    position: Lsn
     version: Lsn
     share: TaskShare = TaskShare()
 
@@ -64,21 +62,16 @@ class Task:
 
 
 def plan_tasks(
-    batches: Sequence[pa.RecordBatch],
-    position: Lsn,
-    version: Lsn,
-    max_tasks: int,
-    least_rows: int = LEAST_ROWS,
+    batches: Sequence[pa.RecordBatch], version: Lsn, max_tasks: int, least_rows: int = LEAST_ROWS
 ) -> list[Task]:
     """Return the tasks of a batch: each has all of its changes, and a share of the documents.
 
     Args:
         batches: the changes.
-        position: as `Task`.
         version: as `Task`.
         max_tasks: for a large batch.
         least_rows: a batch of so many changes is large.
     """
     rows = pa.Table.from_batches(batches, CHANGES_SCHEMA)
     count = max_tasks if rows.num_rows >= least_rows else 1
-    return [Task(rows, position, version, TaskShare(number, count)) for number in range(count)]
+    return [Task(rows, version, TaskShare(number, count)) for number in range(count)]

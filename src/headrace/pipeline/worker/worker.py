@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -51,18 +51,14 @@ class WrittenBatch:
     """The result of one task.
 
     Attributes:
-        position: the applied position once every task of the batch is done (bytes).
         changes: the number of changes of the batch; 0 where another task counts them.
         result: the documents that were written.
-        deferred: the number of documents that were deferred.
         times: what was done in each stage.
         spans: when it was done, for every sink.
     """
 
-    position: Lsn
     changes: int
     result: WriteResult = field(default_factory=WriteResult)
-    deferred: int = 0
     times: StageTimes = field(default_factory=StageTimes)
     spans: tuple[StageSpan, ...] = ()
 
@@ -75,13 +71,16 @@ class Worker:
         open_policy: makes the policy for failures of the sink, from a client of the cluster that keeps the
             state; by default the sink is waited for.
 
+    Attributes:
+        work: the plan and the endpoints.
+
     Raises:
         HeadraceError: TRANSFORM: this process has other code of a transform than the plan was made with.
     """
 
     def __init__(self, work: Work, open_policy: Callable[[Client], FailurePolicy] | None = None) -> None:
         check_code(work.plan.code)
-        self._work = work
+        self.work = work
         self._session: ReadSession | None = None
         self._assemblers: dict[str, Assembler] = {}
         self._sink = SinkConnection(work)
@@ -98,23 +97,9 @@ class Worker:
         self._drop_session()
         self._sink.close()
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the sink is not a cluster."""
-        return self._work.plan.is_plain
-
     def probe(self) -> None:
         """Check that the sink answers; see `SinkConnection.probe`."""
         self._sink.probe()
-
-    @property
-    def secondary(self) -> Mapping[str, Work]:
-        """The work of the secondary sinks, which other workers do."""
-        return self._work.written
-
-    def unit_of(self, generation: str) -> str:
-        """Return the id by which errors name a generation."""
-        return self._work.plan.unit_of(generation)
 
     def apply(self, task: Task) -> WrittenBatch:
         """Bring every document that the task's changes touch up to date, or defer it.
@@ -127,8 +112,8 @@ class Worker:
         try:
             if not task.rows.num_rows:
                 self._warm_up()
-                return WrittenBatch(task.position, 0)
-            self._reports = self._work.plan.writer.report
+                return WrittenBatch(0)
+            self._reports = self.work.plan.writer.report
             return self._apply(task)
         finally:
             report_stage(self._reports, None)
@@ -142,7 +127,7 @@ class Worker:
             self._times.resolve_seconds = time.perf_counter() - began
             self._times.tables = task.count_by_table()
         report_stage(self._reports, Stage.ASSEMBLE)
-        for index_keys in deferral.keys_to_write(self._work.plan.served):
+        for index_keys in deferral.keys_to_write(self.work.plan.served):
             self._times.resolved += sum(len(keys) for keys in index_keys.values())
             written = self._write(index_keys, task.version)
             if task.share.count == 1 and written.upserted + written.deleted:
@@ -150,21 +135,16 @@ class Worker:
             result += written
         self._times.total_seconds = task.seconds_since_commit()
         counted = task.rows.num_rows if is_first else 0
-        spans = self._times.spans(self._work.plan.key.sink)
-        return WrittenBatch(task.position, counted, result, deferral.deferred, self._times, spans)
+        spans = self._times.spans(self.work.plan.key.sink)
+        return WrittenBatch(counted, result, self._times, spans)
 
     def _warm_up(self) -> None:
         """Open, while there are no changes, the connections that the next change needs."""
         if self._session is None:
             for attempt in self._policy.attempts():
                 with attempt, self._open_session() as session:
-                    for index in self._work.plan.specs:
+                    for index in self.work.plan.specs:
                         self._assembler(session, index)
-
-    @property
-    def reports_to(self) -> ReportTo | None:
-        """Where the driver listens for reports; None where nobody does."""
-        return self._work.plan.writer.report
 
     def backfill(
         self,
@@ -192,7 +172,7 @@ class Worker:
             HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
         """
         delivery = self._sink.throttled_delivery() if throttled else self._sink.delivery
-        tables = files_of(self._work.plan.specs[index].tables(), self._work.plan.catalog)
+        tables = files_of(self.work.plan.specs[index].tables(), self.work.plan.catalog)
         rewritten = False
         for attempt in self._policy.attempts():
             with (
@@ -212,7 +192,7 @@ class Worker:
         return result
 
     def _session_at(self, snapshot: str | None) -> ReadSession:
-        url = self._work.endpoints.database
+        url = self.work.endpoints.database
         try:
             return ReadSession(url, snapshot=snapshot)
         except HeadraceError as error:
@@ -232,7 +212,7 @@ class Worker:
         counter: BackfillCounter | None,
     ) -> WriteResult:
         """Write a range; repeat where a table was emptied meanwhile."""
-        plan = self._work.plan
+        plan = self.work.plan
         spec = plan.specs[index]
         tables = files_of(spec.tables(), plan.catalog)
         assembler = Assembler(session, spec, plan.catalog)
@@ -301,7 +281,7 @@ class Worker:
 
         A read now includes everything before that position. Keys of a dropped generation are skipped.
         """
-        batches = [batch for batch in batches if batch.generation in self._work.plan.specs]
+        batches = [batch for batch in batches if batch.generation in self.work.plan.specs]
         if not batches:
             return WriteResult()
         version = max(batch.version for batch in batches)
@@ -334,7 +314,7 @@ class Worker:
 
     def _collect_keys(self, task: Task) -> Deferral:
         """Return the keys to assemble; those of a whole index come from the sink."""
-        plan = self._work.plan
+        plan = self.work.plan
 
         def defer(index: str, chunks: Sequence[Sequence[Key]]) -> None:
             self._policy.defer(index, chunks, task.version)
@@ -352,7 +332,7 @@ class Worker:
 
     def _add_all_keys(self, deferral: Deferral, index: str, version: Lsn) -> None:
         """Add the keys of every document of the index, or defer them all."""
-        plain = self._work.plan.is_plain  # its keys come from the cluster that keeps the state
+        plain = self.work.plan.is_plain  # its keys come from the cluster that keeps the state
         if plain or not self._policy.is_away():
             try:
                 keys = self._sink.keys(index)
@@ -372,7 +352,7 @@ class Worker:
         Rows that were deleted between reading and writing are deleted again. The cluster may have forgotten
         the stream's delete, after `gc_deletes` or because a node was restarted.
         """
-        plan = self._work.plan
+        plan = self.work.plan
         tables = files_of(
             {table for index in index_keys for table in plan.specs[index].tables()}, plan.catalog
         )
@@ -460,7 +440,7 @@ class Worker:
                 keys, version, self._refuse_into(index, unreadable)
             )
         except HeadraceError as error:
-            error.concerning(units=[self.unit_of(index)])
+            error.concerning(units=[self.work.plan.unit_of(index)])
             if error.retry is Retry.BACK_OFF or index in error.cause:
                 raise
             what = f"the documents of {index} cannot be assembled"
@@ -483,13 +463,13 @@ class Worker:
         def refuse(*rejection: str) -> None:
             unreadable.append(Rejection(*rejection))
 
-        return None if self._work.plan.stops_at(index) else refuse
+        return None if self.work.plan.stops_at(index) else refuse
 
     @contextlib.contextmanager
     def _open_session(self) -> Iterator[ReadSession]:
         """Yield the worker's session; after an error the next use gets a new one."""
         if self._session is None or self._session.closed:
-            self._session = ReadSession(self._work.endpoints.database)
+            self._session = ReadSession(self.work.endpoints.database)
             self._session_name = ""
             self._assemblers.clear()
         try:
@@ -501,7 +481,7 @@ class Worker:
 
     def _name(self, session: ReadSession) -> None:
         """Show in the server whether the session works for the stream, or for a job beside it."""
-        slot = self._work.plan.key.slot
+        slot = self.work.plan.key.slot
         name = stream_name(slot) if self._is_stream else application_name(slot)
         if name != self._session_name:
             session.query("SELECT set_config('application_name', $1, false)", (name,))
@@ -514,6 +494,6 @@ class Worker:
 
     def _assembler(self, session: ReadSession, index: str) -> Assembler:
         if index not in self._assemblers:
-            plan = self._work.plan
+            plan = self.work.plan
             self._assemblers[index] = Assembler(session, plan.specs[index], plan.catalog)
         return self._assemblers[index]

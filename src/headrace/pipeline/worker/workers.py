@@ -59,8 +59,8 @@ class AllSinks:
         beside, spans = self._secondary, list[StageSpan]()
         if _truncates(task.rows):
             # Plain sinks read existing keys from the primary cluster, so they come before it deletes them.
-            plain = [worker for worker in beside if worker.is_plain]
-            beside = [worker for worker in beside if not worker.is_plain]
+            plain = [worker for worker in beside if worker.work.plan.is_plain]
+            beside = [worker for worker in beside if not worker.work.plan.is_plain]
             spans += self._run_all(plain, task)
         others = self._thread.submit(self._run_all, beside, task)
         try:
@@ -126,13 +126,13 @@ def _open_deferring(work: Work) -> Worker:
 def applier_of(options: Mapping[str, str]) -> Applier:
     """Return what applies changes to all sinks, for the stream."""
     worker = worker_of(options)
-    if not worker.secondary:
+    if not worker.work.written:
         return worker
     key = options[PLAN_OPTION], options[SECRET_OPTION]
     for known, applier in _ALL:
         if known == key:
             return applier
-    _ALL[:] = [(key, AllSinks(worker, worker.secondary))]
+    _ALL[:] = [(key, AllSinks(worker, worker.work.written))]
     return _ALL[0][1]
 
 
