@@ -49,7 +49,7 @@ class HealthMonitor:
 
     Args:
         endpoints: of the deployment.
-        project: the deployment.
+        read_project: returns the files that hold now.
         board: shows what is seen.
         lock: of the slot.
         store: the state of the pipeline.
@@ -61,13 +61,19 @@ class HealthMonitor:
     """
 
     def __init__(
-        self, endpoints: Endpoints, project: Project, board: StatusBoard, lock: SlotLock, store: StateStore
+        self,
+        endpoints: Endpoints,
+        read_project: Callable[[], Project],
+        board: StatusBoard,
+        lock: SlotLock,
+        store: StateStore,
     ) -> None:
+        self._key = key = read_project().key
         self.slot: SlotFacts | None = None
         self.error: HeadraceError | None = None
         self.lost: HeadraceError | None = None
         self._endpoints = endpoints
-        self._project = project
+        self._read_project = read_project
         self._board = board
         self._lock = lock
         self._store = store
@@ -75,9 +81,9 @@ class HealthMonitor:
         self._signals: SignalFiles | None = None
         self._stall: StallMonitor | None = None
         self._client = short_timeout_client(endpoints)
-        self._verifications = Verifications(self._client, project.key)
-        self._position_request = PositionRequest(self._client, project.key)
-        self._quarantine = Quarantine(self._client, project.key)
+        self._verifications = Verifications(self._client, key)
+        self._position_request = PositionRequest(self._client, key)
+        self._quarantine = Quarantine(self._client, key)
         self._next_count = self._next_measure = 0.0
         self._passed_on: Lsn = 0
         self._next_request = 0.0
@@ -96,10 +102,6 @@ class HealthMonitor:
         self._drop_connection()
         self._client.close()
 
-    def change_project(self, project: Project) -> None:
-        """Go on with changed files."""
-        self._project = project
-
     def watch(self, signals: SignalFiles | None) -> None:
         """Watch the query that has these signals; None: none runs."""
         if signals == self._signals:
@@ -114,8 +116,8 @@ class HealthMonitor:
                 self._board,
                 signals,
                 self._endpoints.database,
-                key=self._project.key,
-                sink=self._project.primary.name,
+                key=self._key,
+                sink=self._read_project().primary.name,
                 open_client=lambda: short_timeout_client(self._endpoints),
             )
             self._stall.open()
@@ -248,7 +250,7 @@ class HealthMonitor:
         try:
             self.lost = self._lock.lost_to()
             self._name_lock()
-            slot = read_slot(self.connection, self._project.slot)
+            slot = read_slot(self.connection, self._key.slot)
             self.slot = None if slot is None or slot.synced else slot  # a standby's copy is nobody's to read
             self._board.slot_seen(slot)
             if self.slot is not None:
@@ -278,7 +280,7 @@ class HealthMonitor:
         state = self._store.current
         if state is None:
             return
-        place = path(self._store.index, "_doc", self._project.key.id)
+        place = path(self._store.index, "_doc", self._key.id)
         if not self._client.read(place, allow=(404,)).ok:
             raise HeadraceError(
                 Kind.CONTINUITY, "the state of this deployment was deleted while it runs", BACKFILL_AGAIN
@@ -311,11 +313,12 @@ class HealthMonitor:
             )
 
     def _count_quarantine(self) -> None:
-        if not self._project.quarantine() or time.monotonic() < self._next_count:
+        indexes = self._read_project().quarantine()
+        if not indexes or time.monotonic() < self._next_count:
             return
         self._next_count = time.monotonic() + _COUNT_SECONDS
         counts = self._quarantine.counts()
-        for index in self._project.quarantine():
+        for index in indexes:
             self._board.index(index, quarantined=counts.get(index, 0))
 
     def _drop_connection(self) -> None:

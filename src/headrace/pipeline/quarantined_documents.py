@@ -76,17 +76,27 @@ def retry_quarantined(
             if name not in project.specs:
                 gone = "the deployment does not have this index any more"
                 left += [replace(entry, reason=gone) for entry in entries]
-                continue
-            served = find_served_generation(
-                _inspect(project, endpoints), project.primary, applied.check(), name
-            )
-            mine = [entry for entry in entries if entry.generation == served.generation]
-            refused = _rebuild(project, endpoints, applied, served, [entry.id for entry in mine])
-            quarantine.drop(served.generation, [entry.id for entry in mine if entry.id not in refused])
-            again = [replace(entry, reason=refused[entry.id]) for entry in mine if entry.id in refused]
-            quarantine.put(again)
-            left += [*again, *(entry for entry in entries if entry.generation != served.generation)]
+            else:
+                left += _retry(_inspect(project, endpoints), endpoints, applied, quarantine, entries)
     return RetriedDocuments(len(found), left)
+
+
+def _retry(
+    inspection: Inspection,
+    endpoints: Endpoints,
+    applied: AppliedPosition,
+    quarantine: Quarantine,
+    entries: Sequence[Quarantined],
+) -> list[Quarantined]:
+    """Build the documents of one index again; return those that stay in quarantine."""
+    primary = inspection.project.primary
+    served = find_served_generation(inspection, primary, applied.check(), entries[0].index)
+    mine = [entry for entry in entries if entry.generation == served.generation]
+    refused = _rebuild(inspection, endpoints, applied, served, [entry.id for entry in mine])
+    quarantine.drop(served.generation, [entry.id for entry in mine if entry.id not in refused])
+    again = [replace(entry, reason=refused[entry.id]) for entry in mine if entry.id in refused]
+    quarantine.put(again)
+    return [*again, *(entry for entry in entries if entry.generation != served.generation)]
 
 
 def entry_data(entry: Quarantined) -> dict[str, Any]:
@@ -108,15 +118,14 @@ def by_index(entries: Iterable[Quarantined]) -> dict[str, list[Quarantined]]:
 
 
 def _rebuild(
-    project: Project,
+    inspection: Inspection,
     endpoints: Endpoints,
     applied: AppliedPosition,
     served: GenerationState,
     ids: Sequence[str],
 ) -> dict[str, str]:
     """Write the documents of `ids` as they should be; return those that are refused, and why."""
-    index, inspection = served.index, _inspect(project, endpoints)
-    project = inspection.project
+    index, project = served.index, inspection.project
     target = Generation(index, served.generation, served.hash, 0, served.uuid).target
     routed = {index} if project.specs[index].routing is not None else ()
     writer = open_writer(applied.client, {index: target}, project.primary.writer_options(), routed)

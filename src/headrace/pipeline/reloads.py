@@ -122,7 +122,6 @@ class Reloads:
         lease: holds the leases of the indexes.
         store: the state of the pipeline.
         board: shows why the files that lie there are not taken up.
-        on_adopted: called once other files hold.
 
     Attributes:
         results: what changed by a reload, by the order's id.
@@ -138,7 +137,6 @@ class Reloads:
         lease: Lease,
         store: StateStore,
         board: StatusBoard,
-        on_adopted: Callable[[Project], None],
     ) -> None:
         self.results: dict[str, ReloadResult] = {}
         self.refusals: dict[str, HeadraceError] = {}
@@ -148,7 +146,6 @@ class Reloads:
         self._lease = lease
         self._store = store
         self._board = board
-        self._on_adopted = on_adopted
         self._refused: Project | None = None
         self._next = 0.0
 
@@ -200,7 +197,6 @@ class Reloads:
         self._definitions.adopt(project, () if state is None else state.generations)
         self._board.record_refused_reload(None)
         self._board.report.done(f"the files are taken up: {result}")
-        self._on_adopted(project)
         return result
 
     def _refuse(self, order: OpenOrder, errors: Sequence[HeadraceError]) -> None:

@@ -195,14 +195,10 @@ class PipelineRun:
                 )
             )
         )
-        health = held.enter_context(HealthMonitor(endpoints, project, board, claimed.lock, store))
+        health = held.enter_context(
+            HealthMonitor(endpoints, lambda: definitions.project, board, claimed.lock, store)
+        )
         shown = RunBoard(board, project, sinks.count, self._note_live)
-
-        def adopt(files: Project) -> None:
-            sinks.change_project(files)
-            health.change_project(files)
-            shown.change_project(files)
-
         reloads = Reloads(
             self._context.load,
             definitions,
@@ -210,7 +206,6 @@ class PipelineRun:
             lease=claimed.lease,
             store=store,
             board=board,
-            on_adopted=adopt,
         )
         orders = Answers(self._context.desk, reloads, store)
         observed = Observed(
@@ -226,7 +221,6 @@ class PipelineRun:
             stopping,
         )
         database = RunSource(
-            project,
             endpoints,
             definitions,
             board=board,

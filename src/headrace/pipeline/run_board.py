@@ -51,10 +51,6 @@ class RunBoard:
         self._told: dict[Unit, tuple[UnitPhase, str]] = {}
         self._has_gap = False
 
-    def change_project(self, project: Project) -> None:
-        """Go on with changed files."""
-        self._project = project
-
     def tell(self, action: Action) -> None:
         """Tell users of a step, before it is done, where it is more than housekeeping."""
         _LOG.debug("%s: %s", type(action).__name__, action.why)

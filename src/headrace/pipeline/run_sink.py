@@ -73,7 +73,7 @@ class ClusterSink:
         *,
         lease: Lease | None = None,
     ) -> None:
-        self._target = target
+        self._name = target.name
         self._client = client
         self._state = state
         self._definitions = definitions
@@ -165,12 +165,13 @@ class ClusterSink:
             thread.join(_READY_SECONDS)
         self._client.close()
 
+    @property
+    def _target(self) -> SinkTarget:
+        """The sink as the files that hold now describe it."""
+        return self._definitions.project.targets[self._name]
+
     def _options(self, index: str) -> IndexOptions:
         return self._target.index_options(index)
-
-    def change_target(self, target: SinkTarget) -> None:
-        """Go on with the settings of changed files."""
-        self._target = target
 
     def _hold_lease(self, indexes: Collection[str]) -> Unknown | None:
         """Take the lease where it is not held; return why not, where another process has taken it.
@@ -284,10 +285,6 @@ class PlainSink:
 
     def close(self) -> None:
         """Do nothing: writers are the executors'."""
-
-    def change_target(self, target: SinkTarget) -> None:
-        """Go on with the settings of changed files."""
-        self._target = target
 
 
 def _why_keys_lost(notes: SecondarySinkNotes) -> str:

@@ -54,13 +54,6 @@ class RunSinks:
             held.callback(watch.close)
             self.watches[key.sink] = watch
 
-    def change_project(self, project: Project) -> None:
-        """Go on with the settings of changed files, which have the same sinks."""
-        for target in project.targets.values():
-            sink = self.watches[target.key.sink].sink
-            if isinstance(sink, ClusterSink | PlainSink):
-                sink.change_target(target)
-
     def read_schema(self, generation: GenerationState) -> str | None:
         """Return the schema that was saved with a generation; None where that is not known.
 

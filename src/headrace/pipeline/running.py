@@ -47,6 +47,7 @@ _LOOK_SECONDS = 0.05
 _MOST_WAITERS = 64
 _READ_SECONDS = 0.05
 _UNASKED_SECONDS = 0.1
+_REQUEST_SECONDS = 10.0
 
 
 class RunningPipeline:
@@ -95,7 +96,10 @@ class RunningPipeline:
         self._reporter = reporter
         self._options = options
         self._load = load
-        self._client = Client(self._endpoints.keeps_state)
+        # The run's thread reads orders in each round: a cluster that hangs must not hold it for minutes.
+        keeps_state = self._endpoints.keeps_state
+        seconds = min(keeps_state.timeout, _REQUEST_SECONDS)
+        self._client = Client(keeps_state.with_timeout(seconds), read_attempts=2)
         errands = Errands(lambda: self._project, self._endpoints)
         self.desk = OrderDesk(Mailbox(self._client, project.key), self.board, errands.do)
         self._explainer = Explainer(project, self._endpoints)

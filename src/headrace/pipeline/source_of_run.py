@@ -10,7 +10,6 @@ from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
-from headrace.pipeline.project import Project
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
@@ -34,9 +33,8 @@ class RunSource:
     """The database of a run; see `SourcePort`.
 
     Args:
-        project: the deployment.
         endpoints: of the deployment.
-        definitions: hold the set-up plan.
+        definitions: hold the files and the set-up plan.
         board: shows what is waited for.
         snapshot: holds the snapshot of a new slot.
         stopping: interrupts what may take long: a slot may wait for hours for an old transaction.
@@ -45,7 +43,6 @@ class RunSource:
 
     def __init__(
         self,
-        project: Project,
         endpoints: Endpoints,
         definitions: Definitions,
         *,
@@ -54,7 +51,6 @@ class RunSource:
         stopping: Stopping,
         on_changed: Callable[[], None],
     ) -> None:
-        self._project = project
         self._endpoints = endpoints
         self._definitions = definitions
         self._board = board
@@ -70,7 +66,8 @@ class RunSource:
         """
         with self._connect() as connection:
             server = inspect_server(connection, self._endpoints.database)
-        return new_state(server, self._project.slot, self._project.publication)
+        project = self._definitions.project
+        return new_state(server, project.slot, project.publication)
 
     def create_slot(self, state: PipelineState) -> Lsn:
         """Create the slot, and hold a snapshot of the place where it begins.
@@ -79,7 +76,7 @@ class RunSource:
             HeadraceError: as for `create_slot`; SLOT_UNKNOWN: nobody can tell whose slot is there.
         """
         self._snapshot.close()
-        failover = self._project.deployment.source.failover
+        failover = self._definitions.project.deployment.source.failover
         self._on_changed()
         with self._stopping.interrupting(), self._connect() as connection:
             slot = create_slot(connection, self._endpoints.database, state, self._board, failover=failover)
@@ -96,8 +93,9 @@ class RunSource:
         """
         self._on_changed()
         with self._stopping.interrupting(), self._connect() as connection:
-            if read_slot(connection, self._project.slot) is not None:
-                drop_slot(connection, self._project.slot)
+            slot = self._definitions.project.slot
+            if read_slot(connection, slot) is not None:
+                drop_slot(connection, slot)
         reach("released")
 
     def set_up(self) -> None:

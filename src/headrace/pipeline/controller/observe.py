@@ -170,6 +170,8 @@ class Observer:
     def _desired(self) -> Desired:
         observed = self._observed
         definitions, deployment = observed.definitions, observed.definitions.project.deployment
+        with observed.stopping.interrupting():  # a cluster that hangs must not delay the end of the run
+            orders = observed.orders.open_orders()
         sinks = {
             target.key.sink: SinkPolicy(
                 bool(target.key.sink),
@@ -181,7 +183,7 @@ class Observer:
         return Desired(
             definitions.units() if definitions.is_known else {},
             sinks,
-            observed.orders.open_orders(),
+            orders,
             reseeds=definitions.project.reseeds,
             reloaded={id_: str(result) for id_, result in observed.reloads.results.items()},
             misread={id_: in_words(error) for id_, error in observed.reloads.refusals.items()},

@@ -36,7 +36,7 @@ from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
 from headrace.resolution.paths import find_paths
-from headrace.sinks.opensearch import Client, Generation, Generations
+from headrace.sinks.opensearch import Generation, Generations
 from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import GenerationState, PipelineState
@@ -135,43 +135,14 @@ class Comparison:
     def _rebuild(self, repair: Repair, wrong: list[str]) -> None:
         refused = repair.rebuild(wrong)
         for finding in self._recheck.run(wrong):
-            if finding.verdict in (
-                Verdict.RIGHT,
-                Verdict.CHANGING,
-            ):  # a changing document is written by the stream anyway
+            # A changing document is written by the stream anyway.
+            if finding.verdict in (Verdict.RIGHT, Verdict.CHANGING):
                 self._report.repaired += 1
             else:
                 reason = refused.get(finding.id)
                 self._report.count_unrepaired(
                     finding.id, why_not(finding, reason), fenced=reason is None and is_fenced(finding)
                 )
-
-
-def compare(
-    comparison: Comparison,
-    ranges: DigestRanges,
-    presence: Presence,
-    client: Client,
-    report: Report,
-    *,
-    reporter: Reporter,
-) -> None:
-    """Compare in both directions, and put the results into `report`.
-
-    Raises:
-        HeadraceError: an error of either server.
-    """
-    began = time.monotonic()
-    refresh(client, report.generation)
-    total = count(client, report.generation)
-    sample = report.sample
-    expected = total if sample is None else round(total * sample.percent / 100)
-    with reporter.progress(f"{report.alias}: documents", expected) as advance:
-        comparison.documents(ranges, advance)
-    refresh(client, report.generation)
-    with reporter.progress(f"{report.alias}: ids", total) as advance:
-        comparison.extras(presence, ids(client, report.generation), advance)
-    report.seconds = time.monotonic() - began
 
 
 def _read_ahead(ranges: DigestRanges) -> Iterator[list[Digest]]:
@@ -291,15 +262,16 @@ def _compare(
             held.enter_context(contextlib.closing(writer))
             repair = Repair(index, database, writer, applied)
         comparison = Comparison(report, documents, recheck, repair)
-        ranges = DigestRanges(reading, spec, catalog, report.sample)
-        compare(
-            comparison,
-            ranges,
-            Presence(looking, spec, catalog),
-            client,
-            report,
-            reporter=reporter,
-        )
+        began, generation = time.monotonic(), report.generation
+        refresh(client, generation)
+        total = count(client, generation)
+        expected = total if report.sample is None else round(total * report.sample.percent / 100)
+        with reporter.progress(f"{report.alias}: documents", expected) as advance:
+            comparison.documents(DigestRanges(reading, spec, catalog, report.sample), advance)
+        refresh(client, generation)
+        with reporter.progress(f"{report.alias}: ids", total) as advance:
+            comparison.extras(Presence(looking, spec, catalog), ids(client, generation), advance)
+        report.seconds = time.monotonic() - began
         report.why_undecided, report.remedy = pipeline.why, pipeline.remedy
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,14 +24,6 @@ from headrace.state.sink_notes import SecondarySinkNotes
 
 # Factor of the request timeout where no batch waits.
 _UNHURRIED_FACTOR = 4
-
-
-class Applier(Protocol):
-    """Brings documents up to date with changes."""
-
-    def apply(self, task: Task) -> WrittenBatch:
-        """Apply a task's changes; see `Worker.apply`."""
-        ...
 
 
 class AllSinks:
@@ -123,7 +114,7 @@ def _open_deferring(work: Work) -> Worker:
     )
 
 
-def applier_of(options: Mapping[str, str]) -> Applier:
+def applier_of(options: Mapping[str, str]) -> Worker | AllSinks:
     """Return what applies changes to all sinks, for the stream."""
     worker = worker_of(options)
     if not worker.work.written:
