@@ -245,12 +245,7 @@ class Backfill:
                     return
                 self._plan(waiting)
                 while waiting and not self._ending.is_set() and not self._take_up(state, waiting):
-                    finished = [backfill for backfill in waiting if not backfill.left]
-                    self._refresh(client, finished)
-                    for backfill in finished:
-                        with failures_of(backfill.state.id):
-                            self._finish(client, backfill)
-                        waiting.remove(backfill)
+                    self._finish_all(client, waiting)
                     if waiting:
                         self._run_job(waiting)
                         retries.forget()
@@ -349,6 +344,15 @@ class Backfill:
             with attempt:
                 backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})
         self._show(backfill)
+
+    def _finish_all(self, client: Client, waiting: list[_GenerationBackfill]) -> None:
+        """Finish the generations that have no range left."""
+        finished = [backfill for backfill in waiting if not backfill.left]
+        self._refresh(client, finished)
+        for backfill in finished:
+            with failures_of(backfill.state.id):
+                self._finish(client, backfill)
+            waiting.remove(backfill)
 
     def _finish(self, client: Client, backfill: _GenerationBackfill) -> None:
         """Compare the ids where something can have gone wrong, and report the generation as complete."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from headrace.assembly.transform import transform_digest
 from headrace.catalog.needs import Needs
@@ -68,40 +68,36 @@ class Plans:
     ) -> DocumentsPlan:
         definitions = self._definitions
         project, catalog = definitions.inspection.project, definitions.inspection.catalog
-        specs = {}
-        for generation in written:
-            spec = definitions.spec_of(generation)
-            if spec is not None:
-                specs[generation.generation] = dataclasses.replace(spec, name=generation.generation)
-        known = [generation for generation in written if generation.generation in specs]
+        # A generation whose schema cannot be read is not written until it is known, or is given up.
+        known = {
+            generation: dataclasses.replace(spec, name=generation.generation)
+            for generation in written
+            if (spec := definitions.spec_of(generation)) is not None
+        }
+        specs = {generation.generation: spec for generation, spec in known.items()}
+
+        def by_name(value: Callable[[GenerationState], str | None]) -> dict[str, str]:
+            found = {generation.generation: value(generation) for generation in known}
+            return {name: text for name, text in found.items() if text is not None}
+
         return DocumentsPlan(
             specs=specs,
             catalog=catalog,
             resolution=plan_resolution(
                 specs.values(), catalog, {generation.generation: generation.as_of for generation in known}
             ),
-            targets={generation.generation: _write_alias(generation) for generation in known},
+            targets=by_name(_write_alias),
             writer=target.writer_options(),
             key=target.key,
             skip_rejected=project.skip_rejected(),
             quarantine=project.quarantine(),
             large_change=project.deployment.large_change,
-            indexes={generation.generation: generation.index for generation in known},
+            indexes=by_name(lambda generation: generation.index),
             served=frozenset(generation.generation for generation in known if generation.published),
             kind=target.kind,
-            refreshed={
-                generation.generation: target.prefix + generation.index
-                for generation in known
-                if target.is_eager
-            },
-            mirrors={
-                generation.generation: mirrors[generation.index]
-                for generation in known
-                if generation.index in mirrors
-            },
-            code={
-                spec.transform: transform_digest(spec.transform) for spec in specs.values() if spec.transform
-            },
+            refreshed=by_name(lambda generation: target.prefix + generation.index) if target.is_eager else {},
+            mirrors=by_name(lambda generation: mirrors.get(generation.index)),
+            code={name: transform_digest(name) for spec in specs.values() if (name := spec.transform)},
         )
 
 

@@ -336,8 +336,7 @@ class Rounds:
         state = self._observed.store.current
         if state is None or self._snapshot.slot is None:
             return
-        is_filled = any(generation.building and generation.followed for generation in state.generations)
-        if state.generations and not is_filled:
+        if state.generations and not any(generation.backfilling for generation in state.generations):
             self._snapshot.close()
         elif self._snapshot.close_if_due():
             self._board.report.info(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from headrace.model.units import quantity
 from headrace.pipeline.controller.actions import (
@@ -16,6 +16,7 @@ from headrace.pipeline.controller.actions import (
     TakeUpCatalog,
 )
 from headrace.pipeline.controller.desired import Desired, Unit
+from headrace.pipeline.controller.generations import generations_of
 from headrace.pipeline.controller.statuses import UnitPhase, UnitStatus, status_of
 from headrace.pipeline.controller.world import Unknown, World
 from headrace.pipeline.project import Project
@@ -119,29 +120,17 @@ class RunBoard:
         self._show_phase(world, state, statuses, has_begun=has_begun)
 
     def _show_unit(self, unit: Unit, status: UnitStatus, state: PipelineState) -> None:
-        generations = [
-            generation
-            for generation in state.generations
-            if (generation.sink, generation.index) == (unit.sink, unit.index)
-        ]
+        generations = generations_of(state, unit)
         served = next((generation for generation in generations if generation.published), None)
-        building = next(
-            (
-                generation.generation
-                for generation in generations
-                if generation.building and generation.followed
-            ),
-            None,
-        )
+        filled = [generation.generation for generation in generations if generation.backfilling]
         shown = served or (generations[-1] if generations else None)
         is_live = served is not None and served.followed
         self._index(
             unit,
             phase=IndexPhase.LIVE if is_live else IndexPhase.BACKFILLING,
             generation=None if shown is None else shown.generation,
-            building=building,
+            building=filled[0] if filled else None,
             error=None if status.phase in (UnitPhase.LIVE, UnitPhase.BACKFILLING) else _text(status),
-            serves=status.serves,
         )
         self._tell_status(unit, status)
 
@@ -169,22 +158,23 @@ class RunBoard:
     def _show_phase(
         self, world: World, state: PipelineState, statuses: Mapping[Unit, UnitStatus], *, has_begun: bool
     ) -> None:
-        primary = [status for unit, status in statuses.items() if not unit.sink]
-        runs = world.query is not None and world.query.failure is None
-        is_filling = any(
-            generation.building and generation.followed and not generation.sink
-            for generation in state.generations
-        )
-        if runs and is_filling:
+        if world.query is None or world.query.failure is not None:
+            return
+        is_filling = any(generation.backfilling for generation in state.in_sink("").generations)
+        if is_filling:
             self._board.apply_event(Event.BACKFILLING)
-        if not (runs and has_begun):
+        if not has_begun:
             return
         self._board.mark_following()
         if is_filling:
             return
         self._board.apply_event(Event.FOLLOWING)
+        primary = [status for unit, status in statuses.items() if not unit.sink]
         if all(status.serves for status in primary):
             self._on_live()
+        self._show_gap(primary)
+
+    def _show_gap(self, primary: Sequence[UnitStatus]) -> None:
         if self._has_gap and all(status.phase is UnitPhase.LIVE for status in primary):
             self._has_gap = False
             self._board.close_gap()
@@ -202,23 +192,17 @@ class RunBoard:
                 why = self._why_built.get(unit, "")
                 self._board.report.info(f"{unit!s}: builds {generation.generation}: {why}")
             elif generation.published and not known.published:
-                self._report_served(unit, generation, known, before)
+                self._report_served(unit, generation, known, before.values())
 
     def _report_served(
         self,
         unit: Unit,
         generation: GenerationState,
         known: GenerationState,
-        before: Mapping[str, GenerationState],
+        before: Collection[GenerationState],
     ) -> None:
-        former = next(
-            (
-                other
-                for other in before.values()
-                if (other.sink, other.index) == (unit.sink, unit.index) and other.published
-            ),
-            None,
-        )
+        mine = [other for other in before if Unit(other.sink, other.index) == unit]
+        former = next((other for other in mine if other.published), None)
         if known.building:
             held = self._count(generation)
             if held is not None:

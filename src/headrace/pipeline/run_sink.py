@@ -83,7 +83,7 @@ class ClusterSink:
         self._leased: frozenset[str] = frozenset()
         self._generations = Generations(client, target.prefix)
         self._notes = SecondarySinkNotes(state, target.key)
-        self._uuids: dict[str, tuple[str, str]] = {}
+        self._found: Mapping[str, FoundGeneration] = {}
         self._adjusted: dict[str, IndexOptions] = {}
 
     def create(self, index: str, definition: str) -> GenerationState:
@@ -117,7 +117,8 @@ class ClusterSink:
     def drop(self, name: str) -> None:
         """Delete an index with its notes."""
         _forget_notes(self._state, self._target.key, name)
-        index, uuid_ = self._uuids.get(name, ("", ""))
+        found = self._found.get(name)
+        index, uuid_ = ("", "") if found is None else (found.name, found.uuid)
         self._generations.drop(Generation(index, name, "", 0, uuid_))
 
     def count(self, name: str) -> int | None:
@@ -141,9 +142,8 @@ class ClusterSink:
         """See `RunSink.look`; what documents depend on is set right, and said."""
         if (taken := self._hold_lease(indexes)) is not None:
             return taken
-        found = self._generations.find(indexes)
-        self._uuids = {name: (index.name, index.uuid) for name, index in found.items()}
-        self._keep_settings([generation for generation in stored if generation.generation in found])
+        found = self._found = self._generations.find(indexes)
+        self._keep_settings(stored)
         known = self._generations.identities(found)
         served = {generation.index: generation.generation for generation in stored if generation.published}
         faults = self._generations.faults_of_aliases(served)
@@ -200,7 +200,11 @@ class ClusterSink:
     def _keep_settings(self, stored: Sequence[GenerationState]) -> None:
         """Set right what an operator has altered, as far as documents depend on it."""
         hashes = self._definitions.hashes
-        followed = [generation for generation in stored if generation.followed]
+        followed = [
+            generation
+            for generation in stored
+            if generation.followed and generation.generation in self._found
+        ]
         current = {
             generation.generation
             for generation in followed

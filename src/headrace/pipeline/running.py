@@ -33,7 +33,7 @@ from headrace.pipeline.verification.report import Report, report_of
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Client
-from headrace.state import Mailbox, Order, OrderKind, Quarantined
+from headrace.state import Mailbox, Order, OrderKind, PipelineState, Quarantined
 from headrace.state.orders import OF_GENERATIONS, new_order
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
@@ -407,6 +407,10 @@ class _Waiter:
     since: float
     progress: WaitProgress
 
+    @property
+    def lsn(self) -> Lsn:
+        return self.progress.lsn or 0
+
 
 class WaitService:
     """The waiting clients of one run; the thread reads the meta index twenty times a second at most.
@@ -477,23 +481,22 @@ class WaitService:
                 waiter.progress = replace(waiter.progress, **changes)
 
     def _look(self, applied: AppliedPosition, waiting: list[_Waiter]) -> None:
-        new = [waiter for waiter in waiting if waiter.progress.lsn is None]
-        if new:
-            end = applied.end_of_log()
-            self._note(new, lsn=end)
+        if new := [waiter for waiter in waiting if waiter.progress.lsn is None]:
+            self._note(new, lsn=applied.end_of_log())
         state = applied.state()
         self._note(waiting, applied=state.applied, error=None)
-        done = [waiter for waiter in waiting if applied.covers(state, waiter.progress.lsn or 0)]
+        done = [waiter for waiter in waiting if applied.covers(state, waiter.lsn)]
+        self._answer(done, applied, state)
+        late = time.monotonic() - _UNASKED_SECONDS
+        left = [waiter.lsn for waiter in waiting if waiter not in done and waiter.since <= late]
+        if left:
+            applied.request_position(max(left))
+
+    def _answer(self, done: list[_Waiter], applied: AppliedPosition, state: PipelineState) -> None:
         if any(waiter.searchable for waiter in done):
             applied.refresh(state)
         with self._changed:
             for waiter in done:
-                if waiter.future.set_running_or_notify_cancel():
+                if waiter.future.set_running_or_notify_cancel():  # else its client has gone
                     waiter.future.set_result(waiter.progress)
             self._forget_cancelled()
-        late = time.monotonic() - _UNASKED_SECONDS
-        requested = [
-            waiter.progress.lsn or 0 for waiter in waiting if waiter not in done and waiter.since <= late
-        ]
-        if requested:
-            applied.request_position(max(requested))

@@ -88,6 +88,11 @@ class GenerationState:
         """Tell whether live changes are written to it."""
         return not self.frozen
 
+    @property
+    def backfilling(self) -> bool:
+        """Tell whether it is being filled: one that failed is not, however much of it is there."""
+        return self.building and self.followed
+
 
 def generation_id(sink: str, generation: str) -> str:
     """Return the id of a concrete index in a sink."""

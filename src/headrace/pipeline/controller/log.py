@@ -65,9 +65,8 @@ def decide_log(world: World, desired: Desired) -> LogDecision:
     has_begun = state is not None and state.phase == "following"
     if isinstance(server, Unknown) or isinstance(slot, Unknown):
         return LogDecision(has_begun=has_begun)
-    failed = next((world.failures[key] for key in _FIRST_STEPS if key in world.failures), None)
-    if not has_begun and failed is not None and failed.error.retry is Retry.NEVER:
-        return LogDecision((EndRun(failed.error.cause, failed.error),))
+    if not has_begun and (refused := _refused_step(world)) is not None:
+        return LogDecision((EndRun(refused.cause, refused),))
     if state is None:
         return LogDecision((_begin(slot),))
     if (error := why_another_server(state, server)) is not None:
@@ -75,6 +74,12 @@ def decide_log(world: World, desired: Desired) -> LogDecision:
     if server.standby and state.standby is False:  # a failover that is not over: what it lacks is no gap
         return LogDecision(has_begun=has_begun)
     return _follow(world, desired, state, server, slot) if has_begun else _make_slot(world.catalog, slot)
+
+
+def _refused_step(world: World) -> HeadraceError | None:
+    """Return why a first step is refused for good; None where none is."""
+    errors = [world.failures[key].error for key in _FIRST_STEPS if key in world.failures]
+    return next((error for error in errors if error.retry is Retry.NEVER), None)
 
 
 def _follow(

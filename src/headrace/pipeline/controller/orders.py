@@ -8,7 +8,7 @@ from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, 
 from headrace.pipeline.controller.desired import Desired, OpenOrder
 from headrace.pipeline.controller.generations import UnitView, newest_generation_order, why_no_way_back
 from headrace.pipeline.controller.world import World
-from headrace.state import PipelineState
+from headrace.state import GenerationState, PipelineState
 from headrace.state.orders import OrderKind
 
 
@@ -38,16 +38,19 @@ def _answer_generation(
     if newest_generation_order(view.orders) is not order:
         return AnswerOrder("a newer order replaced it", order, done=False)
     answers = [generation for generation in view.generations if generation.request == order.id]
-    if not answers:
-        why_not = _why_impossible(order, view)
-        return AnswerOrder(why_not, order, done=False) if why_not else None
-    [generation, *_] = answers
-    replaced = generation.building and not view.fits(generation)
-    if why_not := generation.frozen or ("the files describe another one since then" if replaced else ""):
-        return AnswerOrder(why_not, order, done=False)
-    return (
-        AnswerOrder(f"{generation.generation} is served", order, done=True) if generation.published else None
-    )
+    if answers:
+        return _answer_by(answers[0], order, view)
+    why_not = _why_impossible(order, view)
+    return AnswerOrder(why_not, order, done=False) if why_not else None
+
+
+def _answer_by(generation: GenerationState, order: OpenOrder, view: UnitView) -> AnswerOrder | None:
+    """Answer an order by what became of its generation; None while that is not known."""
+    if generation.published and generation.followed:
+        return AnswerOrder(f"{generation.generation} is served", order, done=True)
+    is_replaced = generation.building and not view.fits(generation)
+    why_not = generation.frozen or ("the files describe another one since then" if is_replaced else "")
+    return AnswerOrder(why_not, order, done=False) if why_not else None
 
 
 def _why_impossible(order: OpenOrder, view: UnitView) -> str:

@@ -83,17 +83,13 @@ def _has_lasted(failed: Failures, now: float) -> bool:
 
 def decide_backfills(world: World, state: PipelineState) -> Iterator[Action]:
     """Fill what is followed and not complete; end what is not filled any more."""
-    filled = {generation.id: generation for generation in state.generations if _is_filled(generation)}
+    filled = {generation.id: generation for generation in state.generations if generation.backfilling}
     for name in sorted(world.backfills):
         if name not in filled and not world.backfills[name].ending:
             yield StopBackfill("it is not filled any more", _unit_of(state, name), name)
     for name, generation in filled.items():
         if name not in world.backfills and _may_read(world, generation):
             yield StartBackfill("it is not complete", Unit(generation.sink, generation.index), generation)
-
-
-def _is_filled(generation: GenerationState) -> bool:
-    return generation.followed and generation.building
 
 
 def _may_read(world: World, generation: GenerationState) -> bool:

@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any, Protocol
 
 from headrace.model.lsn import Lsn
 from headrace.sinks.opensearch.documents import StoredDocument
 
 _LONGEST = 120
-_NOTHING = "nothing"
+_ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +51,11 @@ def _parse(document: bytes) -> Any:
 
 def _differences(path: str, expected: Any, found: Any) -> Iterator[Difference]:
     if isinstance(expected, dict) and isinstance(found, dict):
-        for key in [*expected, *(key for key in found if key not in expected)]:
-            inner = _inside(path, key)
-            if key in expected and key in found:
-                yield from _differences(inner, expected[key], found[key])
-            else:
-                yield Difference(inner, _show(expected, key), _show(found, key))
+        for key in dict.fromkeys([*expected, *found]):
+            yield from _differences(_inside(path, key), expected.get(key, _ABSENT), found.get(key, _ABSENT))
     elif isinstance(expected, list) and isinstance(found, list):
-        for number in range(max(len(expected), len(found))):
-            inner = f"{path}[{number}]"
-            if number < min(len(expected), len(found)):
-                yield from _differences(inner, expected[number], found[number])
-            else:
-                yield Difference(inner, _show(expected, number), _show(found, number))
+        for number, (one, other) in enumerate(zip_longest(expected, found, fillvalue=_ABSENT)):
+            yield from _differences(f"{path}[{number}]", one, other)
     elif type(expected) is not type(found) or expected != found:
         yield Difference(path, _cut(_text(expected)), _cut(_text(found)))
 
@@ -73,13 +66,10 @@ def _inside(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _show(held: Any, key: Any) -> str:
-    exists = key in held if isinstance(held, dict) else key < len(held)
-    return _cut(_text(held[key])) if exists else _NOTHING
-
-
 def _text(value: Any) -> str:
     """Return `value` as JSON; numbers keep all their digits."""
+    if value is _ABSENT:
+        return "nothing"
     if isinstance(value, dict):
         members = [f"{_text(key)}:{_text(member)}" for key, member in value.items()]
         return f"{{{','.join(members)}}}"
