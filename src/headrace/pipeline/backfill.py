@@ -46,7 +46,7 @@ from headrace.snapshot import RangesDone, plan_ranges
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark, places_beside
 from headrace.state import GenerationState, PipelineState, StateDocument, StateStore, backfill_progress
-from headrace.status.index_board import IndexBoard
+from headrace.status.board import StatusBoard
 from headrace.status.progress import Rate
 
 _LOG = logging.getLogger(__name__)
@@ -116,7 +116,7 @@ class Backfill:
         spark: LocalSpark,
         work: Work,
         store: StateStore,
-        board: IndexBoard,
+        board: StatusBoard,
         *,
         snapshot: HeldSnapshot | None,
         rate: BackfillRate,
@@ -436,6 +436,7 @@ class Backfill:
         left = max(0, len(backfill.left) - ranges)
         self._board.index(
             backfill.state.index,
+            sink=backfill.state.sink,
             building=backfill.name,
             ranges_done=max(0, backfill.ranges - left),
             ranges_total=backfill.ranges,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
 
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.fitting import inspect_fitting
@@ -99,7 +98,7 @@ class Claim:
             HeadraceError: SLOT_IN_USE; ErrorGroup: the files do not fit the database; an error of a server.
         """
         with self._stopping.interrupting(), contextlib.ExitStack() as taken:
-            lock = taken.enter_context(self._slot_lock())
+            lock = self._lock_slot(taken)
             with connect(self._endpoints.database, application_name="headrace run") as connection:
                 self._check_files(connection)
             self._client.wait_until_ready(_SINK_SECONDS)
@@ -138,18 +137,15 @@ class Claim:
         generations = () if state is None else state.in_sink("").generations
         return frozenset(generation.index for generation in generations if generation.published)
 
-    @contextlib.contextmanager
-    def _slot_lock(self) -> Iterator[SlotLock]:
-        """Hold the lock of the slot in the database; where it is taken, name the holder."""
-        with contextlib.ExitStack() as held:
-            try:
-                lock = held.enter_context(SlotLock(self._endpoints.database, self._project.slot))
-            except HeadraceError as error:
-                holder = None
-                if error.kind is Kind.SLOT_IN_USE:
-                    with contextlib.suppress(HeadraceError):
-                        holder = read_slot_lease(self._client, self._project.key).holder
-                if holder is None:
-                    raise
-                raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error
-            yield lock
+    def _lock_slot(self, taken: contextlib.ExitStack) -> SlotLock:
+        """Take the lock of the slot in the database; where it is taken, name the holder."""
+        try:
+            return taken.enter_context(SlotLock(self._endpoints.database, self._project.slot))
+        except HeadraceError as error:
+            holder = None
+            if error.kind is Kind.SLOT_IN_USE:
+                with contextlib.suppress(HeadraceError):
+                    holder = read_slot_lease(self._client, self._project.key).holder
+            if holder is None:
+                raise
+            raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error

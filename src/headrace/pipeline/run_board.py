@@ -125,8 +125,9 @@ class RunBoard:
         filled = [generation.generation for generation in generations if generation.backfilling]
         shown = served or (generations[-1] if generations else None)
         is_live = served is not None and served.followed
-        self._index(
-            unit,
+        self._board.index(
+            unit.index,
+            sink=unit.sink,
             phase=IndexPhase.LIVE if is_live else IndexPhase.BACKFILLING,
             generation=None if shown is None else shown.generation,
             building=filled[0] if filled else None,
@@ -210,16 +211,12 @@ class RunBoard:
                 self._board.report.done(
                     f"{target.label}{target.prefix}{unit.index}: {quantity(held, 'document')}"
                 )
-                self._index(unit, documents=held, documents_per_second=None, seconds_left=None)
+                self._board.index(
+                    unit.index, sink=unit.sink, documents=held, documents_per_second=None, seconds_left=None
+                )
         if former is not None:
             text = f"readers see {generation.generation}, no longer {former.generation}"
             self._board.report.done(f"{unit!s}: {text}")
-
-    def _index(self, unit: Unit, **changes: object) -> None:
-        if unit.sink:
-            self._board.secondary_index(unit.sink, unit.index, **changes)
-        else:
-            self._board.index(unit.index, **changes)
 
 
 def _text(status: UnitStatus) -> str:

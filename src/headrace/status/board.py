@@ -306,8 +306,11 @@ class StatusBoard:
             self._content.ended_by = self._content.last_error
             self._content.state = self._content.state.after(Event.STOPPED)
 
-    def index(self, name: str, **changes: Any) -> None:
-        """Change fields of one index's `IndexStatus`; an unknown index is added."""
+    def index(self, name: str, *, sink: str = "", **changes: Any) -> None:
+        """Change fields of an index's `IndexStatus`, perhaps in a secondary sink; an unknown one is added."""
+        if sink:
+            self.secondary_index(sink, name, **changes)
+            return
         with self._lock:
             known = self._content.indexes.get(name, IndexStatus(name))
             self._content.indexes[name] = replace(known, **changes)

@@ -307,44 +307,36 @@ class StopBackfill(UnitAction):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFiles(Action):
+class OrderAction(Action):
+    """A step of one order."""
+
+    order: OpenOrder
+
+    @property
+    def key(self) -> str:
+        """Name the step and its order."""
+        return f"{type(self).__name__} {self.order.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFiles(OrderAction):
     """Read and check the deployment's files, as a reload has ordered, and go on with them."""
 
-    order: OpenOrder
-
-    @property
-    def key(self) -> str:
-        """Name the order."""
-        return f"read files {self.order.id}"
-
 
 @dataclass(frozen=True, slots=True)
-class CarryOut(Action):
+class CarryOut(OrderAction):
     """Do what an order asks for that changes no unit, beside everything else, and answer it."""
 
-    order: OpenOrder
-
-    @property
-    def key(self) -> str:
-        """Name the order."""
-        return f"order {self.order.id}"
-
 
 @dataclass(frozen=True, slots=True)
-class AnswerOrder(Action):
+class AnswerOrder(OrderAction):
     """Tell who ordered what came of it.
 
     Attributes:
         done: whether it was carried out; else `why` says why not.
     """
 
-    order: OpenOrder
     done: bool
-
-    @property
-    def key(self) -> str:
-        """Name the order."""
-        return f"answer {self.order.id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,7 @@ class DeferredWork:
 
     Attributes:
         left: how many key batches were left at the last look.
+        failure: why the thread has ended; None while it works.
     """
 
     def __init__(self, spark: SparkSession, work: Work, job_gate: JobGate | None = None) -> None:
@@ -77,7 +78,7 @@ class DeferredWork:
         self._work = work
         self.left = 0
         self._whole = 0
-        self._failure: HeadraceError | None = None
+        self.failure: HeadraceError | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="headrace deferred", daemon=True)
 
@@ -95,10 +96,6 @@ class DeferredWork:
         """Use this plan for later jobs; the job that runs keeps the former one."""
         self._work = work
 
-    def failure(self) -> HeadraceError | None:
-        """Return why the thread has ended; None while it works."""
-        return self._failure
-
     def _serve(self) -> None:
         """Run jobs; keep the error that ends the thread, because nothing deferred is written after it."""
         try:
@@ -107,7 +104,7 @@ class DeferredWork:
             if not self._ending.is_set():  # else its job was cancelled
                 if not isinstance(error, HeadraceError):
                     error = unexpected("writing what was deferred failed", error)
-                self._failure = error
+                self.failure = error
 
     def _run_jobs(self) -> None:
         plan = self._work.plan

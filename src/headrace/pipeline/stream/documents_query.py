@@ -222,7 +222,7 @@ class DocumentsQuery:
 
     def failure(self) -> HeadraceError | None:
         """Return why the query does not run any more, or its progress is not saved; None while both go on."""
-        if (tracker := self._tracker.failure()) is not None:
+        if (tracker := self._tracker.failure) is not None:
             return tracker
         if self._query.isActive:
             return None

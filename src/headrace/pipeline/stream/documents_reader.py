@@ -7,9 +7,7 @@ row of counts. So a batch is done when its tasks are, and no data goes from one 
 
 from __future__ import annotations
 
-import base64
 import json
-import pickle
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +32,7 @@ from headrace.model.lsn import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.model.trace import CommitContext, TaskTrace
 from headrace.pipeline.stream.documents_source import NUMBERS, SETTINGS_OPTION, TEXTS
 from headrace.pipeline.stream.early_writes import EarlyWriter
-from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work
+from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work, pack, unpack
 from headrace.pipeline.worker.task import Task, TaskShare, plan_tasks
 from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.pipeline.worker.workers import applier_of
@@ -117,12 +115,12 @@ class SourceSettings:
 
     def to_option(self) -> str:
         """Return the settings as the text of an option."""
-        return base64.b64encode(pickle.dumps(self)).decode("ascii")
+        return pack(self)
 
     @classmethod
     def from_option(cls, text: str) -> SourceSettings:
         """Read what `to_option` wrote; only for options that this process's own driver set."""
-        settings = pickle.loads(base64.b64decode(text))  # noqa: S301 - our own driver wrote it
+        settings = unpack(text)
         assert isinstance(settings, cls)
         return settings
 

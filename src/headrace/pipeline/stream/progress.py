@@ -42,6 +42,9 @@ class ProgressTracker:
         signals: tell the source how far it may confirm.
         counted: returns the counts of the batches up to a number that were not returned before.
         saved: called once their end is saved, with the time when that began and ended (nanoseconds).
+
+    Attributes:
+        failure: why nothing is saved any more; None while it is.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class ProgressTracker:
         self._saved = saved
         self._noted = -1
         self._next = self._next_look = 0.0
-        self._failure: HeadraceError | None = None
+        self.failure: HeadraceError | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace noting", daemon=True)
 
@@ -78,10 +81,6 @@ class ProgressTracker:
         self._ending.set()
         self._thread.join()
 
-    def failure(self) -> HeadraceError | None:
-        """Return why nothing is saved any more; None while it is."""
-        return self._failure
-
     def _run(self) -> None:
         try:
             ending = False
@@ -96,9 +95,9 @@ class ProgressTracker:
                     self._look()
         except HeadraceError as error:
             if not self._ending.is_set():  # else the next start repeats what was not saved
-                self._failure = error
+                self.failure = error
         except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
-            self._failure = unexpected("noting what is applied failed", error)
+            self.failure = unexpected("noting what is applied failed", error)
 
     def _ahead(self) -> Lsn | None:
         """Return the position up to which changes are durable or deferred, where any are deferred."""

@@ -25,7 +25,6 @@ from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
 from headrace.state import DeferredKeys, GenerationState, PipelineState, StateKey, StateStore
 from headrace.status.board import StatusBoard
-from headrace.status.index_board import SecondaryIndexBoard
 from headrace.status.traces import Traces
 
 # Without a change, the first batch does not end before; the stream counts as begun then.
@@ -226,7 +225,7 @@ class RunStream:
             spark,
             work,
             self._store,
-            SecondaryIndexBoard(self._board, sink) if sink else self._board,
+            self._board,
             snapshot=None if sink else self._snapshot,
             rate=self._settings.rate,
             job_gate=job_gate,
@@ -346,7 +345,7 @@ class _Running:
             return self._failure
         if self.query is not None and (ended := self.query.failure()) is not None:
             return ended
-        return None if self._deferred is None else self._deferred.failure()
+        return None if self._deferred is None else self._deferred.failure
 
     def close(self) -> None:
         """End everything; the query's progress is saved on return, where the cluster answers."""
