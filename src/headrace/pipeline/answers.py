@@ -45,6 +45,7 @@ class Answers:
 
     def read(self, order: OpenOrder) -> None:
         """Read the files that a reload orders; see `FilesPort`."""
+        # Started before the files are read: a reload that is ordered from now on must read them once more.
         if self._desk.start(self._orders[order.id]):
             self._reloads.read(order)
 

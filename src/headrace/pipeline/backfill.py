@@ -167,6 +167,7 @@ class Backfill:
             if seen.complete or seen.failure is not None:
                 del self._seen[id_]
             else:
+                # Seen until its job has ended: an index that is written must not be dropped.
                 self._seen[id_] = dataclasses.replace(seen, ending=True)
 
     def seen(self) -> dict[str, BackfillSeen]:
@@ -195,6 +196,7 @@ class Backfill:
         """End the backfills that an error concerns: perhaps all that are unfinished."""
         if not isinstance(error, HeadraceError):
             error = unexpected("filling a generation failed", error)
+        # A unit fails alone where the error names it; an error without a name is that of all.
         concerned = [backfill for backfill in waiting if backfill.state.id in error.units] or list(waiting)
         with self._lock:
             for backfill in concerned:
@@ -228,6 +230,7 @@ class Backfill:
                 saved = backfill.notes.load()
         if saved is not None:
             backfill.done = RangesDone.from_json(saved["done"])
+            # What an earlier run has written since its last note is not known.
             backfill.documents, backfill.disturbed = saved["documents"], True
 
     def _run(self, client: Client, state: Client, waiting: list[_GenerationBackfill]) -> None:
@@ -275,6 +278,7 @@ class Backfill:
                 smallest = sum(map(len, plan_all(_LEAST_BYTES)))
                 planned = plan_all(_LEAST_BYTES * -(-smallest // wanted))
         for backfill, ranges in zip(backfills, planned, strict=True):
+            # By places in the file, not by numbers: a table that has grown is cut otherwise.
             backfill.left = deque(backfill.done.left(ranges))
             backfill.ranges = len(ranges)
             self._show(backfill)
@@ -291,8 +295,11 @@ class Backfill:
         task_rate = None if rate is None else rate / min(tasks_at_once, len(chosen))
         partitions = []
         for backfill, part in chosen:
+            # Before the first row is read: any change since then may have deleted what a range has written.
             backfill.changes = state.counters.changes if backfill.changes < 0 else backfill.changes
             exported = self._exported(backfill)
+            # A document may be newer than its version says, and never older: the snapshot has all before the
+            # slot began, and rows of now have what the stream had reached.
             version = state.reached if exported is None else backfill.state.joined
             partitions.append(
                 BackfillRange(backfill.name, part, version, exported, task_rate, throttled=is_read)
@@ -340,6 +347,7 @@ class Backfill:
         backfill.rate.add(documents, seconds, len(parts))
         ranges = quantity(len(parts), "range")
         _LOG.debug("%s: %s, %s in %.1f s", backfill.name, ranges, quantity(documents, "document"), seconds)
+        # Behind the durable documents: a kill in between reads and writes the same ranges again.
         for attempt in retrying(ending=self._ending):
             with attempt:
                 backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})

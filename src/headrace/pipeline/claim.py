@@ -101,8 +101,10 @@ class Claim:
             lock = self._lock_slot(taken)
             with connect(self._endpoints.database, application_name="headrace run") as connection:
                 self._check_files(connection)
+            # A cluster that starts knows no index and no lease yet.
             self._client.wait_until_ready(_SINK_SECONDS)
             taken.enter_context(self._lease)
+            # All or nothing: an error before gives up what was taken.
             held.push(taken.pop_all())
         return Claimed(self._project, lock, self._lease)
 
@@ -110,6 +112,7 @@ class Claim:
         """Go on with the files as they are now: the run before may have taken up changed ones."""
         if self._load is None:
             return
+        # Files that are wrong now keep nobody from taking over: the run before has ignored them, too.
         with contextlib.suppress(HeadraceError):
             project, errors = self._load()
             if project is not None and not errors:

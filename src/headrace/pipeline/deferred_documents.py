@@ -38,6 +38,7 @@ class DeferredDocuments:
             notes.deferred.add(generation.generation, [[ALL_KEYS]], version)
             return
         DeferredKeys(self._client, self._key).add(generation.generation, [[ALL_KEYS]], version)
+        # Behind the keys: the slot is not confirmed any further before they are written.
         self._store.advance(version, Counters(), deferred=True)
 
     def forget(self) -> None:

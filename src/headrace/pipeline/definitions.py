@@ -35,6 +35,7 @@ from headrace.schema.tree import IndexSpec
 from headrace.state import GenerationState, PipelineState
 
 LOOK_SECONDS = 10.0
+# An index that waits is looked after more often: somebody is perhaps mending its file or table now.
 _MISFIT_SECONDS = 5.0
 _FAILED_SECONDS = 2.0
 
@@ -182,6 +183,7 @@ class Definitions:
         """
         inspection = self.inspection
         if inspection.setup.alters(self.project.publication):
+            # What a run adds to the publication must not look like an alteration, which rebuilds indexes.
             self._altered_by_us = inspection.fingerprint
         self.is_due = self._is_stale = True
         execute_plan(inspection.setup, connection, tell)
@@ -224,6 +226,7 @@ class Definitions:
         before = self._baseline
         if not self._must_inspect(generations):
             with ReadSession(self._endpoints.database) as session:
+                # Most looks end here: with one statement, and without an inspection.
                 if _is_same(self._read(session), before):
                     return
         self._inspect(connection, generations)
@@ -310,6 +313,7 @@ class Definitions:
         """Begin to count what is altered since the catalog that the state stores, where that is another."""
         if state.catalog == self._stored:
             return
+        # The state has taken up what was found here, so nothing has been altered since.
         is_taken = self._stored is not None and state.catalog == self._text
         self._stored, self._drift = state.catalog, SchemaDrift()
         if is_taken:

@@ -112,6 +112,7 @@ class Explainer:
         """Collect what is known of the document; errors as for `explain`."""
         declared = find_index(self.project, index)
         with AppliedPosition(self._endpoints, self.project.key) as applied:
+            # Before the row: a change that comes later explains no difference.
             end = applied.end_of_log()
             with ReadSession(self._endpoints.database) as session:
                 catalog = read_catalog(session, declared.tables())

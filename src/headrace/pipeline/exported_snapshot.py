@@ -77,6 +77,7 @@ class HeldSnapshot:
 
     def close(self) -> None:
         """Give the snapshot up; a range that is being read keeps it until its end."""
+        # Taken away first: no range that is planned from now on names it.
         slot, self.slot = self.slot, None
         if slot is not None:
             slot.close()

@@ -109,6 +109,7 @@ class HealthMonitor:
         if self._stall is not None:
             self._stall.close()
             self._stall = None
+        # Another query has other files, so it is told everything again.
         self._signals, self._named_session, self._passed_on = signals, None, 0
         if signals is not None:
             self._name_lock()
@@ -188,6 +189,7 @@ class HealthMonitor:
             HeadraceError: CONNECTION, AUTHENTICATION.
         """
         if self._connection is None:
+            # A new session may be with another server at the same address.
             self._facts = None
             self._connection = connect(self._endpoints.database, application_name="headrace watch")
         return self._connection
@@ -248,6 +250,7 @@ class HealthMonitor:
     def _look_at_server(self) -> None:
         """Read the slot, also while the cluster is away; keep the last on failure."""
         try:
+            # First of all: with its session a run has lost the lock, and another one may have begun.
             self.lost = self._lock.lost_to()
             self._name_lock()
             slot = read_slot(self.connection, self._key.slot)
@@ -281,6 +284,7 @@ class HealthMonitor:
         if state is None:
             return
         place = path(self._store.index, "_doc", self._key.id)
+        # Also a sign of life of the cluster: the query may save its state seldom, and in another thread.
         if not self._client.read(place, allow=(404,)).ok:
             raise HeadraceError(
                 Kind.CONTINUITY, "the state of this deployment was deleted while it runs", BACKFILL_AGAIN

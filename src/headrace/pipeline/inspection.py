@@ -276,6 +276,7 @@ def _distinct(findings: Iterable[BindingFinding]) -> list[BindingFinding]:
 def _read_consistent(session: ReadSession, project: Project) -> tuple[Catalog, Fingerprint]:
     """Read the catalog and its fingerprint as of one moment."""
     while True:
+        # Each statement sees the catalog of its own moment: both are read again where DDL came in between.
         catalog = read_catalog(session, project.tables())
         # Completed, as the plans are: a generation's saved schema has the keys that its file leaves out.
         usage = used_columns((complete(spec, catalog) for spec in project.followed.values()), catalog)

@@ -263,10 +263,12 @@ class OrderDesk:
     def _poll(self) -> None:
         if not self._is_awake and not self._wants_reload and self._clock() < self._next_read:
             return
+        # Before the read: who wakes the desk meanwhile is heard in the next poll.
         self._is_awake = False
         self._next_read = self._clock() + _POLL_SECONDS
         if self._wants_reload:
             self.mailbox.submit(new_order(OrderKind.RELOAD, by="SIGHUP"))
+            # Behind the order: one that could not be stored is submitted again.
             self._wants_reload = False
         self._open = self.mailbox.open_orders()
         for order in self._open:

@@ -75,6 +75,7 @@ def retry_quarantined(
         for name, entries in by_index(found).items():
             if name not in project.specs:
                 gone = "the deployment does not have this index any more"
+                # They stay, to be looked at: only who drops them says that they are not needed.
                 left += [replace(entry, reason=gone) for entry in entries]
             else:
                 left += _retry(_inspect(project, endpoints), endpoints, applied, quarantine, entries)

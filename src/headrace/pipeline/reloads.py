@@ -191,6 +191,7 @@ class Reloads:
         """
         before = {unit.index: hash_ for unit, hash_ in self._definitions.hashes.items() if not unit.sink}
         result = ReloadResult.between(before, inspection.hashes(inspection.project.primary))
+        # The leases first: where another process has an index, nothing has changed yet.
         self._lease.hold(project.specs)
         reach("checked")
         state = self._store.current

@@ -67,6 +67,7 @@ def inspect_retained(
         HeadraceError: as for `inspect`.
     """
     plain, unfit, left = inspection, dict[str, str](), dict(retained)
+    # Without those that are wrong, again: an error of one generation must not be that of all.
     while left:
         specs = {id_: generation.spec for id_, generation in left.items()}
         inspection = inspect(dataclasses.replace(plain.project, retained=specs), endpoints, connection)

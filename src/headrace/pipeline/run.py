@@ -134,6 +134,7 @@ class PipelineRun:
             try:
                 return claim.take(self._held)
             except HeadraceError as error:
+                # Two that stood by have seen the same free lock: the slower one stands by again.
                 if not (self._options.standby and claim.is_led(error)):
                     raise
 
@@ -164,6 +165,7 @@ class PipelineRun:
         if end.error is not None:
             raise end.error
         self._board.apply_event(Event.STOPPED)
+        # Who has lost the lock may have lost the slot, too: its position is not to be moved from here.
         if not claimed.lock.was_lost():
             confirm_applied(self._project, self._endpoints, self._board)
 
@@ -172,6 +174,7 @@ class PipelineRun:
         project, board, stopping = claimed.project, self._board, self._context.stopping
         self._context.desk.begin()
         endpoints = open_relays(project, self._endpoints, board.report, held)
+        # One thread looks at everything, so a cluster that hangs must not hold it for long.
         endpoint = endpoints.sink.with_timeout(min(endpoints.sink.timeout, _REQUEST_SECONDS))
         state = held.enter_context(contextlib.closing(Client(endpoint, read_attempts=1, accepted=True)))
         store = StateStore(state, project.key)
@@ -316,6 +319,7 @@ class Rounds:
             return EndRun("it was asked to end")
         if end is None:
             self._show()
+            # What was done leads to the next step: that is looked for at once.
             if not self._controller.has_acted:
                 self._stopping.wait(_ROUND_SECONDS)
         return end
@@ -336,6 +340,7 @@ class Rounds:
         state = self._observed.store.current
         if state is None or self._snapshot.slot is None:
             return
+        # Without any generation the first ones are still to come, and will read it.
         if state.generations and not any(generation.backfilling for generation in state.generations):
             self._snapshot.close()
         elif self._snapshot.close_if_due():
@@ -351,6 +356,7 @@ def confirm_applied(project: Project, endpoints: Endpoints, board: StatusBoard) 
             store = StateStore(client, project.key)
             state = store.load()
             deferred = DeferredKeys(client, project.key)
+            # No document waits any more, so all before `ahead` is durable, though no batch has said so yet.
             if state is not None and state.ahead is not None and deferred.count() == 0:
                 state = store.advance(state.ahead, Counters())
         if state is None or state.phase != "following":

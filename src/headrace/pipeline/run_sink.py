@@ -92,6 +92,7 @@ class ClusterSink:
         Raises:
             HeadraceError: SINK_REJECTED, also where another program has the name that readers use; SINK_BUSY.
         """
+        # Raises where another program has the name, before there is an index that nobody names.
         self._generations.published(index)
         inspection, target = self._definitions.inspection, self._target
         spec = inspection.project.specs[index]
@@ -99,7 +100,9 @@ class ClusterSink:
         extra = target.determinants(spec, inspection.types(index))
         schema = json.dumps(normalised(spec, extra), sort_keys=True)
         created = self._generations.create(index, definition, body, schema)
+        # Ranges that are noted under this name are of an index that is gone.
         backfill_progress(self._state, target.key, created.index).delete()
+        # By the history of its shards it differs from one that is restored under its name and uuid.
         identity = self._generations.identities([created.index]).get(created.index)
         history = () if identity is None else identity.history
         return GenerationState(index, created.index, created.uuid, definition, history=history)
@@ -160,6 +163,7 @@ class ClusterSink:
     def close(self) -> None:
         """See `RunSink.close`."""
         if self._lease is not None and self._is_leased:
+            # A cluster that hangs must not hold up the end of the run: a lease that nobody renews ends.
             thread = threading.Thread(target=self._lease.__exit__, daemon=True)
             thread.start()
             thread.join(_READY_SECONDS)
@@ -182,6 +186,7 @@ class ClusterSink:
         if self._lease is None:
             return None
         if self._is_leased and (lost := self._lease.lost()) is not None:
+            # Taken anew in the next look, as by a run that starts.
             self._lease.__exit__()
             self._is_leased = False
             return Unknown(lost, taken=True)

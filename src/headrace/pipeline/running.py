@@ -135,6 +135,7 @@ class RunningPipeline:
             self._traces = held.enter_context(open_traces(os.environ, project.slot, self._reporter))
             self._reports_of = port.to
             self._project = project.with_reports(port.to)
+            # An error before closes what is open; from here on, leaving the context does.
             self._held = held.pop_all()
         if self._is_threaded:
             self._thread = threading.Thread(target=self._execute, name="headrace run")
@@ -144,6 +145,7 @@ class RunningPipeline:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if self._thread is not None:
+                # First the run ends, then what it uses is closed.
                 self._stopping.stop()
                 self._thread.join()
         finally:
@@ -473,6 +475,7 @@ class WaitService:
         with self._changed:
             self._forget_cancelled()
             self._changed.wait_for(lambda: self._waiters or self._closing)
+            # A copy: clients come and go while the servers are asked.
             return None if self._closing else list(self._waiters)
 
     def _note(self, waiting: list[_Waiter], **changes: Any) -> None:

@@ -110,6 +110,7 @@ class SinkWatch:
             self._hangs = thread.is_alive()
 
     def _ask(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> None:
+        # The answer is as old as the question: a change that comes meanwhile makes it outdated.
         number, self._next = self._number, time.monotonic() + self._seconds
         self._thread = threading.Thread(
             target=self._run, args=(number, indexes, stored), name="headrace sink", daemon=True
@@ -128,6 +129,7 @@ class SinkWatch:
         except Exception as error:  # noqa: BLE001 - the end of a thread
             seen = Unknown(unexpected("looking at a sink failed", error))
         with self._lock:
+            # Together: who sees the number must find what belongs to it.
             self._hangs = False
             self._seen, self._answered = seen, max(number, self._answered)
 

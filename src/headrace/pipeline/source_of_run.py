@@ -145,9 +145,11 @@ def create_slot(
         return wait_for_slot(url, state.slot, board, failover=failover)
     if slot.active_pid is not None:
         raise slot_in_use(slot)
+    # A start that was killed before it stored the place of its slot cannot say whose this one is.
     if not state.consistent_point:
         raise _unknown(slot)
     if is_own(slot, state):
+        # Only creating a slot gives a snapshot with a known position, so ours is made anew.
         drop_slot(connection, state.slot)
         return wait_for_slot(url, state.slot, board, failover=failover)
     if slot.lost:
@@ -158,6 +160,7 @@ def create_slot(
             BACKFILL_AGAIN,
         )
     name = state.slot[: _LONGEST_NAME - len(_BESIDE)] + _BESIDE
+    # Its snapshot is of the place that the kept slot is then moved to: nothing in between is needed.
     beside = wait_for_slot(url, name, board, temporary=True)
     try:
         advance_slot(connection, state.slot, beside.consistent_point)

@@ -92,6 +92,7 @@ class Standby:
         if self._holder is None:  # none is seen, or one that is starting and has no lease yet
             return is_free(self._connection, self._slot)
         self._board.report.info(f"taking over: the run on {self._holder} has ended, or does not answer")
+        # The session of a machine that has vanished, and with it the lock, lasts until TCP gives up.
         end_holders(self._connection, self._slot)
         return True
 

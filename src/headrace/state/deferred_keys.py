@@ -84,6 +84,7 @@ class DeferredKeys:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be stored; it may be called again.
         """
+        # Before the keys: an index that is gone later is then known to have held some.
         self._note_index(self._batches.ensure())
         about = {"slot": self._owner, "generation": generation, "version": version}
         self._batches.write(
@@ -129,6 +130,7 @@ class DeferredKeys:
         """Delete all batches of the sink."""
         if not self._batches.refresh():
             return
+        # Conflicts are batches that a worker has deleted meanwhile.
         query = {"conflicts": "proceed", "refresh": "true", **self._client.primaries()}
         target = path(self.index, "_delete_by_query", query=query)
         try:

@@ -90,6 +90,7 @@ def _born(pid: int) -> str:
     """Return the start time of a process of this machine; empty where it does not exist or is a zombie."""
     with contextlib.suppress(OSError):
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # An id may be of another process by now; with its start time it is unique until the machine restarts.
         return "" if state in "ZX" else rest[18]
     return ""
 
@@ -162,6 +163,7 @@ class Lease:
         added = {identity: lease for identity, lease in wanted.items() if identity not in self._leases}
         self._take(added)
         with self._renewing:
+            # Not beside a renewal: it would take the leases of before for all that there are.
             self._leases, self._found = {**self._leases, **added}, {}
 
     def release_others(self, indexes: Iterable[str]) -> None:
@@ -215,6 +217,7 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+        # Behind the last renewal, which would write again what is deleted.
         self._delete(self._leases)
         self._quick.close()
 
@@ -243,6 +246,7 @@ class Lease:
                 continue
             mark = found.get("owner"), found.get("beat")
             if identity not in self._seen or self._seen[identity][0] != mark:
+                # By this process's clock: those of two machines may differ.
                 self._seen[identity] = mark, time.monotonic()
             if time.monotonic() - self._seen[identity][1] < self._patience:
                 others[identity] = holder
@@ -260,6 +264,7 @@ class Lease:
     def _renew_all(self) -> None:
         self._beat += 1
         try:
+            # The answer to a write has the versions that the next one replaces: a renewal is one request.
             found = self._found or self._read_leases(self._leases)
             self._lost = self._why_lost(found)
             self._found = self._write(found) if self._lost is None else {}

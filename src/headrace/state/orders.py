@@ -427,6 +427,7 @@ def _with(known: Orders, id_: str, change: Callable[[Order], Order]) -> Orders:
 def _bounded(orders: Orders) -> Orders:
     """Leave out the orders that ended first, as far as there are too many, or they are too large."""
     while len(orders) > MOST_ORDERS or _bytes(_body(orders)) > _MOST_BYTES:
+        # One that is open is never left out: somebody waits for its answer.
         oldest = min((order for order in orders if order.has_ended), key=_end, default=None)
         if oldest is None:
             return orders

@@ -217,10 +217,12 @@ class PipelineState:
             began: where the timeline begins, if it was unknown before.
         """
         since = began if self.began is None else self.began
+        # A batch that is repeated ends with a transaction before the last one that is known.
         known = self.last if last is None or reached < self.reached else last
         reached, counted = max(self.reached, reached), self.counters + counters
         state = replace(self, counters=counted, last=known, began=since)
         if deferred:
+            # `applied` stays, and with it the slot: the log keeps what only the deferred keys tell of.
             return replace(state, ahead=reached, deferred_in=deferred_in or self.deferred_place)
         return replace(state, applied=reached, ahead=None, deferred_in=None)
 

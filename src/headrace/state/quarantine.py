@@ -76,6 +76,7 @@ class Quarantine:
         self._entries.write(
             ("index", self._parameters(entry.generation, entry.id), self._source(entry)) for entry in entries
         )
+        # Behind the entries: who sees the new mark finds them.
         self._client.call("PUT", self._mark, {"at": entries[-1].at})
 
     def drop(self, generation: str, ids: Iterable[str]) -> None:
@@ -86,6 +87,7 @@ class Quarantine:
 
     def ids(self) -> QuarantinedIds:
         """Return the ids that have an entry; reads them from the cluster only after a change."""
+        # The mark before the entries: one that is put in between is read again next time.
         answer = self._client.read(self._mark, allow=(404,))
         version = answer.json().get("_seq_no") if answer.ok else None
         if version != self._mark_version:

@@ -61,6 +61,7 @@ class SecondarySinkNotes:
 
     def _note_index(self, identity: Identity) -> None:
         """Note the index's identity before the first keys; a note of a former index stays."""
+        # Once for each process and index: keys are stored with each batch that a sink does not take.
         if self._noted == identity:
             return
         target = path(*self._index, query={"op_type": "create"})

@@ -72,6 +72,7 @@ class StateStore:
             self._saved_generations = None if generations is None else generations.get(_GENERATIONS)
             state = None if progress is None else self._read(progress)
             if state is not None and self._has_lost(state):
+                # The slot was not confirmed beyond `applied`: what was deferred is read from the log again.
                 state = dataclasses.replace(state, ahead=None, deferred_in=None)
             self._state = state
             return state
@@ -125,6 +126,7 @@ class StateStore:
         """
         with self._lock:
             state = self._loaded()
+            # No key is left: because all documents are written, or because the index of the keys is gone.
             if not deferred and self._has_lost(state):
                 raise HeadraceError(
                     Kind.CONTINUITY,
@@ -155,6 +157,7 @@ class StateStore:
             HeadraceError: as `save`.
         """
         with self._lock:
+            # A document of their own: the query may save its position now, and neither undoes the other.
             state = dataclasses.replace(self._loaded(), generations=tuple(generations))
             listed = state.to_json()[_GENERATIONS]
             self._generations.save({_GENERATIONS: listed})

@@ -85,6 +85,7 @@ def entries_by_id(client: Client, index: str, ids: Sequence[str]) -> list[dict[s
     answer = client.read(path(index, "_mget"), {"ids": ids}, allow=(404,))
     entries: list[dict[str, Any]] = answer.json()["docs"] if answer.ok else []
     for entry in entries:
+        # An entry that cannot be read now is not one that is not there.
         if entry.get("error", _GONE)["type"] != _GONE["type"]:
             raise HeadraceError(
                 Kind.SINK_BUSY,
@@ -211,6 +212,7 @@ def _is_done(what: str, result: Mapping[str, Any]) -> bool:
     status, error = result["status"], result.get("error")
     if status == _NO_ENTRY:
         return what == "delete" and (error is None or error.get("type") == _GONE["type"])
+    # One that is fenced is done: what is there is newer than what it would say.
     return status in _SUCCESS or status == _NEWER
 
 
@@ -280,6 +282,7 @@ class StateDocument:
             HeadraceError: CONTINUITY, where another process wrote since; SINK_UNREACHABLE and SINK_BUSY,
                 after which the next `save` finds out what became of this one.
         """
+        # Until the answer is there: whatever ends this call leaves the next one to find out.
         unsure, self._unsure = self._unsure, True
         if unsure:
             self._find_out()
@@ -301,6 +304,7 @@ class StateDocument:
         if self._seen is None:
             create_meta_index(self._client, self._index)
         condition = {"op_type": "create"} if self._seen is None else self._seen.query()
+        # Before it is sent: a write whose answer is lost is known by its number when it turns up later.
         self._writes += 1
         document = {**body, "updated_at": now, "writer": self._writer, "write": self._writes}
         answer = self._client.call("PUT", path(*self._document, query=condition), document, allow=(409,))

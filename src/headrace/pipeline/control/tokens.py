@@ -31,6 +31,7 @@ class Tokens:
     """The tokens of one deployment, kept as digests."""
 
     def __init__(self, tokens: Sequence[tuple[str, TokenHolder]]) -> None:
+        # As digests: they have one length, as a comparison in constant time needs.
         self._holders = [(_digest(token), holder) for token, holder in tokens]
 
     def find(self, given: str) -> TokenHolder | None:

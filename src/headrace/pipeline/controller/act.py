@@ -70,6 +70,7 @@ def _(_: CreateSlot, ports: Ports) -> None:
             phase="following",
             consistent_point=point,
             applied=point,
+            # Readers keep what they see: former generations stay, not followed, until others are complete.
             generations=state.generations,
             identities_before=state.identities_before,
             counters=state.counters,
@@ -109,6 +110,7 @@ def _(action: CreateGeneration, ports: Ports) -> None:
                 created,
                 sink=action.unit.sink,
                 as_of=action.as_of,
+                # Of the state that is saved: the query may have gone on since the index was created.
                 joined=state.reached,
                 request=action.order,
             )
@@ -140,6 +142,7 @@ def _(action: Forget, ports: Ports) -> None:
 def _(action: Complete, ports: Ports) -> None:
     reach("filled")
     ports.sinks[action.unit.sink].complete(action.generation)
+    # A kill here leaves readers with a complete index; the next round swaps again, and stores it then.
     reach("swapped")
     _change(ports, lambda state: _served(state, action.generation, "", action.generation.request))
 

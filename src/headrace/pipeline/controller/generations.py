@@ -201,6 +201,7 @@ def _why_failed(view: UnitView, generation: GenerationState) -> HeadraceError | 
 def _why_lost(view: UnitView, generation: GenerationState) -> str:
     """Return why the sink does not have what was written any more."""
     seen = view.world.sinks.get(view.unit.sink)
+    # Another process has held the leases meanwhile and may have written: what is there is not what we wrote.
     if isinstance(seen, Unknown) and seen.taken:
         return seen.error.cause
     if view.sink is None or view.sink.keys_lost or not view.sink.queryable:

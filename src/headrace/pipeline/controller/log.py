@@ -63,6 +63,7 @@ def decide_log(world: World, desired: Desired) -> LogDecision:
     state, server, slot = world.state, world.server, world.slot
     assert not isinstance(state, Unknown), "the caller waits for the state"
     has_begun = state is not None and state.phase == "following"
+    # A slot that could not be asked for is no slot that is gone.
     if isinstance(server, Unknown) or isinstance(slot, Unknown):
         return LogDecision(has_begun=has_begun)
     if not has_begun and (refused := _refused_step(world)) is not None:
@@ -117,6 +118,7 @@ def _make_slot(catalog: CatalogSeen | Unknown | None, slot: SlotSeen | None) -> 
 
 def _mend_gap(world: World, desired: Desired, gap: HeadraceError) -> LogDecision:
     if world.query is not None:
+        # First nothing writes any more: a batch would save a position in the log that is given up.
         return LogDecision((CloseQuery(gap.cause, gap),))
     if not desired.reseeds:
         return LogDecision((EndRun(gap.cause, gap),))

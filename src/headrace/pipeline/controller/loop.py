@@ -76,6 +76,7 @@ class Controller:
         except HeadraceError as error:
             self._count(action.key, error)
             return isinstance(action, UnitAction)
+        # Not always its own key: that an index was created does not prove that it can be filled.
         self.failures.pop(action.proves, None)
         if action.delays is not None:
             self._count(*action.delays)
@@ -83,6 +84,7 @@ class Controller:
 
     def _count(self, key: str, error: HeadraceError) -> None:
         now, before = self._clock(), self.failures.get(key)
+        # After a calm time it is the first failure again, not the next in a row.
         goes_on = before is not None and now <= before.next_try + _CALM_SECONDS
         times, since = 1, now
         if before is not None and goes_on:

@@ -73,9 +73,12 @@ class Observer:
         observed.health.watch(observed.stream.signals)
         with observed.stopping.interrupting():
             observed.health.look(self._waits_for)
+        # Slot, state, end of the log, in this order: a running query moves them meanwhile, and the other way
+        # round a slot would seem to be ahead of the state, which is a gap.
         slot = self._slot()
         state = self._state()
         known = None if isinstance(state, Unknown) else state
+        # Before the first inspection nothing can be planned, so no query runs.
         query = observed.stream.seen(known) if observed.definitions.is_known else None
         backfills = observed.stream.backfills()
         failure = None if query is None else query.failure

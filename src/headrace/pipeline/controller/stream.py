@@ -44,6 +44,7 @@ def decide_query(world: World, state: PipelineState, *, goes_on: bool) -> Iterat
         charged = any(is_charged(world, query.failure, generation) for generation in state.generations)
         yield CloseQuery(query.failure.cause, query.failure, charged)
     elif query.starting:
+        # It takes no plan before it runs; what has changed by then is offered in a later round.
         return
     elif query.plan == plan and query.outdated:
         yield ChangePlan("what its documents are made of has changed")

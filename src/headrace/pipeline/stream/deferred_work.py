@@ -200,9 +200,11 @@ class CatchUp:
         while not self._ending.is_set() and (batches := deferred.oldest(_BATCHES_AT_ONCE)):
             if work is not self._work:
                 return
+            # Keys go once their documents are durable: a kill in between writes these again, as they were.
             worker.write_deferred(batches)
             deferred.done(batches)
             if why is not None and any(batch.generation in generations for batch in batches):
+                # The sink has taken documents: from the next batch on tasks try it again.
                 notes.note_available()
                 why = None
             self._on_progress(deferred.count(generations), why)

@@ -119,6 +119,7 @@ class DocumentsQuery:
         self.signals = SignalFiles(folder)
         options = work.to_options()
         self._plan, self._plan_number = options[PLAN_OPTION], 0
+        # Before the source starts: it must not confirm what no state names.
         self.signals.set_confirm_limit(following.applied)
         self.signals.set_paused(paused=paused)
         self._settings = settings = SourceSettings(
@@ -168,6 +169,7 @@ class DocumentsQuery:
         # A plan that was not taken yet is replaced, with what it has changed of the settings.
         is_other = settings != self._settings or self.taken_from() is None
         changed = settings.to_option() if is_other else ""
+        # The number tells the source a plan that was offered again from the one that it has.
         self._plan_number += 1
         self.signals.offer_plan(self._plan_number, OfferedPlan(plan, changed))
         self._plan, self._settings = plan, settings
@@ -269,6 +271,7 @@ class DocumentsQuery:
         # A task that waits for a server does not notice the stop; the end of its session ends it.
         with contextlib.suppress(Py4JJavaError, PySparkException):
             self._query.stop()
+        # Behind the query: its last batch was perhaps logged only now.
         self._tracker.close()
 
     def _batch(self) -> int:

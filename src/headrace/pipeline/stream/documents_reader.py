@@ -259,6 +259,7 @@ class DocumentsReader(DataSourceStreamReader):
         if self._settings.early and self._early is None:
             self._early = EarlyWriter(self._options(self._plan))
         planner = self._open_planner(begin, begin)
+        # Spark asks only when the batch up to `start` is done; the signals hold back what no state names.
         planner.confirm(begin)
         if signals.is_paused():
             time.sleep(_PAUSED_SECONDS)  # Spark asks again at once
@@ -279,6 +280,7 @@ class DocumentsReader(DataSourceStreamReader):
             planner = self._open_planner(begin, behind)
             if self._settings.traced:
                 contexts = tuple(planner.contexts(begin, behind))
+            # Spark may plan a batch again, and otherwise: only the one that was written needs no task.
             if self._written is not None and self._written[:2] == (begin, behind):
                 reach("planned")
                 self._settings.signals.mark_planned()
@@ -355,6 +357,7 @@ class DocumentsReader(DataSourceStreamReader):
             if offered[1].settings:
                 self._settings = SourceSettings.from_option(offered[1].settings)
                 self._planner.close()
+            # Last: the driver relies on it that this plan writes every change behind the position.
             signals.accept_plan(self._plan_number, position)
 
     def stop(self) -> None:

@@ -83,6 +83,7 @@ class EarlyWriter:
         """Write the documents of a batch; None where its task has to do it."""
         if not 0 < task.rows.num_rows <= MOST_CHANGES or self._work.plan.quarantine:
             return None  # entries of the quarantine have no versions: a late one could replace a newer
+        # Behind a batch that hangs this one would only wait: its task is sooner.
         if self.is_writing or time.monotonic() < self._rests_until:
             return None
         self._running = self._submit(task)

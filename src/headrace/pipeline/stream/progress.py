@@ -85,6 +85,7 @@ class ProgressTracker:
         try:
             ending = False
             while not ending:
+                # One more look at the end: a batch may have been logged since the last.
                 ending = self._ending.wait(_LOOK_SECONDS)
                 done = self._commits.last()
                 if done > self._noted:
@@ -138,6 +139,7 @@ class ProgressTracker:
         """Save a position, and look again soon where documents before it are deferred."""
         for attempt in self._retrying():
             with attempt:
+                # Counted behind the batch: what its tasks have deferred was stored before Spark logged it.
                 state = self._store.advance(
                     reached.lsn,
                     counters,
@@ -145,6 +147,7 @@ class ProgressTracker:
                     last=reached.last,
                     began=began,
                 )
+        # Behind the durable state: the server forgets what is confirmed. A kill in between confirms it later.
         self._signals.set_confirm_limit(state.applied)
         self._next = time.monotonic() + _DEFERRED_SECONDS
         self._next_look = time.monotonic() + _RESTORED_SECONDS

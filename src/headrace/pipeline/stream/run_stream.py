@@ -205,6 +205,7 @@ class RunStream:
         with self._board.report.working("starting Spark …"):
             spark = self._spark.current
         self._check(spark)
+        # Before the query: rows are read while Spark starts it, and its first batch may defer keys already.
         running.open_beside(spark, self._make_backfill, self._show_deferred)
         query = DocumentsQuery(
             spark.session,
@@ -217,6 +218,7 @@ class RunStream:
             traces=self._settings.traces,
         )
         running.job_gate.batch_seconds = query.batch_seconds
+        # Last: who sees the query finds everything that belongs to it.
         running.query = query
 
     def _make_backfill(self, spark: LocalSpark, work: Work, job_gate: JobGate) -> Backfill:
@@ -314,6 +316,7 @@ class _Running:
 
     def change(self, work: Work, content: bytes, plan: frozenset[str]) -> None:
         """Give everything beside the query another plan."""
+        # A batch that runs may still write what the new plan lacks: those indexes must not be dropped yet.
         self.leaving |= self.plan - plan
         self.joined &= plan
         self.work, self.content, self.plan = work, content, plan
@@ -350,8 +353,10 @@ class _Running:
     def close(self) -> None:
         """End everything; the query's progress is saved on return, where the cluster answers."""
         if self._thread is not None:
+            # Spark cannot be interrupted while it starts a query, and one that came later would run unseen.
             self._thread.join()
         try:
+            # What runs beside ends first: a job would go on with a plan that no query has.
             self._held.close()
         finally:
             if self.query is not None:

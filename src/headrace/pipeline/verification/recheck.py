@@ -207,6 +207,7 @@ class Recheck:
     def _round(
         self, ids: list[str], before: Mapping[str, StoredDocument]
     ) -> tuple[list[Finding], Mapping[str, StoredDocument]]:
+        # The order is the proof: the database, a position behind it, the stream up to there, the index.
         look = self.database.look(ids)
         position = self.database.position()
         applied = self._wait_applied(position)

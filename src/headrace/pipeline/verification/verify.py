@@ -248,6 +248,7 @@ def _compare(
     index, client = report.index, applied.documents
     spec, catalog = inspection.project.specs[index], inspection.catalog
     with contextlib.ExitStack() as held:
+        # A thread reads the next digests with one, while what differs is checked with the other.
         reading, looking = (held.enter_context(ReadSession(endpoints.database)) for _ in range(2))
         database = DatabaseDocuments(looking, spec, catalog)
         routed = spec.routing is not None
@@ -268,6 +269,7 @@ def _compare(
         expected = total if report.sample is None else round(total * report.sample.percent / 100)
         with reporter.progress(f"{report.alias}: documents", expected) as advance:
             comparison.documents(DigestRanges(reading, spec, catalog, report.sample), advance)
+        # Again: the stream has written meanwhile, and ids are listed by a search.
         refresh(client, generation)
         with reporter.progress(f"{report.alias}: ids", total) as advance:
             comparison.extras(Presence(looking, spec, catalog), ids(client, generation), advance)

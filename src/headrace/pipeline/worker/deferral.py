@@ -42,6 +42,7 @@ class Deferral:
         defer: Callable[[str, Sequence[Sequence[Key]]], None],
     ) -> None:
         self._share = share
+        # A task resolves all changes and has its share of the keys, so it has that share of the limit.
         self._most = max(limit, _DOCUMENTS_FOR_A_CHANGE * changes) // share.count
         self._chunk = max(1, min(_CHUNK_KEYS, limit // _CHUNKS))
         self._defer = defer

@@ -184,6 +184,7 @@ class DeferDocuments(FailurePolicy):
         """
         if not is_from_sink(error):
             raise error
+        # At once for this task; the note below is for the tasks of other processes.
         self._away, self._next_check = True, time.monotonic() + _CHECK_SECONDS
         for attempt in retrying():
             with attempt:

@@ -154,6 +154,7 @@ class Work:
 
     def to_options(self) -> dict[str, str]:
         """Return the plans as one option, all secrets as another, and the name of a secondary sink."""
+        # Plans and endpoints apart: Spark writes options to logs and pages, and redacts only the secret one.
         works, sink = {"": self, **self.secondary}, self.plan.key.sink
         options = {
             PLAN_OPTION: pack({name: work.plan for name, work in works.items()}),

@@ -33,6 +33,7 @@ class TaskShare:
         """Return the keys that belong to this share."""
         if self.count == 1:
             return list(keys)
+        # Not `hash`, which differs from process to process: two tasks would have a document, or none.
         return [key for key in keys if crc32("\0".join(map(str, key)).encode()) % self.count == self.number]
 
 

@@ -222,6 +222,8 @@ class Worker:
             return limited if counter is None else counter.count(index, limited)
 
         while True:
+            # To a snapshot of before, a table that is truncated now has no rows. So the files must be the
+            # same ones before and after what was read is written.
             before = read_filenodes(session, tables)
             unreadable: list[Rejection] = []
             try:
@@ -259,6 +261,7 @@ class Worker:
     def _rewrite(self, items: Sequence[tuple[str, Key]], version: Lsn) -> WriteResult:
         for attempt in retrying():
             with attempt, self._open_session() as session:
+                # A session may be with a standby that is not so far: what it lacks would seem to be new.
                 session.await_replay(version)
         result = WriteResult()
         for first in range(0, len(items), KEYS_AT_ONCE):
@@ -308,6 +311,7 @@ class Worker:
             result += self.write_deferred(batches)
             for attempt in retrying():
                 with attempt:
+                    # Only now: a kill before leaves the batches, and their documents are written again.
                     self._deferred.done(batches)
             reach("deferred")
         return result
@@ -344,6 +348,7 @@ class Worker:
                 self._policy.note_failure(error)
             else:
                 return
+        # Which keys these are only the sink knows: it is asked when it is back.
         self._policy.defer(index, [[ALL_KEYS]], version)
 
     def _write_unchanged(self, index_keys: IndexKeys, version: Lsn) -> WriteResult:
@@ -476,12 +481,14 @@ class Worker:
             self._name(self._session)
             yield self._session
         except HeadraceError:
+            # How far the statement came is not known, so the session is not used again.
             self._drop_session()
             raise
 
     def _name(self, session: ReadSession) -> None:
         """Show in the server whether the session works for the stream, or for a job beside it."""
         slot = self.work.plan.key.slot
+        # The stall monitor knows by the name whether a statement that is under way is one of the stream.
         name = stream_name(slot) if self._is_stream else application_name(slot)
         if name != self._session_name:
             session.query("SELECT set_config('application_name', $1, false)", (name,))

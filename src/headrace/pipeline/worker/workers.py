@@ -57,6 +57,7 @@ class AllSinks:
         try:
             result = self.primary.apply(task)
         finally:
+            # Also after an error: a task must not end while its threads still write.
             wait([others])
         spans += others.result()
         return dataclasses.replace(result, spans=(*result.spans, *spans))
@@ -79,6 +80,7 @@ def _truncates(rows: pa.Table) -> bool:
 
 
 _Options = tuple[str, str]
+# Spark uses a Python process for many tasks: connections stay open until a task has another plan.
 _WORKERS: dict[str, tuple[_Options, Worker]] = {}
 _ALL: list[tuple[_Options, AllSinks]] = []
 
