@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.assembly.digests import Identities
+from headrace.config.deployment import BackfillConfig
 from headrace.errors import (
     HeadraceError,
     Kind,
@@ -34,9 +35,10 @@ from headrace.model.units import quantity
 from headrace.pipeline.controller.world import BackfillSeen
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
-from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_documents_job
+from headrace.pipeline.stream.documents_job import BackfillRanges, run_documents_job
 from headrace.pipeline.work_retries import WorkRetries
 from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.worker import BackfillRange
 from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
@@ -57,14 +59,6 @@ _MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20
 _RANGES_OF_A_TASK = 4
 _POLL_SECONDS = 0.2
 _LONGEST_PAUSE = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class BackfillRate:
-    """Limits of a backfill: rows in a second of all tasks together, and tasks at once."""
-
-    rows_per_second: float | None = None
-    connections: int | None = None
 
 
 @dataclass(slots=True)
@@ -107,7 +101,7 @@ class Backfill:
         board: shows the progress.
         snapshot: read by generations that joined at its position, while it is held. Without it the current
             rows are read.
-        rate: the limits.
+        limits: rows in a second of all tasks together, and tasks at once.
         job_gate: lets one job run at a time beside the stream.
     """
 
@@ -119,7 +113,7 @@ class Backfill:
         board: StatusBoard,
         *,
         snapshot: HeldSnapshot | None,
-        rate: BackfillRate,
+        limits: BackfillConfig,
         job_gate: JobGate,
     ) -> None:
         self._spark = spark.session
@@ -127,7 +121,7 @@ class Backfill:
         self._store = store
         self._board = board
         self._snapshot = snapshot
-        self._limit = rate
+        self._limits = limits
         self._job_gate = job_gate
         self._group = f"headrace-backfill-{uuid.uuid4().hex}"
         self._lock = threading.Lock()
@@ -291,7 +285,7 @@ class Backfill:
         ranges_per_task = _RANGES_OF_A_TASK // 2 if is_read else _RANGES_OF_A_TASK
         chosen = _take_in_turn(unfinished, tasks_at_once * ranges_per_task)
         state = self._state()
-        rate = self._limit.rows_per_second
+        rate = self._limits.rows_per_second
         task_rate = None if rate is None else rate / min(tasks_at_once, len(chosen))
         partitions = []
         for backfill, part in chosen:
@@ -335,7 +329,7 @@ class Backfill:
         places = places_beside(self._spark)
         if self._job_gate.crowded():
             places = max(1, places // 2)
-        return min(places, self._limit.connections or places)
+        return min(places, self._limits.connections or places)
 
     def _note_progress(
         self, backfill: _GenerationBackfill, parts: list[CtidRange], documents: int, seconds: float

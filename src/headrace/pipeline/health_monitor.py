@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Self
 
 from headrace.capture.signals import SignalFiles
@@ -289,10 +290,7 @@ class HealthMonitor:
             raise HeadraceError(
                 Kind.CONTINUITY, "the state of this deployment was deleted while it runs", BACKFILL_AGAIN
             )
-        counters = state.counters
-        self._board.set_counts(
-            Counts(counters.changes, counters.upserts, counters.deletes, counters.batches, counters.rejected)
-        )
+        self._board.set_counts(Counts(**asdict(state.counters)))
         self._count_quarantine()
         self._measure_indexes(state)
 

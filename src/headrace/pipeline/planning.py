@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from headrace.assembly.transform import transform_digest
 from headrace.catalog.needs import Needs
 from headrace.pipeline.definitions import Definitions
+from headrace.pipeline.project import Project
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.resolution import plan_resolution
@@ -30,6 +31,11 @@ class Plans:
         self._made_of: object = None
         self._work: Work | None = None
         self._content = b""
+
+    @property
+    def project(self) -> Project:
+        """The files that hold."""
+        return self._definitions.project
 
     def work(self, state: PipelineState) -> Work:
         """Return the work of the primary sink, with that of every secondary sink beside it."""

@@ -16,7 +16,6 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 from headrace.errors import HeadraceError, Kind
 from headrace.logs import LogLevel, WorkerLogs
 from headrace.pipeline.answers import Answers
-from headrace.pipeline.backfill import BackfillRate
 from headrace.pipeline.claim import Claim, Claimed
 from headrace.pipeline.cluster_tasks import check_cluster
 from headrace.pipeline.controller.actions import EndRun
@@ -38,7 +37,7 @@ from headrace.pipeline.source_of_run import RunSource
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.documents_source import READER
 from headrace.pipeline.stream.record_classes import recorded_beside
-from headrace.pipeline.stream.run_stream import RunStream, RunStreamSettings
+from headrace.pipeline.stream.run_stream import RunStream
 from headrace.pipeline.stream.warm_up import warmed_up
 from headrace.pipeline.wal_budget import WalBudget
 from headrace.pipeline.worker.plan import Endpoints
@@ -54,8 +53,6 @@ from headrace.status.traces import Traces
 
 _ROUND_SECONDS = 0.25
 _REQUEST_SECONDS = 10.0
-# The slot follows an idle server this often, and several times within the time that counts as a stall.
-_IDLE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +190,7 @@ class PipelineRun:
                     state=state,
                     board=board,
                     snapshot=snapshot,
-                    settings=self._stream_settings(project),
+                    traces=self._context.traces,
                     check=lambda spark: self._check_spark(spark, project),
                 )
             )
@@ -242,16 +239,6 @@ class PipelineRun:
             board=board,
             stopping=stopping,
             on_followed=lambda followed: self._note_followed(followed, claimed),
-        )
-
-    def _stream_settings(self, project: Project) -> RunStreamSettings:
-        limits = project.deployment.backfill
-        return RunStreamSettings(
-            project.key,
-            project.publication,
-            min(_IDLE_SECONDS, project.deployment.source.stalled_after / 4),
-            BackfillRate(limits.rows_per_second, limits.connections),
-            self._context.traces,
         )
 
     def _check_spark(self, spark: LocalSpark, project: Project) -> None:

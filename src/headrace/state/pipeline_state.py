@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
@@ -27,13 +28,7 @@ class Counters:
     rejected: int = 0
 
     def __add__(self, other: Counters) -> Counters:
-        return Counters(
-            self.changes + other.changes,
-            self.upserts + other.upserts,
-            self.deletes + other.deletes,
-            self.batches + other.batches,
-            self.rejected + other.rejected,
-        )
+        return Counters(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import CtidRange
 from headrace.pipeline.worker.plan import DocumentsPlan, Work
 from headrace.pipeline.worker.task import plan_tasks
-from headrace.pipeline.worker.worker import Worker, WrittenBatch
+from headrace.pipeline.worker.worker import BackfillRange, Worker, WrittenBatch
 from headrace.sinks.opensearch import Endpoint
 from headrace.sinks.opensearch.documents import documents, refresh
 from headrace.state import DeferredKeys, StateKey
@@ -55,7 +55,7 @@ class World(IndexedDatabase):
         self.plan = self.plan_of(self.generation, key=key, large_change=LIMIT)
         self.deferred = DeferredKeys(self.client, self.plan.key)
         self.worker = self.workers(self.plan)
-        self.worker.backfill("people", CtidRange(0, None), self.position(), None)
+        self.worker.backfill(BackfillRange("people", CtidRange(0, None), self.position(), None))
 
     def workers(self, plan: DocumentsPlan, node: str | None = None) -> Worker:
         connections = self.connections

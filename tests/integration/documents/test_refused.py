@@ -20,7 +20,7 @@ from headrace.model.names import CtidRange
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.worker import Worker
+from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch.documents import document, ids, refresh
 from headrace.snapshot.exporting import exported_snapshot
@@ -59,7 +59,9 @@ class World(IndexedDatabase):
 
     def seed(self, version: int, snapshot: str | None = None) -> int:
         """Write everything; how many documents were refused."""
-        return len(self.worker.backfill("thing", CtidRange(0, None), version, snapshot).rejected)
+        return len(
+            self.worker.backfill(BackfillRange("thing", CtidRange(0, None), version, snapshot)).rejected
+        )
 
     def ids(self) -> set[str]:
         """Of the documents that the index holds."""

@@ -23,7 +23,7 @@ from headrace.pipeline.stream import early_writes
 from headrace.pipeline.stream.early_writes import MOST_CHANGES, EarlyWriter
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import Task
-from headrace.pipeline.worker.worker import Worker
+from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.sinks.activity import ReportTo
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Endpoint, WriterOptions
@@ -108,7 +108,7 @@ class World(IndexedDatabase):
         plan = self.plan_of(self.generation)
         self.late = Worker(Work(plan, Endpoints(url, Endpoint((proxy.url(node),)))))
         self.prompt = Worker(Work(plan, self.connections))
-        self.prompt.backfill("people", CtidRange(0, None), self.position(), None)
+        self.prompt.backfill(BackfillRange("people", CtidRange(0, None), self.position(), None))
 
     def close(self) -> None:
         self.late.close()
@@ -290,7 +290,7 @@ def test_what_is_large_is_not_written_early(world: World, early: EarlyWriter) ->
     end = world.run(RENAMED)
     assert early.write(batch(RENAMED, end, end, times=MOST_CHANGES + 1)) is None
     world.writer.execute("INSERT INTO person SELECT i, 'x' FROM generate_series(3, 3000) i")
-    world.prompt.backfill("people", CtidRange(0, None), world.position(), None)
+    world.prompt.backfill(BackfillRange("people", CtidRange(0, None), world.position(), None))
     emptied = Change("TRUNCATE badge", "badge", None, None)
     end = world.run(emptied)
     truncated = batch(emptied, end, end).rows.set_column(

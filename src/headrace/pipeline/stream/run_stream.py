@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, unexpected
-from headrace.pipeline.backfill import Backfill, BackfillRate
+from headrace.pipeline.backfill import Backfill
 from headrace.pipeline.controller.stream import wanted_plan
 from headrace.pipeline.controller.world import BackfillSeen, QuerySeen
 from headrace.pipeline.exported_snapshot import HeldSnapshot
@@ -23,31 +23,14 @@ from headrace.sinks.opensearch import Client
 from headrace.spark.background_session import BackgroundSpark
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
-from headrace.state import DeferredKeys, GenerationState, PipelineState, StateKey, StateStore
+from headrace.state import DeferredKeys, GenerationState, PipelineState, StateStore
 from headrace.status.board import StatusBoard
 from headrace.status.traces import Traces
 
+# The slot follows an idle server this often, and several times within the time that counts as a stall.
+_IDLE_SECONDS = 10.0
 # Without a change, the first batch does not end before; the stream counts as begun then.
 _QUIET_SECONDS = 15.0
-
-
-@dataclass(frozen=True, slots=True)
-class RunStreamSettings:
-    """What does not change while a run lasts.
-
-    Attributes:
-        key: names the pipeline.
-        publication: its name.
-        idle_seconds: see the capture's settings.
-        rate: the limits of backfills.
-        traces: records batches; None: they are not traced.
-    """
-
-    key: StateKey
-    publication: str
-    idle_seconds: float
-    rate: BackfillRate
-    traces: Traces | None = None
 
 
 class RunStream:
@@ -57,12 +40,12 @@ class RunStream:
 
     Args:
         spark: the session; renewed where its processes are lost.
-        plans: plans what is written.
+        plans: plans what is written, for the files that hold.
         store: the state, which the query advances.
         state: client of the cluster that keeps the state.
         board: shows the progress.
         snapshot: the slot's snapshot, which backfills read.
-        settings: what does not change.
+        traces: records batches; None: they are not traced.
         check: checks a session, once it is open.
     """
 
@@ -75,7 +58,7 @@ class RunStream:
         state: Client,
         board: StatusBoard,
         snapshot: HeldSnapshot,
-        settings: RunStreamSettings,
+        traces: Traces | None,
         check: Callable[[LocalSpark], None],
     ) -> None:
         self._spark = spark
@@ -84,7 +67,7 @@ class RunStream:
         self._state = state
         self._board = board
         self._snapshot = snapshot
-        self._settings = settings
+        self._traces = traces
         self._check = check
         self._running: _Running | None = None
 
@@ -99,14 +82,15 @@ class RunStream:
             wanted_plan(state),
             JobGate(self._is_read),
         )
+        project = self._plans.project
         following = Following(
-            self._settings.key.slot,
-            self._settings.publication,
+            project.slot,
+            project.publication,
             self._plans.needs(state),
             state.place(),
             state.applied,
             deferred=state.ahead is not None,
-            idle_seconds=self._settings.idle_seconds,
+            idle_seconds=min(_IDLE_SECONDS, project.deployment.source.stalled_after / 4),
         )
         self._running.begin(lambda running: self._open(running, following, new_session=new_session))
 
@@ -213,9 +197,9 @@ class RunStream:
             following,
             spark.scratch,
             store=self._store,
-            deferred=DeferredKeys(self._state, self._settings.key),
+            deferred=DeferredKeys(self._state, self._plans.project.key),
             paused=self._board.control.paused is not None,
-            traces=self._settings.traces,
+            traces=self._traces,
         )
         running.job_gate.batch_seconds = query.batch_seconds
         # Last: who sees the query finds everything that belongs to it.
@@ -229,7 +213,7 @@ class RunStream:
             self._store,
             self._board,
             snapshot=None if sink else self._snapshot,
-            rate=self._settings.rate,
+            limits=self._plans.project.deployment.backfill,
             job_gate=job_gate,
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from headrace.assembly import Assembler, Refuse
@@ -21,7 +21,7 @@ from headrace.model.names import CtidRange, TableName
 from headrace.model.stage import Stage
 from headrace.model.trace import StageSpan
 from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, IndexKeys, group_keys, halves
-from headrace.pipeline.worker.delivery import Delivery, SinkConnection, limit_rate
+from headrace.pipeline.worker.delivery import SinkConnection, limit_rate
 from headrace.pipeline.worker.failure_policy import UNAVAILABLE, FailurePolicy, WaitForSink
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.stage_times import StageTimes
@@ -61,6 +61,28 @@ class WrittenBatch:
     result: WriteResult = field(default_factory=WriteResult)
     times: StageTimes = field(default_factory=StageTimes)
     spans: tuple[StageSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRange:
+    """A range of one generation's root rows to be backfilled.
+
+    Attributes:
+        generation: its name.
+        rows: the range of rows.
+        version: the version of every document, a position that was applied before (decision 0015).
+        snapshot: an exported one whose documents they are; None, or one that has gone, reads what is there,
+            which is no older.
+        rows_per_second: no faster than that.
+        throttled: leave the stream room in the sink.
+    """
+
+    generation: str
+    rows: CtidRange
+    version: Lsn
+    snapshot: str | None = None
+    rows_per_second: float | None = None
+    throttled: bool = False
 
 
 class Worker:
@@ -146,48 +168,24 @@ class Worker:
                     for index in self.work.plan.specs:
                         self._assembler(session, index)
 
-    def backfill(
-        self,
-        index: str,
-        part: CtidRange,
-        version: Lsn,
-        snapshot: str | None,
-        rows_per_second: float | None = None,
-        *,
-        throttled: bool = False,
-        counter: BackfillCounter | None = None,
-    ) -> WriteResult:
-        """Write the documents of a range of root rows.
-
-        Args:
-            index: the generation.
-            version: a position that was applied before (decision 0015).
-            snapshot: an exported one whose documents they are; None, or one that has gone, reads what is
-                there, which is no older.
-            rows_per_second: no faster than that.
-            throttled: leave the stream room in the sink.
-            counter: counts the documents as they are written.
+    def backfill(self, part: BackfillRange, counter: BackfillCounter | None = None) -> WriteResult:
+        """Write the documents of a range of root rows; the counter counts them as they are written.
 
         Raises:
             HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
         """
-        delivery = self._sink.throttled_delivery() if throttled else self._sink.delivery
-        tables = files_of(self.work.plan.specs[index].tables(), self.work.plan.catalog)
+        tables = files_of(self.work.plan.specs[part.generation].tables(), self.work.plan.catalog)
         rewritten = False
         for attempt in self._policy.attempts():
             with (
                 attempt,
-                self._session_at(snapshot) as session,
+                self._session_at(part.snapshot) as session,
             ):
-                session.await_replay(version)
-                result = self._backfill(
-                    session, delivery, index, part, version, rate=rows_per_second, counter=counter
-                )
+                session.await_replay(part.version)
+                result = self._backfill(session, part, counter)
                 rewritten = session.in_transaction and are_rewritten(session, tables)
         if rewritten:  # the snapshot sees such a table as empty, and the log does not report it
-            return self.backfill(
-                index, part, version, None, rows_per_second, throttled=throttled, counter=counter
-            )
+            return self.backfill(replace(part, snapshot=None), counter)
         reach("range")
         return result
 
@@ -201,24 +199,17 @@ class Worker:
         return ReadSession(url)
 
     def _backfill(
-        self,
-        session: ReadSession,
-        delivery: Delivery,
-        index: str,
-        part: CtidRange,
-        version: Lsn,
-        *,
-        rate: float | None,
-        counter: BackfillCounter | None,
+        self, session: ReadSession, part: BackfillRange, counter: BackfillCounter | None
     ) -> WriteResult:
         """Write a range; repeat where a table was emptied meanwhile."""
-        plan = self.work.plan
+        delivery = self._sink.throttled_delivery() if part.throttled else self._sink.delivery
+        plan, index, version = self.work.plan, part.generation, part.version
         spec = plan.specs[index]
         tables = files_of(spec.tables(), plan.catalog)
         assembler = Assembler(session, spec, plan.catalog)
 
         def paced(operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
-            limited = within(limit_rate(operations, rate), _OLDEST_IN_BACKFILL)
+            limited = within(limit_rate(operations, part.rows_per_second), _OLDEST_IN_BACKFILL)
             return limited if counter is None else counter.count(index, limited)
 
         while True:
@@ -227,16 +218,15 @@ class Worker:
             before = read_filenodes(session, tables)
             unreadable: list[Rejection] = []
             try:
-                operations = self._after_flush(session, assembler.assemble_range(part, version))
+                operations = self._after_flush(session, assembler.assemble_range(part.rows, version))
                 result = delivery.write(paced(operations), version)
             except HeadraceError as error:
                 if not is_refused_row(error):
                     raise
-                operations = assembler.assemble_range_by_keys(
-                    part, version, self._refuse_into(index, unreadable)
-                )
+                refuse = self._refuse_into(index, unreadable)
+                operations = assembler.assemble_range_by_keys(part.rows, version, refuse)
                 result = delivery.write(paced(operations), version, unreadable)
-            check_filenode(session, part)
+            check_filenode(session, part.rows)
             if read_filenodes(session, tables) == before:
                 return result
 
