@@ -11,7 +11,7 @@ from headrace.model.lsn import format_lsn, parse_lsn
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
-from headrace.pipeline.verification.sides import DatabaseDocuments, Repair
+from headrace.pipeline.verification.sides import DatabaseDocuments, rebuild
 from headrace.pipeline.verification.verify import find_served_generation
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
@@ -132,7 +132,7 @@ def _rebuild(
     writer = open_writer(applied.client, {index: target}, project.primary.writer_options(), routed)
     with contextlib.closing(writer), ReadSession(endpoints.database) as session:
         database = DatabaseDocuments(session, project.specs[index], inspection.catalog)
-        return Repair(index, database, writer, applied).rebuild(ids)
+        return rebuild(index, database, writer, applied, ids)
 
 
 def _inspect(project: Project, endpoints: Endpoints) -> Inspection:

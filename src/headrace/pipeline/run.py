@@ -20,7 +20,7 @@ from headrace.pipeline.claim import Claim, Claimed
 from headrace.pipeline.cluster_tasks import check_cluster
 from headrace.pipeline.controller.actions import EndRun
 from headrace.pipeline.controller.loop import Controller
-from headrace.pipeline.controller.observe import Observed, Observer
+from headrace.pipeline.controller.observe import Observer
 from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.deferred_documents import DeferredDocuments
 from headrace.pipeline.definitions import Definitions
@@ -208,7 +208,7 @@ class PipelineRun:
             board=board,
         )
         orders = Answers(self._context.desk, reloads, store)
-        observed = Observed(
+        observer = Observer(
             health,
             store,
             definitions,
@@ -231,10 +231,9 @@ class PipelineRun:
         deferral = DeferredDocuments(state, project.key, store, [*project.secondary])
         ports = Ports(store, database, sinks.watches, stream, stream.filling, deferral, orders, orders)
         return Rounds(
-            Observer(observed),
+            observer,
             ports,
             shown,
-            observed,
             snapshot=snapshot,
             board=board,
             stopping=stopping,
@@ -270,7 +269,6 @@ class Rounds:
         observer: looks.
         ports: what is acted on.
         shown: shows what is decided.
-        observed: what is looked at.
         snapshot: the slot's snapshot, given up once nothing needs it.
         board: the status board.
         stopping: interrupts the rest between two rounds.
@@ -282,7 +280,6 @@ class Rounds:
         observer: Observer,
         ports: Ports,
         shown: RunBoard,
-        observed: Observed,
         *,
         snapshot: HeldSnapshot,
         board: StatusBoard,
@@ -290,7 +287,7 @@ class Rounds:
         on_followed: Callable[[Project], None],
     ) -> None:
         self._shown = shown
-        self._observed = observed
+        self._observer = observer
         self._snapshot = snapshot
         self._board = board
         self._stopping = stopping
@@ -314,7 +311,7 @@ class Rounds:
     def _show(self) -> None:
         assert self._controller.seen is not None, "a round begins with a look"
         world, desired = self._controller.seen
-        definitions, has_begun = self._observed.definitions, self._observed.stream.tend()
+        definitions, has_begun = self._observer.definitions, self._observer.stream.tend()
         if definitions.is_known and definitions.version != self._version:
             self._version = definitions.version
             self._board.tables_seen(definitions.inspection.coverage)
@@ -324,7 +321,7 @@ class Rounds:
 
     def _tend_snapshot(self) -> None:
         """Give the slot's snapshot up once nothing is filled, or its time is over."""
-        state = self._observed.store.current
+        state = self._observer.store.current
         if state is None or self._snapshot.slot is None:
             return
         # Without any generation the first ones are still to come, and will read it.

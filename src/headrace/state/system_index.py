@@ -184,14 +184,13 @@ class SystemIndex:
         """
         remaining = iter(actions)
         while batch := list(islice(remaining, _BATCH_SIZE)):
-            lines = [json.dumps(line) for action in batch for line in self._lines(action)]
+            lines = [
+                json.dumps(line)
+                for what, parameters, entry in batch
+                for line in ({what: {"_index": self.name, **parameters}}, entry)
+                if line is not None
+            ]
             self._send("".join(f"{line}\n" for line in lines).encode())
-
-    def _lines(self, action: Action) -> Iterable[Mapping[str, Any]]:
-        what, parameters, entry = action
-        yield {what: {"_index": self.name, **parameters}}
-        if entry is not None:
-            yield entry
 
     def _send(self, body: bytes) -> None:
         answer = self._client.exchange("POST", _BULK, body, _NDJSON)

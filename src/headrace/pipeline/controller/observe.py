@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.answers import Answers
@@ -38,9 +38,9 @@ from headrace.state.lease import Lease
 _OF_CATALOG = frozenset({Kind.BINDING, Kind.PRIVILEGE})
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What is looked at.
+@dataclass(eq=False, slots=True)
+class Observer:
+    """Looks at everything once a round; used from the run's thread.
 
     Attributes:
         sinks: by name; `""` is the one that keeps the state.
@@ -57,37 +57,29 @@ class Observed:
     orders: Answers
     lease: Lease
     stopping: Stopping
-
-
-class Observer:
-    """Looks once a round; used from the run's thread."""
-
-    def __init__(self, observed: Observed) -> None:
-        self._observed = observed
-        self._explained: list[HeadraceError] = []
-        self._waits_for: HeadraceError | None = None
+    _explained: list[HeadraceError] = field(default_factory=list, init=False)
+    _waits_for: HeadraceError | None = field(default=None, init=False)
 
     def look(self, failures: Mapping[str, Failures]) -> tuple[World, Desired]:
         """Ask everything, within time limits; what does not answer is unknown."""
-        observed = self._observed
-        observed.health.watch(observed.stream.signals)
-        with observed.stopping.interrupting():
-            observed.health.look(self._waits_for)
+        self.health.watch(self.stream.signals)
+        with self.stopping.interrupting():
+            self.health.look(self._waits_for)
         # Slot, state, end of the log, in this order: a running query moves them meanwhile, and the other way
         # round a slot would seem to be ahead of the state, which is a gap.
         slot = self._slot()
         state = self._state()
         known = None if isinstance(state, Unknown) else state
         # Before the first inspection nothing can be planned, so no query runs.
-        query = observed.stream.seen(known) if observed.definitions.is_known else None
-        backfills = observed.stream.backfills()
+        query = self.stream.seen(known) if self.definitions.is_known else None
+        backfills = self.stream.backfills()
         failure = None if query is None else query.failure
         server = self._server(known, fresh=query is None or failure is not None)
         self._look_behind([failure, *(backfill.failure for backfill in backfills.values())])
         catalog = self._catalog(state, known)
         generations = () if known is None else known.generations
-        sinks = {name: self._sink(name, watch, known) for name, watch in observed.sinks.items()}
-        definitions = observed.definitions
+        sinks = {name: self._sink(name, watch, known) for name, watch in self.sinks.items()}
+        definitions = self.definitions
         world = World(
             now=time.monotonic(),
             state=state,
@@ -97,14 +89,12 @@ class Observer:
             sinks=sinks,
             reads=definitions.reads(generations) if definitions.is_known else {},
             unfit=definitions.unfit,
-            deferred={
-                id_: count for watch in observed.sinks.values() for id_, count in watch.deferred.items()
-            },
+            deferred={id_: count for watch in self.sinks.values() for id_, count in watch.deferred.items()},
             query=query,
             backfills=backfills,
             failures=failures,
-            carried_out=observed.orders.carried_out(),
-            lost_lock=observed.health.lost or observed.lease.lost(),
+            carried_out=self.orders.carried_out(),
+            lost_lock=self.health.lost or self.lease.lost(),
         )
         self._waits_for = _why_waiting(world)
         return world, self._desired()
@@ -116,26 +106,26 @@ class Observer:
         self._explained = found
         if not new:
             return
-        self._observed.definitions.is_due = True
+        self.definitions.is_due = True
         if any(failure.kind in _OF_CATALOG for failure in new):
-            self._observed.definitions.inspect_again()
-        for watch in self._observed.sinks.values():
+            self.definitions.inspect_again()
+        for watch in self.sinks.values():
             watch.forget()
 
     def _slot(self) -> SlotSeen | Unknown | None:
-        health = self._observed.health
+        health = self.health
         if health.error is not None:
             return Unknown(health.error)
         slot = health.slot
         if slot is None:
             return None
-        over_budget = self._observed.budget.check(slot, health.seconds_behind)
+        over_budget = self.budget.check(slot, health.seconds_behind)
         return dataclasses.replace(see_slot(slot), reader=health.read_by_another, over_budget=over_budget)
 
     def _state(self) -> PipelineState | Unknown | None:
         """Return the state; while a query runs, as this process has saved it last: nobody else writes it."""
-        store = self._observed.store
-        if store.current is not None and self._observed.stream.is_running:
+        store = self.store
+        if store.current is not None and self.stream.is_running:
             return store.current
         try:
             return store.load()
@@ -144,7 +134,7 @@ class Observer:
 
     def _server(self, state: PipelineState | None, *, fresh: bool) -> ServerSeen | Unknown:
         try:
-            facts = self._observed.health.facts(fresh=fresh)
+            facts = self.health.facts(fresh=fresh)
         except HeadraceError as error:
             return Unknown(error)
         reached = 0 if state is None or fresh else state.reached
@@ -155,26 +145,24 @@ class Observer:
     ) -> CatalogSeen | Unknown | None:
         if isinstance(state, Unknown):
             return state
-        observed = self._observed
         try:
-            with observed.stopping.interrupting():
-                connection = observed.health.connection
-                observed.reloads.try_again(connection)
-                return observed.definitions.look(connection, known)
+            with self.stopping.interrupting():
+                connection = self.health.connection
+                self.reloads.try_again(connection)
+                return self.definitions.look(connection, known)
         except HeadraceError as error:
             return Unknown(error)
 
     def _sink(self, name: str, watch: SinkWatch, state: PipelineState | None) -> SinkSeen | Unknown:
         stored = () if state is None else state.in_sink(name).generations
-        indexes = {generation.index for generation in stored} | self._observed.definitions.indexes
-        with self._observed.stopping.interrupting():
+        indexes = {generation.index for generation in stored} | self.definitions.indexes
+        with self.stopping.interrupting():
             return watch.look(indexes, stored)
 
     def _desired(self) -> Desired:
-        observed = self._observed
-        definitions, deployment = observed.definitions, observed.definitions.project.deployment
-        with observed.stopping.interrupting():  # a cluster that hangs must not delay the end of the run
-            orders = observed.orders.open_orders()
+        definitions, deployment = self.definitions, self.definitions.project.deployment
+        with self.stopping.interrupting():  # a cluster that hangs must not delay the end of the run
+            orders = self.orders.open_orders()
         sinks = {
             target.key.sink: SinkPolicy(
                 bool(target.key.sink),
@@ -188,9 +176,9 @@ class Observer:
             sinks,
             orders,
             reseeds=definitions.project.reseeds,
-            reloaded={id_: str(result) for id_, result in observed.reloads.results.items()},
-            misread={id_: in_words(error) for id_, error in observed.reloads.refusals.items()},
-            stopping=observed.stopping.is_set(),
+            reloaded={id_: str(result) for id_, result in self.reloads.results.items()},
+            misread={id_: in_words(error) for id_, error in self.reloads.refusals.items()},
+            stopping=self.stopping.is_set(),
         )
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from headrace.assembly.digests import Digest, DigestRanges, Presence, Sample, digest_of
@@ -26,9 +27,9 @@ from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.sides import (
     DatabaseDocuments,
     IndexDocuments,
-    Repair,
     StreamProgress,
     is_fenced,
+    rebuild,
     why_not,
 )
 from headrace.pipeline.worker.plan import Endpoints
@@ -47,6 +48,10 @@ _REQUEST_BYTES = 8 << 20
 _REQUEST_DOCUMENTS = 500
 # The assumed size of a document whose size is unknown.
 _UNKNOWN_BYTES = 64 << 10
+
+
+# Builds documents again; returns those that cannot be, with the reasons.
+Repair = Callable[[Sequence[str]], dict[str, str]]
 
 
 class Comparison:
@@ -133,7 +138,7 @@ class Comparison:
             self._rebuild(self._repair, wrong)
 
     def _rebuild(self, repair: Repair, wrong: list[str]) -> None:
-        refused = repair.rebuild(wrong)
+        refused = repair(wrong)
         for finding in self._recheck.run(wrong):
             # A changing document is written by the stream anyway.
             if finding.verdict in (Verdict.RIGHT, Verdict.CHANGING):
@@ -261,7 +266,7 @@ def _compare(
             alias = Generation(index, report.generation, "", 0, "").target
             writer = open_writer(client, {index: alias}, target.writer_options(), {index} if routed else ())
             held.enter_context(contextlib.closing(writer))
-            repair = Repair(index, database, writer, applied)
+            repair = partial(rebuild, index, database, writer, applied)
         comparison = Comparison(report, documents, recheck, repair)
         began, generation = time.monotonic(), report.generation
         refresh(client, generation)

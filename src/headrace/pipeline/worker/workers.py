@@ -9,6 +9,7 @@ import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -79,23 +80,33 @@ def _truncates(rows: pa.Table) -> bool:
     return bool(pc.any(pc.equal(rows.column("op"), Op.TRUNCATE.value)).as_py())
 
 
-_Options = tuple[str, str]
+@dataclass(slots=True)
+class _Open:
+    """A worker of this process, with those of the secondary sinks once the stream has asked for them."""
+
+    options: tuple[str, str]
+    worker: Worker
+    all_sinks: AllSinks | None = None
+
+
 # Spark uses a Python process for many tasks: connections stay open until a task has another plan.
-_WORKERS: dict[str, tuple[_Options, Worker]] = {}
-_ALL: list[tuple[_Options, AllSinks]] = []
+_OPEN: dict[str, _Open] = {}
+
+
+def _open(options: Mapping[str, str]) -> _Open:
+    """Return this process's worker for the options of `Work.to_options`; close the sink's former one."""
+    wanted, sink = (options[PLAN_OPTION], options[SECRET_OPTION]), options.get(SINK_OPTION, "")
+    if sink in _OPEN and _OPEN[sink].options != wanted:
+        former = _OPEN.pop(sink)
+        (former.all_sinks or former.worker).close()
+    if sink not in _OPEN:
+        _OPEN[sink] = _Open(wanted, open_worker(Work.from_options(options)))
+    return _OPEN[sink]
 
 
 def worker_of(options: Mapping[str, str]) -> Worker:
-    """Return this process's worker for the options of `Work.to_options`; close the sink's former one."""
-    key, sink = (options[PLAN_OPTION], options[SECRET_OPTION]), options.get(SINK_OPTION, "")
-    known = _WORKERS.get(sink)
-    if known is not None and known[0] == key:
-        return known[1]
-    if known is not None:
-        _close(known[1])
-    worker = open_worker(Work.from_options(options))
-    _WORKERS[sink] = key, worker
-    return worker
+    """Return what writes to the one sink of the options, for jobs beside the stream."""
+    return _open(options).worker
 
 
 def open_worker(work: Work, ending: threading.Event | None = None) -> Worker:
@@ -118,25 +129,10 @@ def _open_deferring(work: Work) -> Worker:
 
 def applier_of(options: Mapping[str, str]) -> Worker | AllSinks:
     """Return what applies changes to all sinks, for the stream."""
-    worker = worker_of(options)
-    if not worker.work.written:
-        return worker
-    key = options[PLAN_OPTION], options[SECRET_OPTION]
-    for known, applier in _ALL:
-        if known == key:
-            return applier
-    _ALL[:] = [(key, AllSinks(worker, worker.work.written))]
-    return _ALL[0][1]
-
-
-def _close(worker: Worker) -> None:
-    """Close a worker, with those of the secondary sinks that it has."""
-    for _, applier in _ALL:
-        if applier.primary is worker:
-            applier.close()
-            _ALL.clear()
-            return
-    worker.close()
+    known = _open(options)
+    if known.all_sinks is None and known.worker.work.written:
+        known.all_sinks = AllSinks(known.worker, known.worker.work.written)
+    return known.all_sinks or known.worker
 
 
 def _with_timeout(work: Work, seconds: float) -> Work:
