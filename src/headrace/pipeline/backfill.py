@@ -284,20 +284,10 @@ class Backfill:
         is_read = self._job_gate.is_read()
         ranges_per_task = _RANGES_OF_A_TASK // 2 if is_read else _RANGES_OF_A_TASK
         chosen = _take_in_turn(unfinished, tasks_at_once * ranges_per_task)
-        state = self._state()
         rate = self._limits.rows_per_second
         task_rate = None if rate is None else rate / min(tasks_at_once, len(chosen))
-        partitions = []
-        for backfill, part in chosen:
-            # Before the first row is read: any change since then may have deleted what a range has written.
-            backfill.changes = state.counters.changes if backfill.changes < 0 else backfill.changes
-            exported = self._exported(backfill)
-            # A document may be newer than its version says, and never older: the snapshot has all before the
-            # slot began, and rows of now have what the stream had reached.
-            version = state.reached if exported is None else backfill.state.joined
-            partitions.append(
-                BackfillRange(backfill.name, part, version, exported, task_rate, throttled=is_read)
-            )
+        state = self._state()
+        partitions = [self._describe(*range_, state, task_rate, throttled=is_read) for range_ in chosen]
         began = time.monotonic()
         job = uuid.uuid4().hex
         tasks = [
@@ -316,6 +306,24 @@ class Backfill:
         for backfill in unfinished:
             parts = [part for owner, part in chosen if owner is backfill]
             self._note_progress(backfill, parts, written.get(backfill.name, 0), time.monotonic() - began)
+
+    def _describe(
+        self,
+        backfill: _GenerationBackfill,
+        part: CtidRange,
+        state: PipelineState,
+        rate: float | None,
+        *,
+        throttled: bool,
+    ) -> BackfillRange:
+        """Return what a task needs to know of a range."""
+        # Before the first row is read: any change since then may have deleted what a range has written.
+        backfill.changes = state.counters.changes if backfill.changes < 0 else backfill.changes
+        exported = self._exported(backfill)
+        # A document may be newer than its version says, and never older: the snapshot has all before the
+        # slot began, and rows of now have what the stream had reached.
+        version = state.reached if exported is None else backfill.state.joined
+        return BackfillRange(backfill.name, part, version, exported, rate, throttled)
 
     def _exported(self, backfill: _GenerationBackfill) -> str | None:
         """Return the slot's snapshot for a generation that joined where it was taken, else None."""

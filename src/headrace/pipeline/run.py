@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
@@ -187,7 +187,7 @@ class PipelineRun:
                     self._spark,
                     Plans(definitions, endpoints),
                     store,
-                    state=state,
+                    client=state,
                     board=board,
                     snapshot=snapshot,
                     traces=self._context.traces,
@@ -232,11 +232,10 @@ class PipelineRun:
         ports = Ports(store, database, sinks.watches, stream, stream.filling, deferral, orders, orders)
         return Rounds(
             observer,
-            ports,
+            Controller(observer.look, ports, tell=shown.tell, clock=time.monotonic),
             shown,
-            snapshot=snapshot,
-            board=board,
-            stopping=stopping,
+            snapshot,
+            board,
             on_followed=lambda followed: self._note_followed(followed, claimed),
         )
 
@@ -262,73 +261,61 @@ class PipelineRun:
             self._context.on_live()
 
 
+@dataclass(eq=False, slots=True)
 class Rounds:
     """The rounds of one run: look, decide, act, show.
 
-    Args:
+    Attributes:
         observer: looks.
-        ports: what is acted on.
+        controller: decides and acts.
         shown: shows what is decided.
         snapshot: the slot's snapshot, given up once nothing needs it.
         board: the status board.
-        stopping: interrupts the rest between two rounds.
         on_followed: called with the project that is followed, whenever that is another one.
     """
 
-    def __init__(
-        self,
-        observer: Observer,
-        ports: Ports,
-        shown: RunBoard,
-        *,
-        snapshot: HeldSnapshot,
-        board: StatusBoard,
-        stopping: Stopping,
-        on_followed: Callable[[Project], None],
-    ) -> None:
-        self._shown = shown
-        self._observer = observer
-        self._snapshot = snapshot
-        self._board = board
-        self._stopping = stopping
-        self._on_followed = on_followed
-        self._version = 0
-        self._controller = Controller(observer.look, ports, tell=shown.tell, clock=time.monotonic)
+    observer: Observer
+    controller: Controller
+    shown: RunBoard
+    snapshot: HeldSnapshot
+    board: StatusBoard
+    on_followed: Callable[[Project], None]
+    _version: int = field(default=0, init=False)
 
     def go(self) -> EndRun | None:
         """Go round once, and rest where nothing was to be done; return why the run ends, where it does."""
         try:
-            end = self._controller.go_round()
+            end = self.controller.go_round()
         except Stopped:  # a look or a step was interrupted
             return EndRun("it was asked to end")
         if end is None:
             self._show()
             # What was done leads to the next step: that is looked for at once.
-            if not self._controller.has_acted:
-                self._stopping.wait(_ROUND_SECONDS)
+            if not self.controller.has_acted:
+                self.observer.stopping.wait(_ROUND_SECONDS)
         return end
 
     def _show(self) -> None:
-        assert self._controller.seen is not None, "a round begins with a look"
-        world, desired = self._controller.seen
-        definitions, has_begun = self._observer.definitions, self._observer.stream.tend()
+        assert self.controller.seen is not None, "a round begins with a look"
+        world, desired = self.controller.seen
+        definitions, has_begun = self.observer.definitions, self.observer.stream.tend()
         if definitions.is_known and definitions.version != self._version:
             self._version = definitions.version
-            self._board.tables_seen(definitions.inspection.coverage)
-            self._on_followed(definitions.inspection.project)
-        self._shown.show(world, desired, has_begun=has_begun)
+            self.board.tables_seen(definitions.inspection.coverage)
+            self.on_followed(definitions.inspection.project)
+        self.shown.show(world, desired, has_begun=has_begun)
         self._tend_snapshot()
 
     def _tend_snapshot(self) -> None:
         """Give the slot's snapshot up once nothing is filled, or its time is over."""
-        state = self._observer.store.current
-        if state is None or self._snapshot.slot is None:
+        state = self.observer.store.current
+        if state is None or self.snapshot.slot is None:
             return
         # Without any generation the first ones are still to come, and will read it.
         if state.generations and not any(generation.backfilling for generation in state.generations):
-            self._snapshot.close()
-        elif self._snapshot.close_if_due():
-            self._board.report.info(
+            self.snapshot.close()
+        elif self.snapshot.close_if_due():
+            self.board.report.info(
                 "the slot's snapshot is given up, so that VACUUM can go on; what is left is read as it is"
             )
 

@@ -44,11 +44,9 @@ class RunSink(SinkPort, Protocol):
         Raises:
             HeadraceError: it cannot be asked.
         """
-        ...
 
     def close(self) -> None:
         """Give up leases and connections, as far as the sink answers soon."""
-        ...
 
 
 class ClusterSink:
@@ -225,9 +223,13 @@ class ClusterSink:
         }
         for what in self._generations.keep_settings(wanted):
             self._report.warning(f"{self._target.label}{what}; set right")
-        for generation in followed:
+        self._adjust([generation for generation in followed if generation.generation in current])
+
+    def _adjust(self, current: Sequence[GenerationState]) -> None:
+        """Give served generations the settings of changed files that need no other index."""
+        for generation in current:
             options, name = self._options(generation.index), generation.generation
-            if generation.published and name in current and self._adjusted.get(name) != options:
+            if generation.published and self._adjusted.get(name) != options:
                 adjust(self._client, name, options)
                 self._adjusted[name] = options
 

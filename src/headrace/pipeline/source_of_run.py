@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model.failpoints import reach
@@ -29,10 +30,11 @@ _BESIDE = "_reseed"
 _LONGEST_NAME = 63
 
 
+@dataclass(eq=False, slots=True)
 class RunSource:
     """The database of a run; see `SourcePort`.
 
-    Args:
+    Attributes:
         endpoints: of the deployment.
         definitions: hold the files and the set-up plan.
         board: shows what is waited for.
@@ -41,22 +43,12 @@ class RunSource:
         on_changed: called where the slot may be another one.
     """
 
-    def __init__(
-        self,
-        endpoints: Endpoints,
-        definitions: Definitions,
-        *,
-        board: StatusBoard,
-        snapshot: HeldSnapshot,
-        stopping: Stopping,
-        on_changed: Callable[[], None],
-    ) -> None:
-        self._endpoints = endpoints
-        self._definitions = definitions
-        self._board = board
-        self._snapshot = snapshot
-        self._stopping = stopping
-        self._on_changed = on_changed
+    endpoints: Endpoints
+    definitions: Definitions
+    board: StatusBoard
+    snapshot: HeldSnapshot
+    stopping: Stopping
+    on_changed: Callable[[], None]
 
     def new_state(self) -> PipelineState:
         """Return the state of a deployment that begins on this server.
@@ -65,8 +57,8 @@ class RunSource:
             HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
         """
         with self._connect() as connection:
-            server = inspect_server(connection, self._endpoints.database)
-        project = self._definitions.project
+            server = inspect_server(connection, self.endpoints.database)
+        project = self.definitions.project
         return new_state(server, project.slot, project.publication)
 
     def create_slot(self, state: PipelineState) -> Lsn:
@@ -75,14 +67,14 @@ class RunSource:
         Raises:
             HeadraceError: as for `create_slot`; SLOT_UNKNOWN: nobody can tell whose slot is there.
         """
-        self._snapshot.close()
-        failover = self._definitions.project.deployment.source.failover
-        self._on_changed()
-        with self._stopping.interrupting(), self._connect() as connection:
-            slot = create_slot(connection, self._endpoints.database, state, self._board, failover=failover)
+        self.snapshot.close()
+        failover = self.definitions.project.deployment.source.failover
+        self.on_changed()
+        with self.stopping.interrupting(), self._connect() as connection:
+            slot = create_slot(connection, self.endpoints.database, state, self.board, failover=failover)
         reach("created")
-        self._snapshot.hold(slot)
-        self._board.report.done(f"slot {state.slot} at {format_lsn(slot.consistent_point)}")
+        self.snapshot.hold(slot)
+        self.board.report.done(f"slot {state.slot} at {format_lsn(slot.consistent_point)}")
         return slot.consistent_point
 
     def drop_slot(self) -> None:
@@ -91,9 +83,9 @@ class RunSource:
         Raises:
             HeadraceError: SLOT_IN_USE; CONNECTION, DATABASE.
         """
-        self._on_changed()
-        with self._stopping.interrupting(), self._connect() as connection:
-            slot = self._definitions.project.slot
+        self.on_changed()
+        with self.stopping.interrupting(), self._connect() as connection:
+            slot = self.definitions.project.slot
             if read_slot(connection, slot) is not None:
                 drop_slot(connection, slot)
         reach("released")
@@ -104,12 +96,12 @@ class RunSource:
         Raises:
             HeadraceError: as for `execute_plan`.
         """
-        self._snapshot.close()  # an index that is built beside writers waits for every older snapshot
-        with self._stopping.interrupting(), self._connect() as connection:
-            self._definitions.set_up(connection, lambda step: self._board.report.info(f"set-up: {step.why}"))
+        self.snapshot.close()  # an index that is built beside writers waits for every older snapshot
+        with self.stopping.interrupting(), self._connect() as connection:
+            self.definitions.set_up(connection, lambda step: self.board.report.info(f"set-up: {step.why}"))
 
     def _connect(self) -> contextlib.AbstractContextManager[Connection]:
-        return connect(self._endpoints.database, application_name="headrace run")
+        return connect(self.endpoints.database, application_name="headrace run")
 
 
 def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState:

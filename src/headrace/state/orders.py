@@ -194,15 +194,12 @@ class OrderDocument(Protocol):
 
     def read(self) -> tuple[Mapping[str, Any] | None, object]:
         """Return the document, or None where there is none, and its version."""
-        ...
 
     def replace(self, body: Mapping[str, Any], version: object) -> bool:
         """Write the document; return False where it is not the one with this version any more."""
-        ...
 
     def delete(self) -> None:
         """Delete the document, where it exists."""
-        ...
 
 
 class OrderBook:

@@ -31,7 +31,6 @@ class JobPart(Protocol):
 
     def write(self, worker: Worker) -> Iterator[tuple[str, int]]:
         """Write documents; yield generations and how many documents of them are durable, bit by bit."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, unexpected
@@ -33,43 +33,32 @@ _IDLE_SECONDS = 10.0
 _QUIET_SECONDS = 15.0
 
 
+@dataclass(eq=False, slots=True)
 class RunStream:
     """The query of one run, one after the other; used from the run's thread.
 
     A query starts in a thread: Spark takes seconds for it, in which backfills begin already.
 
-    Args:
+    Attributes:
         spark: the session; renewed where its processes are lost.
         plans: plans what is written, for the files that hold.
         store: the state, which the query advances.
-        state: client of the cluster that keeps the state.
+        client: of the cluster that keeps the state.
         board: shows the progress.
         snapshot: the slot's snapshot, which backfills read.
         traces: records batches; None: they are not traced.
         check: checks a session, once it is open.
     """
 
-    def __init__(
-        self,
-        spark: BackgroundSpark,
-        plans: Plans,
-        store: StateStore,
-        *,
-        state: Client,
-        board: StatusBoard,
-        snapshot: HeldSnapshot,
-        traces: Traces | None,
-        check: Callable[[LocalSpark], None],
-    ) -> None:
-        self._spark = spark
-        self._plans = plans
-        self._store = store
-        self._state = state
-        self._board = board
-        self._snapshot = snapshot
-        self._traces = traces
-        self._check = check
-        self._running: _Running | None = None
+    spark: BackgroundSpark
+    plans: Plans
+    store: StateStore
+    client: Client
+    board: StatusBoard
+    snapshot: HeldSnapshot
+    traces: Traces | None
+    check: Callable[[LocalSpark], None]
+    _running: _Running | None = field(default=None, init=False)
 
     # The query, see `StreamPort`.
 
@@ -77,16 +66,16 @@ class RunStream:
         """Start a query behind the stored position, which writes what the state follows."""
         assert self._running is None, "one query at a time"
         self._running = _Running(
-            self._plans.work(state),
-            self._plans.content(state),
+            self.plans.work(state),
+            self.plans.content(state),
             wanted_plan(state),
             JobGate(self._is_read),
         )
-        project = self._plans.project
+        project = self.plans.project
         following = Following(
             project.slot,
             project.publication,
-            self._plans.needs(state),
+            self.plans.needs(state),
             state.place(),
             state.applied,
             deferred=state.ahead is not None,
@@ -97,11 +86,11 @@ class RunStream:
     def change(self, state: PipelineState) -> None:
         """Offer the query a plan with what the state follows; it takes the plan at the end of its batch."""
         if self._running is not None:
-            work, content = self._plans.work(state), self._plans.content(state)
+            work, content = self.plans.work(state), self.plans.content(state)
             self._running.change(work, content, wanted_plan(state))
             query = self._running.query
             if query is not None:  # last: what it defers by the new plan is known to the others by then
-                query.offer(work, self._plans.needs(state))
+                query.offer(work, self.plans.needs(state))
 
     def close(self) -> None:
         """End the query, and everything beside it."""
@@ -119,7 +108,7 @@ class RunStream:
             running.plan,
             running.joined,
             running.leaving,
-            outdated=state is not None and self._plans.content(state) != running.content,
+            outdated=state is not None and self.plans.content(state) != running.content,
             starting=running.query is None,
             failure=running.failure(),
         )
@@ -141,10 +130,10 @@ class RunStream:
         query = None if running is None else running.query
         if running is None or query is None:
             return False
-        query.signals.set_paused(paused=self._board.control.paused is not None)
-        self._board.staged(query.stages)
+        query.signals.set_paused(paused=self.board.control.paused is not None)
+        self.board.staged(query.stages)
         if query.begun():
-            self._board.stall.note_first_batch()
+            self.board.stall.note_first_batch()
             running.has_begun = True
         elif time.monotonic() - running.began > _QUIET_SECONDS:
             running.has_begun = True
@@ -175,7 +164,7 @@ class RunStream:
 
     def _is_read(self) -> bool:
         """Whether readers see any generation that the stream writes."""
-        state = self._store.current
+        state = self.store.current
         return state is not None and any(
             generation.published and generation.followed and not generation.sink
             for generation in state.generations
@@ -184,11 +173,11 @@ class RunStream:
     def _open(self, running: _Running, following: Following, *, new_session: bool) -> None:
         """Open the session, then what runs beside the query, then the query; in a thread."""
         if new_session:
-            with self._board.report.working("starting Spark again …"):
-                self._spark.renew()
-        with self._board.report.working("starting Spark …"):
-            spark = self._spark.current
-        self._check(spark)
+            with self.board.report.working("starting Spark again …"):
+                self.spark.renew()
+        with self.board.report.working("starting Spark …"):
+            spark = self.spark.current
+        self.check(spark)
         # Before the query: rows are read while Spark starts it, and its first batch may defer keys already.
         running.open_beside(spark, self._make_backfill, self._show_deferred)
         query = DocumentsQuery(
@@ -196,10 +185,10 @@ class RunStream:
             running.work,
             following,
             spark.scratch,
-            store=self._store,
-            deferred=DeferredKeys(self._state, self._plans.project.key),
-            paused=self._board.control.paused is not None,
-            traces=self._traces,
+            store=self.store,
+            deferred=DeferredKeys(self.client, self.plans.project.key),
+            paused=self.board.control.paused is not None,
+            traces=self.traces,
         )
         running.job_gate.batch_seconds = query.batch_seconds
         # Last: who sees the query finds everything that belongs to it.
@@ -210,15 +199,15 @@ class RunStream:
         return Backfill(
             spark,
             work,
-            self._store,
-            self._board,
-            snapshot=None if sink else self._snapshot,
-            limits=self._plans.project.deployment.backfill,
+            self.store,
+            self.board,
+            snapshot=None if sink else self.snapshot,
+            limits=self.plans.project.deployment.backfill,
             job_gate=job_gate,
         )
 
     def _show_deferred(self, sink: str, deferred: int, away: str | None) -> None:
-        self._board.secondary(sink, deferred=deferred, away=away)
+        self.board.secondary(sink, deferred=deferred, away=away)
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,15 +148,12 @@ class DatabaseSide(Protocol):
 
     def look(self, ids: Sequence[str]) -> Look:
         """Read the documents as they should be now."""
-        ...
 
     def stamps(self, ids: Sequence[str]) -> Mapping[str, str]:
         """Return the stamps of those ids that have a document now."""
-        ...
 
     def position(self) -> Lsn:
         """Return a position behind everything that was read so far."""
-        ...
 
 
 class IndexSide(Protocol):
@@ -164,7 +161,6 @@ class IndexSide(Protocol):
 
     def read(self, ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         """Read those documents that the index holds now."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 
@@ -54,25 +54,19 @@ _UNKNOWN_BYTES = 64 << 10
 Repair = Callable[[Sequence[str]], dict[str, str]]
 
 
+@dataclass(eq=False, slots=True)
 class Comparison:
     """Compares one index, and repairs it where `repair` is given; used from one thread.
 
     Memory holds a range of digests and, of the documents that differ, as many as `_REQUEST_BYTES` allows.
     """
 
-    def __init__(
-        self,
-        report: Report,
-        index: IndexDocuments,
-        recheck: Recheck,
-        repair: Repair | None,
-    ) -> None:
-        self._report = report
-        self._index = index
-        self._recheck = recheck
-        self._repair = repair
-        self._suspects: dict[str, int] = {}
-        self._reported: set[Verdict] = set()
+    report: Report
+    index: IndexDocuments
+    recheck: Recheck
+    repair: Repair | None
+    _suspects: dict[str, int] = field(default_factory=dict, init=False)
+    _reported: set[Verdict] = field(default_factory=set, init=False)
 
     def documents(self, ranges: DigestRanges, advance: Callable[[int], None]) -> None:
         """Compare every document of the database with the index's, and read the next range meanwhile.
@@ -83,8 +77,8 @@ class Comparison:
         for digests in _read_ahead(ranges):
             for chunk in _chunks(digests):
                 self._compare(chunk)
-            self._report.documents += sum(digest.digest is not None for digest in digests)
-            advance(self._report.documents)
+            self.report.documents += sum(digest.digest is not None for digest in digests)
+            advance(self.report.documents)
         self._recheck_suspects()
 
     def extras(self, presence: Presence, index_ids: Iterable[str], advance: Callable[[int], None]) -> None:
@@ -93,7 +87,7 @@ class Comparison:
         Raises:
             HeadraceError: as for `documents`.
         """
-        seen, sample = 0, self._report.sample
+        seen, sample = 0, self.report.sample
         self._reported = {Verdict.UNREADABLE}
         for page in _pages(index_ids, _RANGE):
             seen += len(page)
@@ -102,12 +96,12 @@ class Comparison:
             for id_ in chosen:
                 if id_ not in stamps:
                     self._suspect(id_, _UNKNOWN_BYTES)
-            self._report.ids += len(chosen)
+            self.report.ids += len(chosen)
             advance(seen)
         self._recheck_suspects()
 
     def _compare(self, chunk: list[Digest]) -> None:
-        indexed = self._index.read([digest.id for digest in chunk])
+        indexed = self.index.read([digest.id for digest in chunk])
         for digest in chunk:
             stored = indexed.get(digest.id)
             if not digest.readable:
@@ -115,7 +109,7 @@ class Comparison:
             elif stored is None or digest.digest is None:
                 same = stored is None and digest.digest is None
             else:
-                same = not self._recheck.contents or digest_of(stored.source) == digest.digest
+                same = not self.recheck.contents or digest_of(stored.source) == digest.digest
             if not same:
                 self._suspect(digest.id, digest.size)
 
@@ -129,23 +123,23 @@ class Comparison:
         if not suspects:
             return
         wrong = []
-        for finding in self._recheck.run(suspects):
+        for finding in self.recheck.run(suspects):
             if finding.verdict not in self._reported:
-                self._report.count_finding(finding)
+                self.report.count_finding(finding)
             if finding.verdict.is_drift:
                 wrong.append(finding.id)
-        if wrong and self._repair is not None:
-            self._rebuild(self._repair, wrong)
+        if wrong and self.repair is not None:
+            self._rebuild(self.repair, wrong)
 
     def _rebuild(self, repair: Repair, wrong: list[str]) -> None:
         refused = repair(wrong)
-        for finding in self._recheck.run(wrong):
+        for finding in self.recheck.run(wrong):
             # A changing document is written by the stream anyway.
             if finding.verdict in (Verdict.RIGHT, Verdict.CHANGING):
-                self._report.repaired += 1
+                self.report.repaired += 1
             else:
                 reason = refused.get(finding.id)
-                self._report.count_unrepaired(
+                self.report.count_unrepaired(
                     finding.id, why_not(finding, reason), fenced=reason is None and is_fenced(finding)
                 )
 

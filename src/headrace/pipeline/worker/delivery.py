@@ -69,14 +69,8 @@ class Delivery:
             HeadraceError: SINK_REJECTED for a document of an index whose policy is to stop; SINK_UNREACHABLE
                 and SINK_BUSY, after which the operations must be assembled again.
         """
-        if not self._plan.quarantine:
-            result = self._writer.write(operations)
-            result += WriteResult(rejected=tuple(unreadable))
-            self._raise_refused(result)
-            self._report_refusals(result.rejected)
-            return result
         # One small read, where no entry has come or gone since the last batch.
-        held = self._quarantine.ids()
+        held = self._quarantine.ids() if self._plan.quarantine else {}
         passed: dict[str, set[str]] = {}
         result = self._writer.write(_note_quarantined(operations, held, passed))
         result += WriteResult(rejected=tuple(unreadable))
