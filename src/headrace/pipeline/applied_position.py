@@ -144,6 +144,7 @@ class AppliedPosition:
                     return state
                 if late >= seconds:
                     return None
+                # A request costs a write and a batch, and most positions come by themselves.
                 if late >= _UNASKED_SECONDS:
                     self.request_position(lsn)
             except HeadraceError as error:

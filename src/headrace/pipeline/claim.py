@@ -194,6 +194,7 @@ class Claim:
         inspection = inspect_fitting(project, self._endpoints, connection)
         inspection.raise_errors(reseeds=project.reseeds)
         fitting, waiting = inspection.project.specs, inspection.project.waiting
+        # An index that readers see may wait; one that was never complete is a mistake to be told now.
         if waiting and (not fitting or not waiting.keys() <= self._served_indexes()):
             inspect(project, self._endpoints, connection).raise_errors()
         sinks = [self._endpoints.sink, *(target.sink for target in self._endpoints.secondary.values())]

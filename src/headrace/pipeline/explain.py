@@ -164,6 +164,7 @@ class Explainer:
         for batch in batches:
             if batch.generation == shown.generation and (key in batch.keys or ALL_KEYS in batch.keys):
                 return True
+        # Behind those that were searched there may be more.
         return None if len(batches) == _MOST_BATCHES else False
 
 

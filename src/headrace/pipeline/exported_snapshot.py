@@ -70,6 +70,7 @@ class HeldSnapshot:
 
     def close_if_due(self) -> bool:
         """Give the snapshot up where its time is over; return whether it was."""
+        # VACUUM of the whole database waits for it, however slow the backfill is.
         due = self.slot is not None and time.monotonic() >= self._until
         if due:
             self.close()

@@ -216,6 +216,7 @@ class HealthMonitor:
 
     def _show_failure(self, error: HeadraceError) -> None:
         forgotten = error.retry is Retry.BACK_OFF and self._board.phase is not Phase.DEGRADED
+        # Once for each failure, and again where the run has recovered in between.
         if forgotten or (error.kind, error.cause) != self._shown:
             self._shown = (error.kind, error.cause)
             self._board.record_error(error)

@@ -167,6 +167,7 @@ class OrderDesk:
         for order in self.mailbox.open_orders():
             with self._lock:
                 is_ours = order.id in self._own
+            # Ordered by this process before it had its turn, so it is still wanted.
             if is_ours:
                 continue
             if order.kind in FOR_ONE_RUN:

@@ -64,6 +64,7 @@ class Plans:
         project = self.definitions.inspection.project
         mirrors = _mirrors(state)
         secondary = {}
+        # Also of a sink that nothing is written to yet: a later plan may, and endpoints cannot change.
         for name, target in project.secondary.items():
             plan = self._plan_of(target, _followed(state, name), mirrors if target.is_plain else {})
             secondary[name] = Work(plan, self.endpoints.of(target.key))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.assembly.transform import is_file_changed
 from headrace.config.comparison import differing_keys
@@ -112,42 +112,31 @@ def load_checked(load: Load, running: Project) -> tuple[Project | None, list[Hea
     return project, errors
 
 
+@dataclass(eq=False, slots=True)
 class Reloads:
     """Reads the files of one run again; used from the run's thread, see `FilesPort`.
 
-    Args:
+    Attributes:
         load: reads the files; None: they stay as they are.
         definitions: goes on with them.
         endpoints: of the deployment.
         lease: holds the leases of the indexes.
         store: the state of the pipeline.
         board: shows why the files that lie there are not taken up.
-
-    Attributes:
         results: what changed by a reload, by the order's id.
         refusals: every mistake for which the files that a reload has read are refused, by the order's id.
     """
 
-    def __init__(
-        self,
-        load: Load | None,
-        definitions: Definitions,
-        endpoints: Endpoints,
-        *,
-        lease: Lease,
-        store: StateStore,
-        board: StatusBoard,
-    ) -> None:
-        self.results: dict[str, ReloadResult] = {}
-        self.refusals: dict[str, HeadraceError] = {}
-        self._load = load or (lambda: (definitions.project, ()))
-        self._definitions = definitions
-        self._endpoints = endpoints
-        self._lease = lease
-        self._store = store
-        self._board = board
-        self._refused: Project | None = None
-        self._next = 0.0
+    load: Load | None
+    definitions: Definitions
+    endpoints: Endpoints
+    lease: Lease
+    store: StateStore
+    board: StatusBoard
+    results: dict[str, ReloadResult] = field(default_factory=dict, init=False)
+    refusals: dict[str, HeadraceError] = field(default_factory=dict, init=False)
+    _refused: Project | None = field(default=None, init=False)
+    _next: float = field(default=0.0, init=False)
 
     def read(self, order: OpenOrder) -> None:
         """Read and check the files; `results` or `refusals` has the order then.
@@ -156,29 +145,34 @@ class Reloads:
             HeadraceError: the database does not answer; it may be tried again.
         """
         self._refused = None
-        project, errors = load_checked(self._load, self._definitions.project)
-        inspection = None
-        if project is not None:
-            errors += check_code(project)
-            with connect(self._endpoints.database, application_name="headrace run") as connection:
-                inspection = inspect(project, self._endpoints, connection)
-            if not errors and inspection.errors(reseeds=True):
-                self._refused = project
-            errors += inspection.errors(reseeds=True)
-        if project is not None and inspection is not None and not errors:
+        project, errors = load_checked(self.load or self._stay, self.definitions.project)
+        if project is None:
+            self._refuse(order, errors)
+            return
+        errors += check_code(project)
+        with connect(self.endpoints.database, application_name="headrace run") as connection:
+            inspection = inspect(project, self.endpoints, connection)
+        misfits = inspection.errors(reseeds=True)
+        if misfits and not errors:
+            self._refused = project  # right in themselves: the database may fit them later
+        errors += misfits
+        if not errors:
             try:
                 self.results[order.id] = self._adopt(project, inspection)
             except HeadraceError as error:  # another process has an index of theirs
-                self._refuse(order, [error])
-        else:
+                errors = [error]
+        if errors:
             self._refuse(order, errors)
+
+    def _stay(self) -> tuple[Project, tuple[HeadraceError, ...]]:
+        return self.definitions.project, ()
 
     def try_again(self, connection: Connection) -> None:
         """Take files up that were refused, where they fit the database by now."""
         if self._refused is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _LOOK_SECONDS
-        inspection = inspect(self._refused, self._endpoints, connection)
+        inspection = inspect(self._refused, self.endpoints, connection)
         if not inspection.errors(reseeds=True):
             project, self._refused = self._refused, None
             self._adopt(project, inspection)
@@ -189,19 +183,19 @@ class Reloads:
         Raises:
             HeadraceError: SLOT_IN_USE: another process has taken an index of them.
         """
-        before = {unit.index: hash_ for unit, hash_ in self._definitions.hashes.items() if not unit.sink}
+        before = {unit.index: hash_ for unit, hash_ in self.definitions.hashes.items() if not unit.sink}
         result = ReloadResult.between(before, inspection.hashes(inspection.project.primary))
         # The leases first: where another process has an index, nothing has changed yet.
-        self._lease.hold(project.specs)
+        self.lease.hold(project.specs)
         reach("checked")
-        state = self._store.current
-        self._definitions.adopt(project, () if state is None else state.generations)
-        self._board.record_refused_reload(None)
-        self._board.report.done(f"the files are taken up: {result}")
+        state = self.store.current
+        self.definitions.adopt(project, () if state is None else state.generations)
+        self.board.record_refused_reload(None)
+        self.board.report.done(f"the files are taken up: {result}")
         return result
 
     def _refuse(self, order: OpenOrder, errors: Sequence[HeadraceError]) -> None:
         self.refusals[order.id] = error = ErrorGroup(tuple(errors))
         text = in_words(error)
-        self._board.record_refused_reload(text)
-        self._board.report.warning(f"the files are not taken up, nothing has changed: {text}")
+        self.board.record_refused_reload(text)
+        self.board.report.warning(f"the files are not taken up, nothing has changed: {text}")

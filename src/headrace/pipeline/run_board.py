@@ -175,6 +175,7 @@ class RunBoard:
         """Report generations that are new, complete, or served now."""
         before = self._shown
         self._shown = {generation.id: generation for generation in state.generations}
+        # What is there when a run begins is no news.
         if before is None:
             return
         for generation in state.generations:

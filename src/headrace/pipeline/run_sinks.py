@@ -86,6 +86,7 @@ class RunSinks:
         client = Client(
             endpoint.with_timeout(min(endpoint.timeout, _REQUEST_SECONDS)), read_attempts=2, accepted=True
         )
+        # The run itself holds the leases of the indexes that are in the cluster with its state.
         lease = None
         if target.key.sink:
             lease = Lease(

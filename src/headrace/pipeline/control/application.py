@@ -165,6 +165,7 @@ class ControlPages:
         order = await run_in_threadpool(self._running.submit, order)
         if at_once:
             order = await run_in_threadpool(follow, self._running.desk.mailbox, order, _AT_ONCE_SECONDS)
+            # Else a run that works elsewhere has not come to it yet; who asked follows the order.
             if order.has_ended:
                 return _json(result_of(order))
         place = f"/v1/orders/{order.id}"

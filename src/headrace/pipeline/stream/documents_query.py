@@ -186,6 +186,7 @@ class DocumentsQuery:
 
     def _counts(self, batch: int) -> Counters:
         """Return the counts of batches up to `batch` that were not counted yet; Spark reports late."""
+        # Spark reports a batch a moment after it has logged it; what is missed now counts with the next.
         deadline = time.monotonic() + _PROGRESS_SECONDS
         while (
             (reports := self._recent_progress())

@@ -122,6 +122,7 @@ class StreamProgress:
             if self._applied.wait(lsn, _LOOK_SECONDS) is not None:
                 return True
             now, slot = self._applied.progress(), self._applied.slot()
+            # However slowly it moves, it is waited for: only a stream that stands is given up.
             if now != last:
                 last, since = now, time.monotonic()
             if away := self._applied.why_away():

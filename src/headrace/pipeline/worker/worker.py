@@ -245,7 +245,7 @@ class Worker:
             yield from operations
 
     def rewrite(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
-        """Assemble the documents of these keys again; `version` as for `backfill`."""
+        """Assemble the documents of these keys again; `version` as for a backfill."""
         return self._rewrite([(index, key) for key in keys], version)
 
     def _rewrite(self, items: Sequence[tuple[str, Key]], version: Lsn) -> WriteResult:
