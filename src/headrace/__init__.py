@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from headrace.mirror.mirror import Mirror
     from headrace.mirror.verify import TableComparison
     from headrace.pipeline.pipeline import Pipeline
-    from headrace.pipeline.reloading import ReloadResult
+    from headrace.pipeline.reloads import ReloadResult
     from headrace.pipeline.running import RunningPipeline
-    from headrace.pipeline.setup import PlannedSetup
     from headrace.pipeline.verification.report import Report
     from headrace.reporter import LoggingReporter, Reporter, SilentReporter
     from headrace.tools.check import CheckReport
     from headrace.tools.index_cost import IndexCost
+    from headrace.tools.setup import PlannedSetup
 
 __all__ = [
     "CheckReport",
@@ -50,9 +50,9 @@ _LOADED_LATER = {
     "LoggingReporter": "reporter",
     "Mirror": "mirror.mirror",
     "Pipeline": "pipeline.pipeline",
-    "PlannedSetup": "pipeline.setup",
+    "PlannedSetup": "tools.setup",
     "PostgresSource": "datasources.typed_options",
-    "ReloadResult": "pipeline.reloading",
+    "ReloadResult": "pipeline.reloads",
     "Report": "pipeline.verification.report",
     "Reporter": "reporter",
     "RunningPipeline": "pipeline.running",

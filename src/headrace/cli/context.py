@@ -21,10 +21,10 @@ from headrace.logs import LogFormat, LogLevel, configure_logging
 
 if TYPE_CHECKING:
     from headrace.errors import HeadraceError
-    from headrace.pipeline.control.client import ControlClient
     from headrace.pipeline.project import Project
     from headrace.pipeline.worker.plan import Endpoints
     from headrace.state import StateKey
+    from headrace.tools.control_client import ControlClient
 
 
 class Group(enum.StrEnum):
@@ -137,7 +137,7 @@ class CommandContext:
         if self.control_url is None:
             return None
         from headrace.cli import terminal  # noqa: PLC0415 - loads rich
-        from headrace.pipeline.control.client import open_client  # noqa: PLC0415 - loads the HTTP client
+        from headrace.tools.control_client import open_client  # noqa: PLC0415 - loads the HTTP client
 
         client = open_client(self.control_url, self.control_token_file, self.environ)
         if client.sends_in_clear:

@@ -31,7 +31,7 @@ from headrace.model.units import quantity
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.order_desk import Errands, OrderDesk
 from headrace.pipeline.project import Project, open_project
-from headrace.pipeline.run import PipelineRun
+from headrace.pipeline.run import PipelineRun, RunContext
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.worker.plan import Endpoints
@@ -155,15 +155,9 @@ def _follow(
         try:
             with contextlib.closing(Client(endpoints.sink)) as client:
                 errands = Errands(lambda: project, endpoints)
-                PipelineRun(
-                    project,
-                    endpoints,
-                    board,
-                    stopping,
-                    options=RunOptions(log_level=log_level),
-                    desk=OrderDesk(Mailbox(client, project.key), board, errands.do),
-                    on_live=story.start,
-                ).execute()
+                desk = OrderDesk(Mailbox(client, project.key), board, errands.do)
+                around = RunContext(board, stopping, desk, on_live=story.start)
+                PipelineRun(project, endpoints, RunOptions(log_level=log_level), around).execute()
         except HeadraceError as error:
             if not once and not stopping.is_set():
                 terminal.wrong(str(error))

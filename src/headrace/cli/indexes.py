@@ -10,13 +10,13 @@ from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.control.client import ControlClient, index_path
 from headrace.pipeline.ordering import follow, result_of, submit_for_generation
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import path
 from headrace.state import GenerationState, Mailbox, OrderKind, StateKey, backfill_progress
 from headrace.state.orders import OF_GENERATIONS, new_order
 from headrace.state.orphans import Orphan, orphans
+from headrace.tools.control_client import ControlClient, index_path
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model.lsn import format_lsn
 from headrace.model.units import quantity
-from headrace.pipeline.control.client import quarantine_path
 from headrace.pipeline.quarantined_documents import (
     RetriedDocuments,
     by_index,
@@ -19,6 +18,7 @@ from headrace.pipeline.quarantined_documents import (
     retry_quarantined,
 )
 from headrace.state import Quarantined
+from headrace.tools.control_client import quarantine_path
 
 
 def show_quarantine(context: CommandContext, index: str | None, id_: str | None) -> None:

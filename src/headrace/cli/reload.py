@@ -7,7 +7,7 @@ from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.ordering import follow, result_of
-from headrace.pipeline.reloading import ReloadResult
+from headrace.pipeline.reloads import ReloadResult
 from headrace.state import Mailbox, OrderKind
 from headrace.state.orders import new_order
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.pipeline.setup import PlannedTeardown, plan_setup, plan_teardown
+from headrace.tools.setup import PlannedTeardown, plan_setup, plan_teardown
 
 
 def set_up(context: CommandContext) -> bool:

@@ -9,10 +9,10 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.model.lsn import format_lsn
 from headrace.model.units import are, quantity
-from headrace.pipeline.control.client import index_path
 from headrace.pipeline.verification.recheck import Verdict
 from headrace.pipeline.verification.report import Drift, Report, as_data, report_of
 from headrace.pipeline.verification.verify import VerifyOptions, verify
+from headrace.tools.control_client import index_path
 
 
 def verify_index(context: CommandContext, index: str, options: VerifyOptions) -> bool:

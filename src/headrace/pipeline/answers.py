@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.controller.desired import OpenOrder, Unit
@@ -15,25 +15,25 @@ from headrace.state.orders import OF_GENERATIONS, OrderKind
 _BUILDING = OF_GENERATIONS | {OrderKind.RELOAD}
 
 
+@dataclass(eq=False, slots=True)
 class Answers:
     """The orders to one run, between its desk and its controller; used from the run's thread.
 
-    Args:
+    Attributes:
         desk: reads, starts and answers orders.
         reloads: reads the files again.
         store: the state, which says by which generation an order is answered.
     """
 
-    def __init__(self, desk: OrderDesk, reloads: Reloads, store: StateStore) -> None:
-        self._desk = desk
-        self._reloads = reloads
-        self._store = store
-        self._orders: dict[str, Order] = {}
+    desk: OrderDesk
+    reloads: Reloads
+    store: StateStore
+    _orders: dict[str, Order] = field(default_factory=dict, init=False)
 
     def open_orders(self) -> tuple[OpenOrder, ...]:
         """Return the orders that are not answered yet, oldest first; the former ones where nobody answers."""
         with contextlib.suppress(HeadraceError):  # who looks at the cluster tells of it
-            self._orders = {order.id: order for order in self._desk.open_orders()}
+            self._orders = {order.id: order for order in self.desk.open_orders()}
         return tuple(
             OpenOrder(order.id, order.kind, None if order.index is None else Unit(order.sink, order.index))
             for order in self._orders.values()
@@ -41,33 +41,34 @@ class Answers:
 
     def carried_out(self) -> frozenset[str]:
         """Return the ids of the orders that this run works on."""
-        return self._desk.begun
+        return self.desk.begun
 
     def read(self, order: OpenOrder) -> None:
         """Read the files that a reload orders; see `FilesPort`."""
-        if self._desk.start(self._orders[order.id]):
-            self._reloads.read(order)
+        # Started before the files are read: a reload that is ordered from now on must read them once more.
+        if self.desk.start(self._orders[order.id]):
+            self.reloads.read(order)
 
     def answer(self, order: OpenOrder, text: str, *, done: bool) -> None:
         """Store what came of an order."""
         result: object = None
-        error = None
+        error: HeadraceError | None = None
         if order.kind is OrderKind.RELOAD:
-            error = self._reloads.error_of(order.id)
-            changed = self._reloads.result_of(order.id)
+            error = self.reloads.refusals.get(order.id)
+            changed = self.reloads.results.get(order.id)
             result = None if changed is None else asdict(changed)
         elif done:
             result = {"generation": self._served_by(order)}
         if not done and error is None:
             kind = Kind.SINK_REJECTED if order.kind in _BUILDING else Kind.USAGE
             error = HeadraceError(kind, text)
-        self._desk.answer(self._orders[order.id], text, done=done, result=result, error=error)
+        self.desk.answer(self._orders[order.id], text, done=done, result=result, error=error)
 
     def carry_out(self, order: OpenOrder) -> None:
         """Begin what an order asks for; the desk answers it."""
-        self._desk.carry_out(self._orders[order.id])
+        self.desk.carry_out(self._orders[order.id])
 
     def _served_by(self, order: OpenOrder) -> str:
-        state = self._store.current
+        state = self.store.current
         generations = () if state is None else state.generations
         return next((found.generation for found in generations if found.request == order.id), "")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import Self, TypeVar
 
 from headrace.errors import HeadraceError, Kind, Retry
@@ -29,8 +28,8 @@ from headrace.state.key import StateKey
 from headrace.state.lease import LeaseHolder, find_running
 from headrace.state.sink_notes import SecondarySinkNotes
 
+# Most changes are applied sooner than that, without a position request.
 _UNASKED_SECONDS = 0.1
-"""Most changes are applied sooner than that, without a position request."""
 _REPLICA_SECONDS = 30.0
 _REQUEST_SECONDS = 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.02, 0.1
@@ -68,13 +67,7 @@ class AppliedPosition:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections."""
+    def __exit__(self, *_: object) -> None:
         self._drop_connection()
         self.documents.close()
         self.client.close()
@@ -151,6 +144,7 @@ class AppliedPosition:
                     return state
                 if late >= seconds:
                     return None
+                # A request costs a write and a batch, and most positions come by themselves.
                 if late >= _UNASKED_SECONDS:
                     self.request_position(lsn)
             except HeadraceError as error:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.assembly.digests import Identities
+from headrace.config.deployment import BackfillConfig
 from headrace.errors import (
     HeadraceError,
     Kind,
@@ -34,9 +35,10 @@ from headrace.model.units import quantity
 from headrace.pipeline.controller.world import BackfillSeen
 from headrace.pipeline.exported_snapshot import HeldSnapshot
 from headrace.pipeline.reconciliation import reconcile
-from headrace.pipeline.stream.documents_job import BackfillRange, BackfillRanges, run_documents_job
+from headrace.pipeline.stream.documents_job import BackfillRanges, run_documents_job
 from headrace.pipeline.work_retries import WorkRetries
 from headrace.pipeline.worker.plan import Work
+from headrace.pipeline.worker.worker import BackfillRange
 from headrace.pipeline.worker.workers import open_worker
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch import Client
@@ -53,28 +55,20 @@ from headrace.state import (
     StateStore,
     backfill_progress,
 )
-from headrace.status.index_board import IndexBoard
+from headrace.status.board import StatusBoard
 from headrace.status.progress import Rate
 
 _LOG = logging.getLogger(__name__)
+# Bytes of the table's file that one range covers.
 _MOST_BYTES, _LEAST_BYTES = 8 << 20, 1 << 20
-"""Bytes of the table's file that one range covers."""
+# Ranges that one task reads in a job. A kill repeats at most one job. While readers see the stream's
+# documents there are half as many ranges, and small ones, so that a job soon makes way for the stream.
 _RANGES_OF_A_TASK = 4
-"""Ranges that one task reads in a job. A kill repeats at most one job. While readers see the stream's
-documents there are half as many ranges, and small ones, so that a job soon makes way for the stream."""
+# Documents that a sink may refuse of an index that readers are led to: so many, or this share of all. With
+# more, the schema is wrong, not some rows. Before the end only a hopeless share ends the backfill.
 _FEW_REFUSED, _MOST_REFUSED, _HOPELESS = 10, 0.01, 0.5
-"""Documents that a sink may refuse of an index that readers are led to: so many, or this share of all. With
-more, the schema is wrong, not some rows. Before the end only a hopeless share ends the backfill."""
 _POLL_SECONDS = 0.2
 _LONGEST_PAUSE = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class BackfillRate:
-    """Limits of a backfill: rows in a second of all tasks together, and tasks at once."""
-
-    rows_per_second: float | None = None
-    connections: int | None = None
 
 
 @dataclass(slots=True)
@@ -117,7 +111,7 @@ class Backfill:
         board: shows the progress.
         snapshot: read by generations that joined at its position, while it is held. Without it the current
             rows are read.
-        rate: the limits.
+        limits: rows in a second of all tasks together, and tasks at once.
         job_gate: lets one job run at a time beside the stream.
     """
 
@@ -126,10 +120,10 @@ class Backfill:
         spark: LocalSpark,
         work: Work,
         store: StateStore,
-        board: IndexBoard,
+        board: StatusBoard,
         *,
         snapshot: HeldSnapshot | None,
-        rate: BackfillRate,
+        limits: BackfillConfig,
         job_gate: JobGate,
     ) -> None:
         self._spark = spark.session
@@ -137,7 +131,7 @@ class Backfill:
         self._store = store
         self._board = board
         self._snapshot = snapshot
-        self._limit = rate
+        self._limits = limits
         self._job_gate = job_gate
         self._group = f"headrace-backfill-{uuid.uuid4().hex}"
         self._lock = threading.Lock()
@@ -177,6 +171,7 @@ class Backfill:
             if seen.complete or seen.failure is not None:
                 del self._seen[id_]
             else:
+                # Seen until its job has ended: an index that is written must not be dropped.
                 self._seen[id_] = dataclasses.replace(seen, ending=True)
 
     def seen(self) -> dict[str, BackfillSeen]:
@@ -205,6 +200,7 @@ class Backfill:
         """End the backfills that an error concerns: perhaps all that are unfinished."""
         if not isinstance(error, HeadraceError):
             error = unexpected("filling a generation failed", error)
+        # A unit fails alone where the error names it; an error without a name is that of all.
         concerned = [backfill for backfill in waiting if backfill.state.id in error.units] or list(waiting)
         with self._lock:
             for backfill in concerned:
@@ -238,6 +234,7 @@ class Backfill:
                 saved = backfill.notes.load()
         if saved is not None:
             backfill.done = RangesDone.from_json(saved["done"])
+            # What an earlier run has written since its last note is not known.
             backfill.documents, backfill.disturbed = saved["documents"], True
 
     def _run(self, client: Client, state: Client, waiting: list[_GenerationBackfill]) -> None:
@@ -255,13 +252,7 @@ class Backfill:
                     return
                 self._plan(waiting)
                 while waiting and not self._ending.is_set() and not self._take_up(state, waiting):
-                    finished = [backfill for backfill in waiting if not backfill.left]
-                    self._refresh(client, finished)
-                    for backfill in finished:
-                        with failures_of(backfill.state.id):
-                            self._check_refused(state, backfill, _MOST_REFUSED)
-                            self._finish(client, backfill)
-                        waiting.remove(backfill)
+                    self._finish_all(client, state, waiting)
                     if waiting:
                         self._run_job(waiting)
                         for backfill in waiting:
@@ -293,6 +284,7 @@ class Backfill:
                 smallest = sum(map(len, plan_all(_LEAST_BYTES)))
                 planned = plan_all(_LEAST_BYTES * -(-smallest // wanted))
         for backfill, ranges in zip(backfills, planned, strict=True):
+            # By places in the file, not by numbers: a table that has grown is cut otherwise.
             backfill.left = deque(backfill.done.left(ranges))
             backfill.ranges = len(ranges)
             self._show(backfill)
@@ -304,17 +296,10 @@ class Backfill:
         is_read = self._job_gate.is_read()
         ranges_per_task = _RANGES_OF_A_TASK // 2 if is_read else _RANGES_OF_A_TASK
         chosen = _take_in_turn(unfinished, tasks_at_once * ranges_per_task)
-        state = self._state()
-        rate = self._limit.rows_per_second
+        rate = self._limits.rows_per_second
         task_rate = None if rate is None else rate / min(tasks_at_once, len(chosen))
-        partitions = []
-        for backfill, part in chosen:
-            backfill.changes = state.counters.changes if backfill.changes < 0 else backfill.changes
-            exported = self._exported(backfill)
-            version = state.reached if exported is None else backfill.state.joined
-            partitions.append(
-                BackfillRange(backfill.name, part, version, exported, task_rate, throttled=is_read)
-            )
+        state = self._state()
+        partitions = [self._describe(*range_, state, task_rate, throttled=is_read) for range_ in chosen]
         began = time.monotonic()
         job = uuid.uuid4().hex
         tasks = [
@@ -334,6 +319,24 @@ class Backfill:
             parts = [part for owner, part in chosen if owner is backfill]
             self._note_progress(backfill, parts, written.get(backfill.name, 0), time.monotonic() - began)
 
+    def _describe(
+        self,
+        backfill: _GenerationBackfill,
+        part: CtidRange,
+        state: PipelineState,
+        rate: float | None,
+        *,
+        throttled: bool,
+    ) -> BackfillRange:
+        """Return what a task needs to know of a range."""
+        # Before the first row is read: any change since then may have deleted what a range has written.
+        backfill.changes = state.counters.changes if backfill.changes < 0 else backfill.changes
+        exported = self._exported(backfill)
+        # A document may be newer than its version says, and never older: the snapshot has all before the
+        # slot began, and rows of now have what the stream had reached.
+        version = state.reached if exported is None else backfill.state.joined
+        return BackfillRange(backfill.name, part, version, exported, rate, throttled)
+
     def _exported(self, backfill: _GenerationBackfill) -> str | None:
         """Return the slot's snapshot for a generation that joined where it was taken, else None."""
         slot = None if self._snapshot is None else self._snapshot.slot
@@ -346,7 +349,7 @@ class Backfill:
         places = places_beside(self._spark)
         if self._job_gate.crowded():
             places = max(1, places // 2)
-        return min(places, self._limit.connections or places)
+        return min(places, self._limits.connections or places)
 
     def _note_progress(
         self, backfill: _GenerationBackfill, parts: list[CtidRange], documents: int, seconds: float
@@ -358,6 +361,7 @@ class Backfill:
         backfill.rate.add(documents, seconds, len(parts))
         ranges = quantity(len(parts), "range")
         _LOG.debug("%s: %s, %s in %.1f s", backfill.name, ranges, quantity(documents, "document"), seconds)
+        # Behind the durable documents: a kill in between reads and writes the same ranges again.
         for attempt in retrying(ending=self._ending):
             with attempt:
                 backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})
@@ -381,6 +385,16 @@ class Backfill:
                 "Correct the schema or the rows: readers are led to an index where at most 1 document in 100 "
                 'is refused. Or leave such documents out, with on_error = "skip" for this index.',
             ).concerning(units={plan.unit_of(backfill.name)})
+
+    def _finish_all(self, client: Client, state: Client, waiting: list[_GenerationBackfill]) -> None:
+        """Finish the generations that have no range left."""
+        finished = [backfill for backfill in waiting if not backfill.left]
+        self._refresh(client, finished)
+        for backfill in finished:
+            with failures_of(backfill.state.id):
+                self._check_refused(state, backfill, _MOST_REFUSED)
+                self._finish(client, backfill)
+            waiting.remove(backfill)
 
     def _finish(self, client: Client, backfill: _GenerationBackfill) -> None:
         """Compare the ids where something can have gone wrong, and report the generation as complete."""
@@ -464,6 +478,7 @@ class Backfill:
         left = max(0, len(backfill.left) - ranges)
         self._board.index(
             backfill.state.index,
+            sink=backfill.state.sink,
             building=backfill.name,
             ranges_done=max(0, backfill.ranges - left),
             ranges_total=backfill.ranges,

@@ -1,28 +1,33 @@
-"""Claim a deployment for this process: its turn, the lock of its slot, the leases of its indexes."""
+"""Claim a deployment for this process: its turn, the lock of its slot, the leases of its indexes.
+
+The lock in the database is free as soon as the other run's session is gone. Where its machine has vanished,
+or is suspended, the session outlives it. Then its leases tell: they are not renewed any more. A run that
+comes back finds its leases taken and its sessions ended, and ends itself.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.fitting import inspect_fitting
 from headrace.pipeline.inspection import inspect
 from headrace.pipeline.project import Project
-from headrace.pipeline.reloading import Load
-from headrace.pipeline.standby import Standby
+from headrace.pipeline.reloads import Load
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
-from headrace.postgres.locks import SlotLock
+from headrace.postgres.locks import SlotLock, end_holders, is_free
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.state import StateStore
-from headrace.state.lease import Lease, read_slot_lease
+from headrace.state.lease import Lease, LeaseHolder, read_slot_lease
 from headrace.status.board import StatusBoard
+from headrace.status.phases import Event
 
 _SINK_SECONDS = 30.0
+_LOOK_SECONDS = 0.25
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,7 +76,8 @@ class Claim:
         self._stopping = stopping
         self._load = load
         self._lease = Lease(client, project.key, [*project.specs], address=address)
-        self._standby = Standby(endpoints.database, project.slot, self._lease, board, stopping)
+        self._connection: Connection | None = None
+        self._holder: LeaseHolder | None = None
 
     def wait(self) -> bool:
         """Stand by until no other process runs the deployment; return False where a stop came first.
@@ -79,15 +85,30 @@ class Claim:
         Raises:
             HeadraceError: an error that does not pass.
         """
-        if not self._standby.wait():
+        self._board.apply_event(Event.STANDING_BY)
+        try:
+            while not self._stopping.wait(_LOOK_SECONDS):
+                if self._may_start_now():
+                    self._board.apply_event(Event.TAKING_OVER)
+                    self._read_again()
+                    self._lease.choose(self._project.specs)
+                    return True
             return False
-        self._read_again()
-        self._lease.choose(self._project.specs)
-        return True
+        finally:
+            self._disconnect()
 
     def is_led(self, error: HeadraceError) -> bool:
-        """Whether a claim failed because another process runs the deployment after all."""
-        return error.kind is Kind.SLOT_IN_USE and self._standby.is_led()
+        """Whether a claim failed because another process runs the deployment after all, as far as is known.
+
+        Another deployment that writes one of its indexes does not.
+        """
+        if error.kind is not Kind.SLOT_IN_USE:
+            return False
+        try:
+            with self._connect() as connection:
+                return self._lease.slot_holder() is not None or not is_free(connection, self._project.slot)
+        except HeadraceError as failure:
+            return failure.retry is Retry.BACK_OFF
 
     def take(self, held: contextlib.ExitStack) -> Claimed:
         """Take the lock, check the files, and take the leases; `held` gives them up.
@@ -99,18 +120,66 @@ class Claim:
             HeadraceError: SLOT_IN_USE; ErrorGroup: the files do not fit the database; an error of a server.
         """
         with self._stopping.interrupting(), contextlib.ExitStack() as taken:
-            lock = taken.enter_context(self._slot_lock())
+            lock = self._lock_slot(taken)
             with connect(self._endpoints.database, application_name="headrace run") as connection:
                 self._check_files(connection)
+            # A cluster that starts knows no index and no lease yet.
             self._client.wait_until_ready(_SINK_SECONDS)
             taken.enter_context(self._lease)
+            # All or nothing: an error before gives up what was taken.
             held.push(taken.pop_all())
         return Claimed(self._project, lock, self._lease)
+
+    def _may_start_now(self) -> bool:
+        try:
+            may_start = self._may_start()
+        except HeadraceError as error:
+            if error.retry is not Retry.BACK_OFF:
+                raise
+            self._board.record_error(error)
+            self._disconnect()
+            return False
+        self._board.apply_event(Event.RECOVERED)
+        return may_start
+
+    def _may_start(self) -> bool:
+        """Look once at the lock and at the leases.
+
+        A lock that is free beside a lease that is renewed belongs to a run that has just lost its session; it
+        takes the lock again.
+        """
+        if self._connection is None:
+            self._connection = self._connect()
+        holder = self._lease.slot_holder()
+        if holder is not None:
+            self._note(holder)
+            return False
+        if self._holder is None:  # none is seen, or one that is starting and has no lease yet
+            return is_free(self._connection, self._project.slot)
+        self._board.report.info(f"taking over: the run on {self._holder} has ended, or does not answer")
+        # The session of a machine that has vanished, and with it the lock, lasts until TCP gives up.
+        end_holders(self._connection, self._project.slot)
+        return True
+
+    def _note(self, holder: LeaseHolder) -> None:
+        if holder != self._holder:
+            self._holder = holder
+            self._board.stand_by(f"{holder}")
+            self._board.report.info(f"standing by: the run on {holder} works")
+
+    def _connect(self) -> Connection:
+        return connect(self._endpoints.database, application_name="headrace standby")
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
     def _read_again(self) -> None:
         """Go on with the files as they are now: the run before may have taken up changed ones."""
         if self._load is None:
             return
+        # Files that are wrong now keep nobody from taking over: the run before has ignored them, too.
         with contextlib.suppress(HeadraceError):
             project, errors = self._load()
             if project is not None and not errors:
@@ -123,8 +192,9 @@ class Claim:
         """
         project = self._project
         inspection = inspect_fitting(project, self._endpoints, connection)
-        inspection.raise_errors(reseeds=project.deployment.source.on_gap == "reseed")
+        inspection.raise_errors(reseeds=project.reseeds)
         fitting, waiting = inspection.project.specs, inspection.project.waiting
+        # An index that readers see may wait; one that was never complete is a mistake to be told now.
         if waiting and (not fitting or not waiting.keys() <= self._served_indexes()):
             inspect(project, self._endpoints, connection).raise_errors()
         sinks = [self._endpoints.sink, *(target.sink for target in self._endpoints.secondary.values())]
@@ -138,18 +208,15 @@ class Claim:
         generations = () if state is None else state.in_sink("").generations
         return frozenset(generation.index for generation in generations if generation.published)
 
-    @contextlib.contextmanager
-    def _slot_lock(self) -> Iterator[SlotLock]:
-        """Hold the lock of the slot in the database; where it is taken, name the holder."""
-        with contextlib.ExitStack() as held:
-            try:
-                lock = held.enter_context(SlotLock(self._endpoints.database, self._project.slot))
-            except HeadraceError as error:
-                holder = None
-                if error.kind is Kind.SLOT_IN_USE:
-                    with contextlib.suppress(HeadraceError):
-                        holder = read_slot_lease(self._client, self._project.key).holder
-                if holder is None:
-                    raise
-                raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error
-            yield lock
+    def _lock_slot(self, taken: contextlib.ExitStack) -> SlotLock:
+        """Take the lock of the slot in the database; where it is taken, name the holder."""
+        try:
+            return taken.enter_context(SlotLock(self._endpoints.database, self._project.slot))
+        except HeadraceError as error:
+            holder = None
+            if error.kind is Kind.SLOT_IN_USE:
+                with contextlib.suppress(HeadraceError):
+                    holder = read_slot_lease(self._client, self._project.key).holder
+            if holder is None:
+                raise
+            raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error

@@ -9,8 +9,8 @@ from headrace.reporter import Reporter
 from headrace.spark.cluster_check import ProbedSink, check_executors
 from headrace.spark.session import LocalSpark
 
+# Tasks at once; one of them is the stream's.
 _FEW = 2
-"""Tasks at once; one of them is the stream's."""
 
 
 def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, report: Reporter) -> None:
@@ -21,13 +21,19 @@ def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, rep
     """
     transforms = [spec.transform for spec in project.specs.values() if spec.transform is not None]
     modules = sorted({name.partition(":")[0] for name in transforms})
+    # One of this process is reached by a relay, which the tasks open when they write.
+    secondary: dict[str, ProbedSink] = {}
+    for name, target in project.secondary.items():
+        own = endpoints.of(target.key)
+        if not target.is_stdout:
+            secondary[name] = (target.kind, own.options if target.is_plain else own.sink)
     with report.working("asking the executors …"):
         grant = check_executors(
             spark.session,
             endpoints.database,
             [endpoints.sink],
             modules,
-            secondary=_secondary(project, endpoints),
+            secondary=secondary,
         )
     executors, tasks = quantity(grant.executors, "executor"), quantity(grant.places, "task")
     report.done(f"the cluster gives {executors} for {tasks} at once")
@@ -35,13 +41,3 @@ def check_cluster(spark: LocalSpark, project: Project, endpoints: Endpoints, rep
         report.warning(f"{reason}; what it lacks is deferred")
     if grant.places < _FEW:
         report.warning("live changes wait while an index is backfilled: there is one place for both")
-
-
-def _secondary(project: Project, endpoints: Endpoints) -> dict[str, ProbedSink]:
-    """Return the secondary sinks that executors write to directly."""
-    probed: dict[str, ProbedSink] = {}
-    for name, target in project.secondary.items():
-        own = endpoints.of(target.key)
-        if not target.is_stdout:
-            probed[name] = (target.kind, own.options if target.is_plain else own.sink)
-    return probed

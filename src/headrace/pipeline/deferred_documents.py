@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from headrace.model.lsn import Lsn
 from headrace.sinks.opensearch import Client
@@ -11,21 +12,21 @@ from headrace.state.deferred_keys import ALL_KEYS
 from headrace.state.sink_notes import SecondarySinkNotes
 
 
+@dataclass(eq=False, slots=True)
 class DeferredDocuments:
     """The deferred documents of all sinks of a run.
 
-    Args:
+    Attributes:
         client: of the cluster that keeps the state.
         key: names the pipeline.
         store: its state, which says that documents of the primary sink are deferred.
         sinks: the names of the secondary sinks.
     """
 
-    def __init__(self, client: Client, key: StateKey, store: StateStore, sinks: Collection[str]) -> None:
-        self._client = client
-        self._key = key
-        self._store = store
-        self._sinks = sinks
+    client: Client
+    key: StateKey
+    store: StateStore
+    sinks: Collection[str]
 
     def renew(self, generation: GenerationState, version: Lsn) -> None:
         """Defer every document of a generation.
@@ -34,18 +35,19 @@ class DeferredDocuments:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY; it may be called again.
         """
         if generation.sink:
-            notes = SecondarySinkNotes(self._client, self._key.of_sink(generation.sink))
+            notes = SecondarySinkNotes(self.client, self.key.of_sink(generation.sink))
             notes.deferred.add(generation.generation, [[ALL_KEYS]], version)
             return
-        DeferredKeys(self._client, self._key).add(generation.generation, [[ALL_KEYS]], version)
-        self._store.advance(version, Counters(), deferred=True)
+        DeferredKeys(self.client, self.key).add(generation.generation, [[ALL_KEYS]], version)
+        # Behind the keys: the slot is not confirmed any further before they are written.
+        self.store.advance(version, Counters(), deferred=True)
 
     def forget(self) -> None:
         """Forget everything that is deferred: positions in a log that does not go on."""
-        self._store.forget_log()
-        for name in self._sinks:
-            SecondarySinkNotes(self._client, self._key.of_sink(name)).deferred.forget()
+        self.store.forget_log()
+        for name in self.sinks:
+            SecondarySinkNotes(self.client, self.key.of_sink(name)).deferred.forget()
 
     def forget_sink(self, name: str) -> None:
         """Forget what is noted about the documents that wait for a sink."""
-        SecondarySinkNotes(self._client, self._key.of_sink(name)).forget()
+        SecondarySinkNotes(self.client, self.key.of_sink(name)).forget()

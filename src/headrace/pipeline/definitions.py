@@ -12,7 +12,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 from headrace.catalog.drift import SchemaDrift, compare_fingerprints
 from headrace.catalog.fingerprint import Fingerprint
@@ -36,27 +35,12 @@ from headrace.schema.tree import IndexSpec
 from headrace.state import GenerationState, PipelineState
 
 LOOK_SECONDS = 10.0
+# An index that waits is looked after more often: somebody is perhaps mending its file or table now.
 _MISFIT_SECONDS = 5.0
 _FAILED_SECONDS = 2.0
 
+# Returns the schema that was saved with a generation; None where its index is gone.
 ReadSchema = Callable[[GenerationState], str | None]
-"""Returns the schema that was saved with a generation; None where its index is gone."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """One inspection, with what was made of it.
-
-    Attributes:
-        hashes: of what determines a unit's documents.
-        published: the membership of each table in the publication.
-        unfit: why followed generations cannot be followed any more, by id.
-    """
-
-    inspection: Inspection
-    hashes: Mapping[Unit, str]
-    published: Mapping[str, int]
-    unfit: Mapping[str, str]
 
 
 class Definitions:
@@ -70,6 +54,8 @@ class Definitions:
 
     Attributes:
         project: the files that hold, with indexes that do not fit the database.
+        hashes: of what determines the documents of each unit.
+        unfit: why followed generations cannot be followed any more, by id.
         version: counts the inspections: with another one, plans may be others.
         is_due: look at the catalog now, whenever the last look was.
     """
@@ -83,12 +69,15 @@ class Definitions:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.project = project
+        self.hashes: Mapping[Unit, str] = {}
+        self.unfit: Mapping[str, str] = {}
         self.version = 0
         self.is_due = True
         self._endpoints = endpoints
         self._read_schema = read_schema
         self._clock = clock
-        self._known: _Known | None = None
+        self._inspection: Inspection | None = None
+        self._published: Mapping[str, int] = {}
         self._retained: dict[str, Retained] = {}
         self._unreadable: dict[str, str] = {}
         self._is_stale = False
@@ -105,18 +94,13 @@ class Definitions:
     @property
     def inspection(self) -> Inspection:
         """The last inspection, with the schemas of retained generations."""
-        assert self._known is not None, "look first"
-        return self._known.inspection
+        assert self._inspection is not None, "look first"
+        return self._inspection
 
     @property
     def is_known(self) -> bool:
         """Whether the database was inspected."""
-        return self._known is not None
-
-    @property
-    def hashes(self) -> Mapping[Unit, str]:
-        """The hash of what determines the documents of each unit."""
-        return {} if self._known is None else self._known.hashes
+        return self._inspection is not None
 
     @property
     def indexes(self) -> frozenset[str]:
@@ -126,20 +110,11 @@ class Definitions:
     @property
     def waiting(self) -> Mapping[str, str]:
         """Why indexes do not fit the database, by name."""
-        return {} if self._known is None else self.inspection.project.waiting
-
-    @property
-    def unfit(self) -> Mapping[str, str]:
-        """Why generations cannot be followed any more, by id."""
-        return {} if self._known is None else self._known.unfit
+        return {} if self._inspection is None else self._inspection.project.waiting
 
     def units(self) -> dict[Unit, Definition]:
         """Return what the files say of each unit."""
-        assert self._known is not None, "look first"
-        units = {
-            unit: Definition(hash_, reads=_tables(self.inspection.project.specs[unit.index]))
-            for unit, hash_ in self._known.hashes.items()
-        }
+        units = {unit: Definition(hash_) for unit, hash_ in self.hashes.items()}
         for target in self.project.targets.values():
             for index, why in self.waiting.items():
                 units[Unit(target.key.sink, index)] = Definition("", why)
@@ -147,8 +122,7 @@ class Definitions:
 
     def name_of(self, generation: GenerationState) -> str | None:
         """Return the inspection's name for the plan of a generation; None where its schema is not known."""
-        assert self._known is not None, "look first"
-        if self._known.hashes.get(Unit(generation.sink, generation.index)) == generation.hash:
+        if self.hashes.get(Unit(generation.sink, generation.index)) == generation.hash:
             return generation.index
         return generation.id if generation.id in self.inspection.project.retained else None
 
@@ -209,6 +183,7 @@ class Definitions:
         """
         inspection = self.inspection
         if inspection.setup.alters(self.project.publication):
+            # What a run adds to the publication must not look like an alteration, which rebuilds indexes.
             self._altered_by_us = inspection.fingerprint
         self.is_due = self._is_stale = True
         execute_plan(inspection.setup, connection, tell)
@@ -221,7 +196,7 @@ class Definitions:
         self._retained |= {
             generation.id: self._retain_known(generation)
             for generation in generations
-            if self._known is not None and self.name_of(generation) == generation.index
+            if self.is_known and self.name_of(generation) == generation.index
         }
         self.project = project
         self.is_due = self._is_stale = True
@@ -236,7 +211,7 @@ class Definitions:
         """Whether a followed generation was not asked for yet."""
         if self._error is not None:
             return False  # the next look asks for it
-        return self._known is None or any(
+        return not self.is_known or any(
             self.name_of(generation) is None and generation.id not in self._unreadable
             for generation in self._bound(generations)
         )
@@ -251,6 +226,7 @@ class Definitions:
         before = self._baseline
         if not self._must_inspect(generations):
             with ReadSession(self._endpoints.database) as session:
+                # Most looks end here: with one statement, and without an inspection.
                 if _is_same(self._read(session), before):
                     return
         self._inspect(connection, generations)
@@ -265,7 +241,7 @@ class Definitions:
 
     def _must_inspect(self, generations: Iterable[GenerationState]) -> bool:
         """Whether more than the fingerprint may be another one: rights, and what the set-up has altered."""
-        if self._known is None or self._is_stale or self.waiting or self.inspection.setup.steps:
+        if not self.is_known or self._is_stale or self.waiting or self.inspection.setup.steps:
             return True
         return self._misses(generations)
 
@@ -290,7 +266,9 @@ class Definitions:
         published = {str(table): member for table, member in memberships.items() if str(table) in tables}
         self._unreadable |= unfit
         self.version += 1
-        self._known = _Known(inspection, hashes, published, self._unreadable)
+        # All at once, behind every question that may fail: an error leaves what was known before.
+        self._inspection, self._published = inspection, published
+        self.hashes, self.unfit = hashes, self._unreadable
 
     def _retain(self, generation: GenerationState) -> Retained | None:
         if generation.id in self._retained:
@@ -335,6 +313,7 @@ class Definitions:
         """Begin to count what is altered since the catalog that the state stores, where that is another."""
         if state.catalog == self._stored:
             return
+        # The state has taken up what was found here, so nothing has been altered since.
         is_taken = self._stored is not None and state.catalog == self._text
         self._stored, self._drift = state.catalog, SchemaDrift()
         if is_taken:
@@ -360,7 +339,6 @@ class Definitions:
         )
 
     def _seen(self, state: PipelineState | None) -> CatalogSeen:
-        assert self._known is not None
         changes = {}
         if state is not None:
             changes = {
@@ -372,7 +350,7 @@ class Definitions:
         return CatalogSeen(
             self._text,
             self._baseline.as_of,
-            self._known.published,
+            self._published,
             changes,
             set_up="; ".join(step.why for step in setup.steps),
         )
@@ -382,7 +360,7 @@ class Definitions:
         name = self.name_of(generation)
         if name is None:
             return
-        usage, published = self.inspection.usage(name), self._known.published if self._known else {}
+        usage, published = self.inspection.usage(name), self._published
         left = [
             table
             for table in map(str, usage)

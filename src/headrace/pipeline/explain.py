@@ -33,8 +33,8 @@ from headrace.state.deferred_keys import ALL_KEYS
 from headrace.status.console.explanation import Explanation
 
 _TIMEOUT_SECONDS = 3.0
+# Batches of deferred keys that are searched; behind so many the answer is that it may be deferred.
 _MOST_BATCHES = 500
-"""Batches of deferred keys that are searched; behind so many the answer is that it may be deferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +112,7 @@ class Explainer:
         """Collect what is known of the document; errors as for `explain`."""
         declared = find_index(self.project, index)
         with AppliedPosition(self._endpoints, self.project.key) as applied:
+            # Before the row: a change that comes later explains no difference.
             end = applied.end_of_log()
             with ReadSession(self._endpoints.database) as session:
                 catalog = read_catalog(session, declared.tables())
@@ -163,6 +164,7 @@ class Explainer:
         for batch in batches:
             if batch.generation == shown.generation and (key in batch.keys or ALL_KEYS in batch.keys):
                 return True
+        # Behind those that were searched there may be more.
         return None if len(batches) == _MOST_BATCHES else False
 
 

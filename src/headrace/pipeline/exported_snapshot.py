@@ -70,6 +70,7 @@ class HeldSnapshot:
 
     def close_if_due(self) -> bool:
         """Give the snapshot up where its time is over; return whether it was."""
+        # VACUUM of the whole database waits for it, however slow the backfill is.
         due = self.slot is not None and time.monotonic() >= self._until
         if due:
             self.close()
@@ -77,6 +78,7 @@ class HeldSnapshot:
 
     def close(self) -> None:
         """Give the snapshot up; a range that is being read keeps it until its end."""
+        # Taken away first: no range that is planned from now on names it.
         slot, self.slot = self.slot, None
         if slot is not None:
             slot.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from types import TracebackType
+from dataclasses import asdict
 from typing import Self
 
 from headrace.capture.signals import SignalFiles
@@ -50,7 +50,7 @@ class HealthMonitor:
 
     Args:
         endpoints: of the deployment.
-        project: the deployment.
+        read_project: returns the files that hold now.
         board: shows what is seen.
         lock: of the slot.
         store: the state of the pipeline.
@@ -62,13 +62,19 @@ class HealthMonitor:
     """
 
     def __init__(
-        self, endpoints: Endpoints, project: Project, board: StatusBoard, lock: SlotLock, store: StateStore
+        self,
+        endpoints: Endpoints,
+        read_project: Callable[[], Project],
+        board: StatusBoard,
+        lock: SlotLock,
+        store: StateStore,
     ) -> None:
+        self._key = key = read_project().key
         self.slot: SlotFacts | None = None
         self.error: HeadraceError | None = None
         self.lost: HeadraceError | None = None
         self._endpoints = endpoints
-        self._project = project
+        self._read_project = read_project
         self._board = board
         self._lock = lock
         self._store = store
@@ -76,9 +82,9 @@ class HealthMonitor:
         self._signals: SignalFiles | None = None
         self._stall: StallMonitor | None = None
         self._client = short_timeout_client(endpoints)
-        self._verifications = Verifications(self._client, project.key)
-        self._position_request = PositionRequest(self._client, project.key)
-        self._quarantine = Quarantine(self._client, project.key)
+        self._verifications = Verifications(self._client, key)
+        self._position_request = PositionRequest(self._client, key)
+        self._quarantine = Quarantine(self._client, key)
         self._next_count = self._next_measure = 0.0
         self._passed_on: Lsn = 0
         self._next_request = 0.0
@@ -92,16 +98,10 @@ class HealthMonitor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.watch(None)
         self._drop_connection()
         self._client.close()
-
-    def change_project(self, project: Project) -> None:
-        """Go on with changed files."""
-        self._project = project
 
     def watch(self, signals: SignalFiles | None) -> None:
         """Watch the query that has these signals; None: none runs."""
@@ -110,6 +110,7 @@ class HealthMonitor:
         if self._stall is not None:
             self._stall.close()
             self._stall = None
+        # Another query has other files, so it is told everything again.
         self._signals, self._named_session, self._passed_on = signals, None, 0
         if signals is not None:
             self._name_lock()
@@ -117,8 +118,8 @@ class HealthMonitor:
                 self._board,
                 signals,
                 self._endpoints.database,
-                key=self._project.key,
-                sink=self._project.primary.name,
+                key=self._key,
+                sink=self._read_project().primary.name,
                 open_client=lambda: short_timeout_client(self._endpoints),
             )
             self._stall.open()
@@ -164,7 +165,7 @@ class HealthMonitor:
             raise self.error
         if self._connection is None or self._facts is None or fresh:
             try:
-                self._facts = inspect_server(self._connected(), self._endpoints.database)
+                self._facts = inspect_server(self.connection, self._endpoints.database)
             except HeadraceError:
                 self._drop_connection()
                 raise
@@ -188,10 +189,8 @@ class HealthMonitor:
         Raises:
             HeadraceError: CONNECTION, AUTHENTICATION.
         """
-        return self._connected()
-
-    def _connected(self) -> Connection:
         if self._connection is None:
+            # A new session may be with another server at the same address.
             self._facts = None
             self._connection = connect(self._endpoints.database, application_name="headrace watch")
         return self._connection
@@ -217,6 +216,7 @@ class HealthMonitor:
 
     def _show_failure(self, error: HeadraceError) -> None:
         forgotten = error.retry is Retry.BACK_OFF and self._board.phase is not Phase.DEGRADED
+        # Once for each failure, and again where the run has recovered in between.
         if forgotten or (error.kind, error.cause) != self._shown:
             self._shown = (error.kind, error.cause)
             self._board.record_error(error)
@@ -252,14 +252,14 @@ class HealthMonitor:
     def _look_at_server(self) -> None:
         """Read the slot, also while the cluster is away; keep the last on failure."""
         try:
+            # First of all: with its session a run has lost the lock, and another one may have begun.
             self.lost = self._lock.lost_to()
             self._name_lock()
-            connection = self._connected()
-            slot = read_slot(connection, self._project.slot)
+            slot = read_slot(self.connection, self._key.slot)
             self.slot = None if slot is None or slot.synced else slot  # a standby's copy is nobody's to read
             self._board.slot_seen(slot)
             if self.slot is not None:
-                self._held_log.look(connection, self.slot)
+                self._held_log.look(self.connection, self.slot)
         except HeadraceError:
             self._drop_connection()
             raise
@@ -285,15 +285,13 @@ class HealthMonitor:
         state = self._store.current
         if state is None:
             return
-        place = path(self._store.index, "_doc", self._project.key.id)
+        place = path(self._store.index, "_doc", self._key.id)
+        # Also a sign of life of the cluster: the query may save its state seldom, and in another thread.
         if not self._client.read(place, allow=(404,)).ok:
             raise HeadraceError(
                 Kind.CONTINUITY, "the state of this deployment was deleted while it runs", BACKFILL_AGAIN
             )
-        counters = state.counters
-        self._board.set_counts(
-            Counts(counters.changes, counters.upserts, counters.deletes, counters.batches, counters.rejected)
-        )
+        self._board.set_counts(Counts(**asdict(state.counters)))
         self._count_quarantine()
         self._measure_indexes(state)
 
@@ -318,11 +316,12 @@ class HealthMonitor:
             )
 
     def _count_quarantine(self) -> None:
-        if not self._project.quarantine() or time.monotonic() < self._next_count:
+        indexes = self._read_project().quarantine()
+        if not indexes or time.monotonic() < self._next_count:
             return
         self._next_count = time.monotonic() + _COUNT_SECONDS
         counts = self._quarantine.counts()
-        for index in self._project.quarantine():
+        for index in indexes:
             self._board.index(index, quarantined=counts.get(index, 0))
 
     def _drop_connection(self) -> None:

@@ -12,8 +12,8 @@ from headrace.postgres.log_holder import LogHolder, read_log_holder
 from headrace.postgres.slot import SlotFacts
 from headrace.status.board import StatusBoard
 
+# What the server keeps behind the confirmed position; less is normal between two of its checkpoints.
 _LEAST_BYTES = 64 << 20
-"""What the server keeps behind the confirmed position; less is normal between two of its checkpoints."""
 _STANDS_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
 
@@ -24,7 +24,6 @@ class HeldLog:
     Args:
         board: shows the warning.
         least_bytes: the distance from which on there is one.
-        stands_seconds: for how long `restart_lsn` must have stood.
         clock: monotonic seconds.
     """
 
@@ -33,12 +32,10 @@ class HeldLog:
         board: StatusBoard,
         *,
         least_bytes: int = _LEAST_BYTES,
-        stands_seconds: float = _STANDS_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._board = board
         self._least_bytes = least_bytes
-        self._stands_seconds = stands_seconds
         self._clock = clock
         self._restart: Lsn | None = None
         self._since = self._next = clock()
@@ -54,7 +51,7 @@ class HeldLog:
         if slot.restart != self._restart:
             self._restart, self._since = slot.restart, now
         held = (slot.confirmed_flush or 0) - (slot.restart or 0)
-        if held < self._least_bytes or now - self._since < self._stands_seconds:
+        if held < self._least_bytes or now - self._since < _STANDS_SECONDS:
             self._board.set_held_log(None)
             return
         if now < self._next:

@@ -49,8 +49,8 @@ from headrace.resolution import required_columns
 from headrace.schema.normal import spec_hash
 from headrace.schema.tree import Filter, IndexSpec
 
+# Somebody waits for the answer; a run that reloads its files does nothing else meanwhile.
 _LOCK_SECONDS = 10.0
-"""Somebody waits for the answer; a run that reloads its files does nothing else meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,8 @@ class Inspection:
         Args:
             reseeds: whether the run starts with a lost slot too.
         """
-        bound = tuple(finding.error for finding in self.findings if finding.level == "error")
         problems = self.other_problems if reseeds else self.problems
-        return (*bound, *problems, *self.setup.refused, *self.setup.outstanding)
+        return (*_errors(self.findings), *problems, *self.setup.refused, *self.setup.outstanding)
 
     def raise_errors(self, *, reseeds: bool = False) -> None:
         """Raise all errors, where there are any.
@@ -168,38 +167,19 @@ def inspect(
     """
     server = inspect_server(connection, endpoints.database)
     with ReadSession(endpoints.database, lock_seconds=_LOCK_SECONDS) as session:
-        catalog, fingerprint = _read_consistent(session, project)
-        by_index = {name: findings(spec, catalog) for name, spec in project.followed.items()}
-        misfits = {
-            name for name, found in by_index.items() if any(finding.level == "error" for finding in found)
-        }
-        unfit = {name: _first_error(by_index.pop(name)) for name in misfits & project.retained.keys()}
-        all_findings = _distinct(finding for found in by_index.values() for finding in found)
-        specs_by_name = {name: complete(spec, catalog) for name, spec in project.followed.items()}
-        project = with_specs(project, specs_by_name)
-        specs = list(project.followed.values())
-        all_findings += query_findings(session, specs, catalog)
-        limits = {name: project.primary.index_options(name).nested_objects for name in project.followed}
-        all_findings += nested_findings(session, specs, catalog, limits)
-        if reading:
-            all_findings += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
+        bound = _bind(session, project, reading=reading)
+    project = bound.project
     publication = read_publication(connection, project.publication)
     slot = read_slot(connection, project.slot)
     problems = [*server_problems(server)]
     if slot is not None and (problem := slot_problem(slot, server.database)):
         problems.append(problem)
+    # Where the slot is read already, its reader shows that this works.
     if reading and not problems and (slot is None or slot.active_pid is None):
         problems += reader_problems(endpoints.database, server, new_slot=slot is None)
-    required: dict[TableName, tuple[str, ...]] = {}
-    identities: tuple[IdentityFacts, ...] = ()
-    setup = SetupPlan(())
-    covered: tuple[TableCoverage, ...] = ()
-    fitting = [spec for name, spec in project.followed.items() if name not in misfits]
-    if fitting:
-        needs = required_columns(fitting, catalog)
-        tables = frozenset(table for spec in fitting for table in spec.tables())
-        required = {name: needs[name].columns if name in needs else () for name in tables}
-        identities = read_identities(connection, required)
+    required, identities = _required(connection, bound)
+    setup, coverage = SetupPlan(()), tuple[TableCoverage, ...]()
+    if required:
         managed = project.deployment.source.manage_publication
         setup = plan_setup(
             identities,
@@ -211,7 +191,7 @@ def inspect(
             version=server.version,
             managed=managed,
         )
-        covered = table_coverage(
+        coverage = table_coverage(
             identities,
             required,
             publication=project.publication,
@@ -222,25 +202,67 @@ def inspect(
     whole = whole_old_rows(facts for facts in identities if required[facts.root])
     setup = dataclasses.replace(setup, warnings=(*server_warnings(server, whole), *setup.warnings))
     return Inspection(
-        project,
-        server,
-        catalog,
-        tuple(all_findings),
-        tuple(problems),
-        required,
-        identities,
-        publication,
-        slot,
-        setup,
-        covered,
-        fingerprint,
-        unfit,
-        frozenset(misfits & project.specs.keys()),
+        project=project,
+        server=server,
+        catalog=bound.catalog,
+        findings=bound.findings,
+        problems=tuple(problems),
+        required=required,
+        identities=identities,
+        publication=publication,
+        slot=slot,
+        setup=setup,
+        coverage=coverage,
+        fingerprint=bound.fingerprint,
+        unfit=bound.unfit,
+        misfits=bound.misfits & project.specs.keys(),
     )
 
 
-def _first_error(findings: Iterable[BindingFinding]) -> str:
-    return next(finding.error.cause for finding in findings if finding.level == "error")
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """The schemas bound to the catalog; as in `Inspection`, but `misfits` names retained generations too."""
+
+    project: Project
+    catalog: Catalog
+    fingerprint: Fingerprint
+    findings: tuple[BindingFinding, ...]
+    unfit: Mapping[str, str]
+    misfits: frozenset[str]
+
+
+def _bind(session: ReadSession, project: Project, *, reading: bool) -> _Bound:
+    """Bind every schema to the catalog, and find what does not fit it."""
+    catalog, fingerprint = _read_consistent(session, project)
+    by_index = {name: findings(spec, catalog) for name, spec in project.followed.items()}
+    misfits = frozenset(name for name, found in by_index.items() if _errors(found))
+    unfit = {name: _errors(by_index.pop(name))[0].cause for name in misfits & project.retained.keys()}
+    found = _distinct(finding for listed in by_index.values() for finding in listed)
+    project = with_specs(project, {name: complete(spec, catalog) for name, spec in project.followed.items()})
+    specs = list(project.followed.values())
+    found += query_findings(session, specs, catalog)
+    limits = {name: project.primary.index_options(name).nested_objects for name in project.followed}
+    found += nested_findings(session, specs, catalog, limits)
+    if reading:
+        found += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
+    return _Bound(project, catalog, fingerprint, tuple(found), unfit, misfits)
+
+
+def _required(
+    connection: Connection, bound: _Bound
+) -> tuple[dict[TableName, tuple[str, ...]], tuple[IdentityFacts, ...]]:
+    """Return the columns that old rows must carry, by table, and the identities, for schemas that fit."""
+    fitting = [spec for name, spec in bound.project.followed.items() if name not in bound.misfits]
+    if not fitting:
+        return {}, ()
+    needs = required_columns(fitting, bound.catalog)
+    tables = frozenset(table for spec in fitting for table in spec.tables())
+    required = {name: needs[name].columns if name in needs else () for name in tables}
+    return required, read_identities(connection, required)
+
+
+def _errors(found: Iterable[BindingFinding]) -> list[HeadraceError]:
+    return [finding.error for finding in found if finding.level == "error"]
 
 
 def _distinct(findings: Iterable[BindingFinding]) -> list[BindingFinding]:
@@ -254,6 +276,7 @@ def _distinct(findings: Iterable[BindingFinding]) -> list[BindingFinding]:
 def _read_consistent(session: ReadSession, project: Project) -> tuple[Catalog, Fingerprint]:
     """Read the catalog and its fingerprint as of one moment."""
     while True:
+        # Each statement sees the catalog of its own moment: both are read again where DDL came in between.
         catalog = read_catalog(session, project.tables())
         # Completed, as the plans are: a generation's saved schema has the keys that its file leaves out.
         usage = used_columns((complete(spec, catalog) for spec in project.followed.values()), catalog)

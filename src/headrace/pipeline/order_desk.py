@@ -12,7 +12,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
 from headrace.errors import HeadraceError, Kind, Retry, retrying, unexpected
@@ -38,11 +37,11 @@ LOG_LEVELS: tuple[LogLevelName, ...] = get_args(LogLevelName)
 _POLL_SECONDS = 1.0
 _END_SECONDS = 5.0
 _IN_THREADS = frozenset({OrderKind.VERIFY, OrderKind.QUARANTINE_RETRY, OrderKind.QUARANTINE_DROP})
+# The orders that `OrderDesk.carry_out` takes.
 CARRIED_OUT_HERE = FOR_ONE_RUN | _IN_THREADS
-"""The orders that `OrderDesk.carry_out` takes."""
 
+# What came of an order: in a few words, and as JSON values.
 Outcome = tuple[str, Any]
-"""What came of an order: in a few words, and as JSON values."""
 
 
 class Errands:
@@ -133,11 +132,6 @@ class OrderDesk:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     @property
     def begun(self) -> frozenset[str]:
         """The ids of the orders that `carry_out` has begun with."""
@@ -173,6 +167,7 @@ class OrderDesk:
         for order in self.mailbox.open_orders():
             with self._lock:
                 is_ours = order.id in self._own
+            # Ordered by this process before it had its turn, so it is still wanted.
             if is_ours:
                 continue
             if order.kind in FOR_ONE_RUN:
@@ -256,23 +251,25 @@ class OrderDesk:
                 self._begun.discard(order.id)
             raise
 
-    def close(self) -> None:
+    def __exit__(self, *_exception: object) -> None:
         """End the threads; what they were busy with is answered."""
         with self._lock:
             threads = list(self._threads.values())
-        for _, stopping in threads:
+        for _thread, stopping in threads:
             stopping.stop()
         end = time.monotonic() + _END_SECONDS
-        for thread, _ in threads:
+        for thread, _stopping in threads:
             thread.join(max(0.0, end - time.monotonic()))
 
     def _poll(self) -> None:
         if not self._is_awake and not self._wants_reload and self._clock() < self._next_read:
             return
+        # Before the read: who wakes the desk meanwhile is heard in the next poll.
         self._is_awake = False
         self._next_read = self._clock() + _POLL_SECONDS
         if self._wants_reload:
             self.mailbox.submit(new_order(OrderKind.RELOAD, by="SIGHUP"))
+            # Behind the order: one that could not be stored is submitted again.
             self._wants_reload = False
         self._open = self.mailbox.open_orders()
         for order in self._open:

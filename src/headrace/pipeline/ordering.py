@@ -8,6 +8,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.applied_position import AppliedPosition
+from headrace.pipeline.controller.generations import why_no_way_back
 from headrace.pipeline.project import Project, find_index
 from headrace.state.orders import Mailbox, Order, OrderBook, OrderError, OrderKind
 from headrace.state.pipeline_state import PipelineState
@@ -97,16 +98,6 @@ def follow_at_once(mailbox: OrderBook, order: Order, seconds: float) -> Any:
 
 
 def _check_way_back(state: PipelineState, index: str) -> None:
-    former = [
-        generation for generation in state.of(index) if not generation.building and not generation.published
-    ]
-    if any(generation.followed for generation in former):
-        return
-    stopped = [generation for generation in former if generation.frozen]
-    raise HeadraceError(
-        Kind.USAGE,
-        f"{stopped[-1].generation}, the generation before, is stopped: {stopped[-1].frozen}"
-        if stopped
-        else f"no generation of {index} is kept beside the one that is served",
-        "`headrace indexes` lists what is there; [generations] keep says how many are kept.",
-    )
+    if why_not := why_no_way_back(index, state.of(index)):
+        remedy = "`headrace indexes` lists what is there; [generations] keep says how many are kept."
+        raise HeadraceError(Kind.USAGE, why_not, remedy)

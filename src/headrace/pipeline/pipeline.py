@@ -11,14 +11,14 @@ from headrace.config.keys import IndexKeys, OpenSearchKeys, PipelineKeys, Source
 from headrace.config.load import deployment_of
 from headrace.errors import ErrorGroup
 from headrace.pipeline.project import Project, open_loadable, project_of
-from headrace.pipeline.reloading import Load
+from headrace.pipeline.reloads import Load
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.running import RunningPipeline
-from headrace.pipeline.setup import PlannedSetup, plan_setup, plan_teardown
 from headrace.reporter import Reporter, SilentReporter
 from headrace.spark.session import SparkSession
 from headrace.tools.check import CheckReport, check
 from headrace.tools.index_cost import IndexCost, measure_cost
+from headrace.tools.setup import PlannedSetup, plan_setup, plan_teardown
 
 Values = Mapping[str, Any]
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from headrace.assembly.transform import transform_digest
 from headrace.catalog.needs import Needs
 from headrace.pipeline.definitions import Definitions
+from headrace.pipeline.project import Project
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.resolution import plan_resolution
@@ -16,20 +18,25 @@ from headrace.sinks.opensearch import Generation
 from headrace.state import GenerationState, PipelineState
 
 
+@dataclass(eq=False, slots=True)
 class Plans:
     """Makes plans from the state and from what the files mean; used from one thread.
 
-    Args:
+    Attributes:
         definitions: what the files mean in the database.
         endpoints: of the deployment; a sink of this process alone is reached as they say.
     """
 
-    def __init__(self, definitions: Definitions, endpoints: Endpoints) -> None:
-        self._definitions = definitions
-        self._endpoints = endpoints
-        self._made_of: object = None
-        self._work: Work | None = None
-        self._content = b""
+    definitions: Definitions
+    endpoints: Endpoints
+    _made_of: object = field(default=None, init=False)
+    _work: Work | None = field(default=None, init=False)
+    _content: bytes = field(default=b"", init=False)
+
+    @property
+    def project(self) -> Project:
+        """The files that hold."""
+        return self.definitions.project
 
     def work(self, state: PipelineState) -> Work:
         """Return the work of the primary sink, with that of every secondary sink beside it."""
@@ -41,10 +48,10 @@ class Plans:
 
     def needs(self, state: PipelineState) -> Needs:
         """Return what the log must carry."""
-        return self._definitions.needs(_followed(state))
+        return self.definitions.needs(_followed(state))
 
     def _plan(self, state: PipelineState) -> tuple[Work, bytes]:
-        made_of = (self._definitions.version, tuple(_followed(state)))
+        made_of = (self.definitions.version, tuple(_followed(state)))
         if self._work is None or made_of != self._made_of:
             self._work = self._make(state)
             works = (self._work, *self._work.secondary.values())
@@ -54,54 +61,51 @@ class Plans:
         return self._work, self._content
 
     def _make(self, state: PipelineState) -> Work:
-        project = self._definitions.inspection.project
+        project = self.definitions.inspection.project
         mirrors = _mirrors(state)
         secondary = {}
+        # Also of a sink that nothing is written to yet: a later plan may, and endpoints cannot change.
         for name, target in project.secondary.items():
             plan = self._plan_of(target, _followed(state, name), mirrors if target.is_plain else {})
-            secondary[name] = Work(plan, self._endpoints.of(target.key))
+            secondary[name] = Work(plan, self.endpoints.of(target.key))
         primary = self._plan_of(project.primary, _followed(state, ""), {})
-        return Work(primary, dataclasses.replace(self._endpoints, secondary={}), secondary)
+        return Work(primary, dataclasses.replace(self.endpoints, secondary={}), secondary)
 
     def _plan_of(
         self, target: SinkTarget, written: Sequence[GenerationState], mirrors: Mapping[str, str]
     ) -> DocumentsPlan:
-        definitions = self._definitions
+        definitions = self.definitions
         project, catalog = definitions.inspection.project, definitions.inspection.catalog
-        specs = {}
-        for generation in written:
-            spec = definitions.spec_of(generation)
-            if spec is not None:
-                specs[generation.generation] = dataclasses.replace(spec, name=generation.generation)
-        known = [generation for generation in written if generation.generation in specs]
+        # A generation whose schema cannot be read is not written until it is known, or is given up.
+        known = {
+            generation: dataclasses.replace(spec, name=generation.generation)
+            for generation in written
+            if (spec := definitions.spec_of(generation)) is not None
+        }
+        specs = {generation.generation: spec for generation, spec in known.items()}
+
+        def by_name(value: Callable[[GenerationState], str | None]) -> dict[str, str]:
+            found = {generation.generation: value(generation) for generation in known}
+            return {name: text for name, text in found.items() if text is not None}
+
         return DocumentsPlan(
             specs=specs,
             catalog=catalog,
             resolution=plan_resolution(
                 specs.values(), catalog, {generation.generation: generation.as_of for generation in known}
             ),
-            targets={generation.generation: _write_alias(generation) for generation in known},
+            targets=by_name(_write_alias),
             writer=target.writer_options(),
             key=target.key,
             skip_rejected=project.skip_rejected(),
             quarantine=project.quarantine(),
             large_change=project.deployment.large_change,
-            indexes={generation.generation: generation.index for generation in known},
+            indexes=by_name(lambda generation: generation.index),
             served=frozenset(generation.generation for generation in known if generation.published),
             kind=target.kind,
-            refreshed={
-                generation.generation: target.prefix + generation.index
-                for generation in known
-                if target.is_eager
-            },
-            mirrors={
-                generation.generation: mirrors[generation.index]
-                for generation in known
-                if generation.index in mirrors
-            },
-            code={
-                spec.transform: transform_digest(spec.transform) for spec in specs.values() if spec.transform
-            },
+            refreshed=by_name(lambda generation: target.prefix + generation.index) if target.is_eager else {},
+            mirrors=by_name(lambda generation: mirrors.get(generation.index)),
+            code={name: transform_digest(name) for spec in specs.values() if (name := spec.transform)},
         )
 
 

@@ -76,6 +76,11 @@ class Project:
         """The other sinks, by name."""
         return {name: target for name, target in self.targets.items() if target.key.sink}
 
+    @property
+    def reseeds(self) -> bool:
+        """Whether a run backfills everything again behind a gap; else it ends."""
+        return self.deployment.source.on_gap == "reseed"
+
     def find_cluster(self, name: str | None) -> SinkTarget:
         """Return the sink with that name, which must be a cluster; None is the primary.
 
@@ -130,6 +135,7 @@ class Project:
         for target in self.targets.values():
             if target.is_plain:
                 continue
+            # Each sink may list other nodes of the same cluster: one that both name is enough to know it.
             indexes = [(url, target.prefix) for url in endpoints.of(target.key).sink.urls]
             if other := next((owners[index] for index in indexes if index in owners), None):
                 raise HeadraceError(
@@ -208,6 +214,7 @@ def project_of(
                 load_transform(entry.transform)
             specs[entry.name] = dataclasses.replace(spec, transform=entry.transform)
         except HeadraceError as error:
+            # All mistakes of all files at once: who corrects one should not meet the next.
             errors += error_list(error)
     if not specs:
         if errors:

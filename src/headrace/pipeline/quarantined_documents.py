@@ -11,7 +11,7 @@ from headrace.model.lsn import format_lsn, parse_lsn
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
-from headrace.pipeline.verification.sides import DatabaseDocuments, Repair
+from headrace.pipeline.verification.sides import DatabaseDocuments, rebuild
 from headrace.pipeline.verification.verify import find_served_generation
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
@@ -75,18 +75,29 @@ def retry_quarantined(
         for name, entries in by_index(found).items():
             if name not in project.specs:
                 gone = "the deployment does not have this index any more"
+                # They stay, to be looked at: only who drops them says that they are not needed.
                 left += [replace(entry, reason=gone) for entry in entries]
-                continue
-            served = find_served_generation(
-                _inspect(project, endpoints), project.primary, applied.check(), name
-            )
-            mine = [entry for entry in entries if entry.generation == served.generation]
-            refused = _rebuild(project, endpoints, applied, served, [entry.id for entry in mine])
-            quarantine.drop(served.generation, [entry.id for entry in mine if entry.id not in refused])
-            again = [replace(entry, reason=refused[entry.id]) for entry in mine if entry.id in refused]
-            quarantine.put(again)
-            left += [*again, *(entry for entry in entries if entry.generation != served.generation)]
+            else:
+                left += _retry(_inspect(project, endpoints), endpoints, applied, quarantine, entries)
     return RetriedDocuments(len(found), left)
+
+
+def _retry(
+    inspection: Inspection,
+    endpoints: Endpoints,
+    applied: AppliedPosition,
+    quarantine: Quarantine,
+    entries: Sequence[Quarantined],
+) -> list[Quarantined]:
+    """Build the documents of one index again; return those that stay in quarantine."""
+    primary = inspection.project.primary
+    served = find_served_generation(inspection, primary, applied.check(), entries[0].index)
+    mine = [entry for entry in entries if entry.generation == served.generation]
+    refused = _rebuild(inspection, endpoints, applied, served, [entry.id for entry in mine])
+    quarantine.drop(served.generation, [entry.id for entry in mine if entry.id not in refused])
+    again = [replace(entry, reason=refused[entry.id]) for entry in mine if entry.id in refused]
+    quarantine.put(again)
+    return [*again, *(entry for entry in entries if entry.generation != served.generation)]
 
 
 def entry_data(entry: Quarantined) -> dict[str, Any]:
@@ -108,21 +119,20 @@ def by_index(entries: Iterable[Quarantined]) -> dict[str, list[Quarantined]]:
 
 
 def _rebuild(
-    project: Project,
+    inspection: Inspection,
     endpoints: Endpoints,
     applied: AppliedPosition,
     served: GenerationState,
     ids: Sequence[str],
 ) -> dict[str, str]:
     """Write the documents of `ids` as they should be; return those that are refused, and why."""
-    index, inspection = served.index, _inspect(project, endpoints)
-    project = inspection.project
+    index, project = served.index, inspection.project
     target = Generation(index, served.generation, served.hash, 0, served.uuid).target
     routed = {index} if project.specs[index].routing is not None else ()
     writer = open_writer(applied.client, {index: target}, project.primary.writer_options(), routed)
     with contextlib.closing(writer), ReadSession(endpoints.database) as session:
         database = DatabaseDocuments(session, project.specs[index], inspection.catalog)
-        return Repair(index, database, writer, applied).rebuild(ids)
+        return rebuild(index, database, writer, applied, ids)
 
 
 def _inspect(project: Project, endpoints: Endpoints) -> Inspection:

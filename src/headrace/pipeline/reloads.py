@@ -1,4 +1,4 @@
-"""Take up changed files in a run: read and check them as a whole, then go on with them.
+"""Take up changed files in a run: read and check them as a whole, then go on with them (decision 0088).
 
 Where anything is wrong nothing changes, and who ordered it is told every mistake. Files that only do not fit
 the database are tried again now and then: the database may fit them later.
@@ -7,15 +7,17 @@ the database are tried again now and then: the database may fit them later.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from headrace.errors import ErrorGroup, HeadraceError, in_one_line
+from headrace.assembly.transform import is_file_changed
+from headrace.config.comparison import differing_keys
+from headrace.errors import ErrorGroup, HeadraceError, Kind, in_one_line
 from headrace.model.failpoints import reach
 from headrace.pipeline.controller.desired import OpenOrder
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, error_list
-from headrace.pipeline.reloading import Load, ReloadResult, check_code, load_checked
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.state import StateStore
@@ -24,48 +26,117 @@ from headrace.status.board import StatusBoard
 
 _LOOK_SECONDS = 5.0
 
+# Reads the deployment's files: the project of those that are valid, and the mistakes of the others.
+Load = Callable[[], tuple[Project | None, tuple[HeadraceError, ...]]]
 
+# The keys of a deployment file that a running pipeline takes up.
+_TAKEN_UP = frozenset({"indexes", "on_error", "on_quarantine", "large_change", "generations"})
+
+
+@dataclass(frozen=True, slots=True)
+class ReloadResult:
+    """What became another by a reload: the names of indexes.
+
+    Attributes:
+        added: indexes that were not there before; they are backfilled.
+        removed: indexes that are not followed any more; what readers see of them stays as it is.
+        rebuilt: indexes whose next generation is built beside the one that is served.
+    """
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    rebuilt: tuple[str, ...] = ()
+
+    @classmethod
+    def between(cls, before: Mapping[str, str], now: Mapping[str, str]) -> ReloadResult:
+        """Compare the hashes of what determines each index, by name."""
+        return cls(
+            tuple(name for name in now if name not in before),
+            tuple(name for name in before if name not in now),
+            tuple(name for name in now if before.get(name, now[name]) != now[name]),
+        )
+
+    def __str__(self) -> str:
+        parts = [
+            f"{what}: {', '.join(names)}"
+            for what, names in (
+                ("added", self.added),
+                ("removed", self.removed),
+                ("being rebuilt", self.rebuilt),
+            )
+            if names
+        ]
+        return "; ".join(parts) or "every index is as it was"
+
+
+def check_fixed(running: Project, now: Project) -> list[HeadraceError]:
+    """Return an error for each setting that changed and that a running pipeline does not take up."""
+    return [
+        HeadraceError(
+            Kind.CONFIG,
+            f"{now.deployment.file}: {key} changed, and a running pipeline does not take that up",
+            "Restart `headrace run`, or set it back.",
+        )
+        for key in differing_keys(running.deployment, now.deployment)
+        if key.split(".")[0] not in _TAKEN_UP
+    ]
+
+
+def check_code(project: Project) -> list[HeadraceError]:
+    """Return an error for each transform whose file changed since this process loaded it."""
+    return [
+        HeadraceError(
+            Kind.TRANSFORM,
+            f"the code of the transform {name} changed, and a process loads it only once",
+            "Restart `headrace run`.",
+        )
+        for name in dict.fromkeys(spec.transform for spec in project.specs.values() if spec.transform)
+        if is_file_changed(name)
+    ]
+
+
+def in_words(error: HeadraceError) -> str:
+    """Return every mistake of a refused reload as one text."""
+    return in_one_line(error_list(error))
+
+
+def load_checked(load: Load, running: Project) -> tuple[Project | None, list[HeadraceError]]:
+    """Read the files; return the project of those that are valid, and every mistake that reading shows."""
+    try:
+        project, found = load()
+    except HeadraceError as error:
+        return None, [*error_list(error)]
+    errors = [*found]
+    if project is not None:
+        errors += check_fixed(running, project)
+    return project, errors
+
+
+@dataclass(eq=False, slots=True)
 class Reloads:
     """Reads the files of one run again; used from the run's thread, see `FilesPort`.
 
-    Args:
+    Attributes:
         load: reads the files; None: they stay as they are.
         definitions: goes on with them.
         endpoints: of the deployment.
         lease: holds the leases of the indexes.
         store: the state of the pipeline.
         board: shows why the files that lie there are not taken up.
-        on_adopted: called once other files hold.
-
-    Attributes:
-        results: what changed by a reload, in words, by the order's id.
-        refusals: why the files that a reload has read are refused, by the order's id.
+        results: what changed by a reload, by the order's id.
+        refusals: every mistake for which the files that a reload has read are refused, by the order's id.
     """
 
-    def __init__(
-        self,
-        load: Load | None,
-        definitions: Definitions,
-        endpoints: Endpoints,
-        *,
-        lease: Lease,
-        store: StateStore,
-        board: StatusBoard,
-        on_adopted: Callable[[Project], None],
-    ) -> None:
-        self.results: dict[str, str] = {}
-        self.refusals: dict[str, str] = {}
-        self._errors: dict[str, HeadraceError] = {}
-        self._data: dict[str, ReloadResult] = {}
-        self._load = load or (lambda: (definitions.project, ()))
-        self._definitions = definitions
-        self._endpoints = endpoints
-        self._lease = lease
-        self._store = store
-        self._board = board
-        self._on_adopted = on_adopted
-        self._refused: Project | None = None
-        self._next = 0.0
+    load: Load | None
+    definitions: Definitions
+    endpoints: Endpoints
+    lease: Lease
+    store: StateStore
+    board: StatusBoard
+    results: dict[str, ReloadResult] = field(default_factory=dict, init=False)
+    refusals: dict[str, HeadraceError] = field(default_factory=dict, init=False)
+    _refused: Project | None = field(default=None, init=False)
+    _next: float = field(default=0.0, init=False)
 
     def read(self, order: OpenOrder) -> None:
         """Read and check the files; `results` or `refusals` has the order then.
@@ -74,65 +145,57 @@ class Reloads:
             HeadraceError: the database does not answer; it may be tried again.
         """
         self._refused = None
-        project, errors = load_checked(self._load, self._definitions.project)
-        inspection = None
-        if project is not None:
-            errors += check_code(project)
-            with connect(self._endpoints.database, application_name="headrace run") as connection:
-                inspection = inspect(project, self._endpoints, connection)
-            if not errors and inspection.errors(reseeds=True):
-                self._refused = project
-            errors += inspection.errors(reseeds=True)
-        if project is not None and inspection is not None and not errors:
+        project, errors = load_checked(self.load or self._stay, self.definitions.project)
+        if project is None:
+            self._refuse(order, errors)
+            return
+        errors += check_code(project)
+        with connect(self.endpoints.database, application_name="headrace run") as connection:
+            inspection = inspect(project, self.endpoints, connection)
+        misfits = inspection.errors(reseeds=True)
+        if misfits and not errors:
+            self._refused = project  # right in themselves: the database may fit them later
+        errors += misfits
+        if not errors:
             try:
-                self.results[order.id] = str(self._adopt(project, inspection, order))
+                self.results[order.id] = self._adopt(project, inspection)
             except HeadraceError as error:  # another process has an index of theirs
-                self._refuse(order, [error])
-        else:
+                errors = [error]
+        if errors:
             self._refuse(order, errors)
 
-    def error_of(self, id_: str) -> HeadraceError | None:
-        """Return every mistake for which a reload was refused; None where it was not."""
-        return self._errors.get(id_)
-
-    def result_of(self, id_: str) -> ReloadResult | None:
-        """Return what changed by a reload; None where it was refused."""
-        return self._data.get(id_)
+    def _stay(self) -> tuple[Project, tuple[HeadraceError, ...]]:
+        return self.definitions.project, ()
 
     def try_again(self, connection: Connection) -> None:
         """Take files up that were refused, where they fit the database by now."""
         if self._refused is None or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _LOOK_SECONDS
-        inspection = inspect(self._refused, self._endpoints, connection)
+        inspection = inspect(self._refused, self.endpoints, connection)
         if not inspection.errors(reseeds=True):
             project, self._refused = self._refused, None
             self._adopt(project, inspection)
 
-    def _adopt(
-        self, project: Project, inspection: Inspection, order: OpenOrder | None = None
-    ) -> ReloadResult:
+    def _adopt(self, project: Project, inspection: Inspection) -> ReloadResult:
         """Go on with files, with the leases of the indexes that they add.
 
         Raises:
             HeadraceError: SLOT_IN_USE: another process has taken an index of them.
         """
-        before = {unit.index: hash_ for unit, hash_ in self._definitions.hashes.items() if not unit.sink}
+        before = {unit.index: hash_ for unit, hash_ in self.definitions.hashes.items() if not unit.sink}
         result = ReloadResult.between(before, inspection.hashes(inspection.project.primary))
-        self._lease.hold(project.specs)
+        # The leases first: where another process has an index, nothing has changed yet.
+        self.lease.hold(project.specs)
         reach("checked")
-        state = self._store.current
-        self._definitions.adopt(project, () if state is None else state.generations)
-        self._board.record_refused_reload(None)
-        self._board.report.done(f"the files are taken up: {result}")
-        if order is not None:
-            self._data[order.id] = result
-        self._on_adopted(project)
+        state = self.store.current
+        self.definitions.adopt(project, () if state is None else state.generations)
+        self.board.record_refused_reload(None)
+        self.board.report.done(f"the files are taken up: {result}")
         return result
 
     def _refuse(self, order: OpenOrder, errors: Sequence[HeadraceError]) -> None:
-        error = ErrorGroup(tuple(errors))
-        text = in_one_line(error_list(error))
-        self.refusals[order.id], self._errors[order.id] = text, error
-        self._board.record_refused_reload(text)
-        self._board.report.warning(f"the files are not taken up, nothing has changed: {text}")
+        self.refusals[order.id] = error = ErrorGroup(tuple(errors))
+        text = in_words(error)
+        self.board.record_refused_reload(text)
+        self.board.report.warning(f"the files are not taken up, nothing has changed: {text}")

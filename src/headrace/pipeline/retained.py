@@ -18,11 +18,11 @@ from headrace.postgres.connection import Connection
 from headrace.schema.normal import denormalised
 from headrace.schema.tree import IndexSpec
 
+# What must be unchanged beside the schema. Other determinants are about the mapping, which is fixed.
 _DETERMINING = {
     "pipeline": "the sink's ingest pipeline changed",
     "transform_code": "the code of its transform changed",
 }
-"""What must be unchanged beside the schema. Other determinants are about the mapping, which is fixed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,7 @@ def inspect_retained(
         HeadraceError: as for `inspect`.
     """
     plain, unfit, left = inspection, dict[str, str](), dict(retained)
+    # Without those that are wrong, again: an error of one generation must not be that of all.
     while left:
         specs = {id_: generation.spec for id_, generation in left.items()}
         inspection = inspect(dataclasses.replace(plain.project, retained=specs), endpoints, connection)

@@ -8,22 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from headrace.errors import HeadraceError, Kind
 from headrace.logs import LogLevel, WorkerLogs
 from headrace.pipeline.answers import Answers
-from headrace.pipeline.backfill import BackfillRate
 from headrace.pipeline.claim import Claim, Claimed
 from headrace.pipeline.cluster_tasks import check_cluster
 from headrace.pipeline.controller.actions import EndRun
-from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.loop import Controller
-from headrace.pipeline.controller.observe import Observed, Observer
+from headrace.pipeline.controller.observe import Observer
 from headrace.pipeline.controller.ports import Ports
-from headrace.pipeline.controller.world import Failures, World
 from headrace.pipeline.deferred_documents import DeferredDocuments
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.exported_snapshot import HeldSnapshot
@@ -31,8 +29,7 @@ from headrace.pipeline.health_monitor import HealthMonitor, short_timeout_client
 from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.planning import Plans
 from headrace.pipeline.project import Project
-from headrace.pipeline.reloading import Load
-from headrace.pipeline.reloads import Reloads
+from headrace.pipeline.reloads import Load, Reloads
 from headrace.pipeline.run_board import RunBoard
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.run_sinks import RunSinks, open_relays
@@ -40,7 +37,7 @@ from headrace.pipeline.source_of_run import RunSource
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.stream.documents_source import READER
 from headrace.pipeline.stream.record_classes import recorded_beside
-from headrace.pipeline.stream.run_stream import RunStream, RunStreamSettings
+from headrace.pipeline.stream.run_stream import RunStream
 from headrace.pipeline.stream.warm_up import warmed_up
 from headrace.pipeline.wal_budget import WalBudget
 from headrace.pipeline.worker.plan import Endpoints
@@ -56,14 +53,14 @@ from headrace.status.traces import Traces
 
 _ROUND_SECONDS = 0.25
 _REQUEST_SECONDS = 10.0
-_IDLE_SECONDS = 10.0
-"""The slot follows an idle server this often, and several times within the time that counts as a stall."""
 
 
-class PipelineRun:
-    """One run of one deployment.
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """What the process around a run gives it.
 
-    Args:
+    Attributes:
+        board: shows the run.
         stopping: set to end the run; noticed at the next pause.
         desk: has the orders of the run.
         load: reads the deployment's files anew; None: they stay as they are.
@@ -73,32 +70,27 @@ class PipelineRun:
         address: the public address, for who asks the cluster for the run; empty for none.
     """
 
+    board: StatusBoard
+    stopping: Stopping
+    desk: OrderDesk
+    load: Load | None = None
+    on_live: Callable[[], None] = lambda: None
+    on_reload: Callable[[Project], None] = lambda _: None
+    traces: Traces | None = None
+    address: str = ""
+
+
+class PipelineRun:
+    """One run of one deployment."""
+
     def __init__(
-        self,
-        project: Project,
-        endpoints: Endpoints,
-        board: StatusBoard,
-        stopping: Stopping,
-        *,
-        options: RunOptions,
-        desk: OrderDesk,
-        load: Load | None = None,
-        on_live: Callable[[], None] = lambda: None,
-        on_reload: Callable[[Project], None] = lambda _: None,
-        traces: Traces | None = None,
-        address: str = "",
+        self, project: Project, endpoints: Endpoints, options: RunOptions, context: RunContext
     ) -> None:
         self._project = options.apply_to(project)
         self._endpoints = endpoints
-        self._board = board
-        self._stopping = stopping
         self._options = options
-        self._desk = desk
-        self._load = load
-        self._on_live = on_live
-        self._on_reload = on_reload
-        self._traces = traces
-        self._address = address
+        self._context = context
+        self._board = context.board
         self._spark = BackgroundSpark(self._open_spark)
         self._held = contextlib.ExitStack()
         self._is_live = False
@@ -119,18 +111,19 @@ class PipelineRun:
 
     def _claim(self, client: Client) -> Claimed | None:
         """Wait for this run's turn and claim the deployment; None where a stop came first."""
+        context, stopping = self._context, self._context.stopping
         claim = Claim(
             self._project,
             self._endpoints,
             client,
             self._board,
-            self._stopping,
-            load=self._load,
-            address=self._address,
+            stopping,
+            load=context.load,
+            address=context.address,
         )
         while True:
             if self._options.standby:
-                with self._stopping.interrupting(), self._stopping.patient():
+                with stopping.interrupting(), stopping.patient():
                     spark = self._spark.current
                 with warmed_up(spark):
                     if not claim.wait():
@@ -138,6 +131,7 @@ class PipelineRun:
             try:
                 return claim.take(self._held)
             except HeadraceError as error:
+                # Two that stood by have seen the same free lock: the slower one stands by again.
                 if not (self._options.standby and claim.is_led(error)):
                     raise
 
@@ -168,17 +162,19 @@ class PipelineRun:
         if end.error is not None:
             raise end.error
         self._board.apply_event(Event.STOPPED)
+        # Who has lost the lock may have lost the slot, too: its position is not to be moved from here.
         if not claimed.lock.was_lost():
             confirm_applied(self._project, self._endpoints, self._board)
 
     def _open_rounds(self, claimed: Claimed, held: contextlib.ExitStack) -> Rounds:
         """Open what the controller looks at and acts on; `held` closes it."""
-        project, board, stopping = claimed.project, self._board, self._stopping
-        self._desk.begin()
+        project, board, stopping = claimed.project, self._board, self._context.stopping
+        self._context.desk.begin()
         endpoints = open_relays(project, self._endpoints, board.report, held)
+        # One thread looks at everything, so a cluster that hangs must not hold it for long.
         endpoint = endpoints.sink.with_timeout(min(endpoints.sink.timeout, _REQUEST_SECONDS))
         state = held.enter_context(contextlib.closing(Client(endpoint, read_attempts=1, accepted=True)))
-        store, source = StateStore(state, project.key), project.deployment.source
+        store = StateStore(state, project.key)
         snapshot = held.enter_context(
             contextlib.closing(HeldSnapshot(60.0 * project.deployment.backfill.snapshot_minutes))
         )
@@ -191,76 +187,56 @@ class PipelineRun:
                     self._spark,
                     Plans(definitions, endpoints),
                     store,
-                    state=state,
+                    client=state,
                     board=board,
                     snapshot=snapshot,
-                    settings=self._stream_settings(project),
+                    traces=self._context.traces,
                     check=lambda spark: self._check_spark(spark, project),
                 )
             )
         )
-        health = held.enter_context(HealthMonitor(endpoints, project, board, claimed.lock, store))
+        health = held.enter_context(
+            HealthMonitor(endpoints, lambda: definitions.project, board, claimed.lock, store)
+        )
         shown = RunBoard(board, project, sinks.count, self._note_live)
-
-        def adopt(files: Project) -> None:
-            sinks.change_project(files)
-            health.change_project(files)
-            shown.change_project(files)
-
         reloads = Reloads(
-            self._load,
+            self._context.load,
             definitions,
             endpoints,
             lease=claimed.lease,
             store=store,
             board=board,
-            on_adopted=adopt,
         )
-        orders = Answers(self._desk, reloads, store)
-        observed = Observed(
+        orders = Answers(self._context.desk, reloads, store)
+        observer = Observer(
             health,
             store,
             definitions,
             sinks.watches,
             stream,
-            WalBudget(source, board, releases=source.on_gap == "reseed"),
+            WalBudget(project.deployment.source, board, releases=project.reseeds),
             reloads,
-            orders.open_orders,
-            orders.carried_out,
-            claimed.lease.lost,
-            stopping.is_set,
-            stopping.interrupting,
+            orders,
+            claimed.lease,
+            stopping,
         )
         database = RunSource(
-            project,
             endpoints,
             definitions,
             board=board,
             snapshot=snapshot,
-            interrupting=stopping.interrupting,
+            stopping=stopping,
             on_changed=health.forget,
         )
         deferral = DeferredDocuments(state, project.key, store, [*project.secondary])
         ports = Ports(store, database, sinks.watches, stream, stream.filling, deferral, orders, orders)
         return Rounds(
-            Observer(observed, reseeds=source.on_gap == "reseed"),
-            ports,
+            observer,
+            Controller(observer.look, ports, tell=shown.tell, clock=time.monotonic),
             shown,
-            observed,
-            snapshot=snapshot,
-            board=board,
-            stopping=stopping,
+            snapshot,
+            board,
             on_followed=lambda followed: self._note_followed(followed, claimed),
-        )
-
-    def _stream_settings(self, project: Project) -> RunStreamSettings:
-        limits = project.deployment.backfill
-        return RunStreamSettings(
-            project.key,
-            project.publication,
-            min(_IDLE_SECONDS, project.deployment.source.stalled_after / 4),
-            BackfillRate(limits.rows_per_second, limits.connections),
-            self._traces,
         )
 
     def _check_spark(self, spark: LocalSpark, project: Project) -> None:
@@ -273,7 +249,7 @@ class PipelineRun:
         names = (*project.specs, *project.waiting)
         claimed.lease.release_others(names)
         self._board.set_indexes(names)
-        self._on_reload(project)
+        self._context.on_reload(project)
 
     def _note_live(self) -> None:
         """Report once that the run is live."""
@@ -282,83 +258,64 @@ class PipelineRun:
             self._board.report.done("live: following the log")
             if self._options.session is None:
                 self._held.enter_context(recorded_beside())
-            self._on_live()
+            self._context.on_live()
 
 
+@dataclass(eq=False, slots=True)
 class Rounds:
     """The rounds of one run: look, decide, act, show.
 
-    Args:
+    Attributes:
         observer: looks.
-        ports: what is acted on.
+        controller: decides and acts.
         shown: shows what is decided.
-        observed: what is looked at.
         snapshot: the slot's snapshot, given up once nothing needs it.
         board: the status board.
-        stopping: interrupts the rest between two rounds.
         on_followed: called with the project that is followed, whenever that is another one.
     """
 
-    def __init__(
-        self,
-        observer: Observer,
-        ports: Ports,
-        shown: RunBoard,
-        observed: Observed,
-        *,
-        snapshot: HeldSnapshot,
-        board: StatusBoard,
-        stopping: Stopping,
-        on_followed: Callable[[Project], None],
-    ) -> None:
-        self._observer = observer
-        self._shown = shown
-        self._observed = observed
-        self._snapshot = snapshot
-        self._board = board
-        self._stopping = stopping
-        self._on_followed = on_followed
-        self._version = 0
-        self._seen: tuple[World, Desired] | None = None
-        self._controller = Controller(self._look, ports, tell=shown.tell, clock=time.monotonic)
+    observer: Observer
+    controller: Controller
+    shown: RunBoard
+    snapshot: HeldSnapshot
+    board: StatusBoard
+    on_followed: Callable[[Project], None]
+    _version: int = field(default=0, init=False)
 
     def go(self) -> EndRun | None:
         """Go round once, and rest where nothing was to be done; return why the run ends, where it does."""
         try:
-            end = self._controller.go_round()
+            end = self.controller.go_round()
         except Stopped:  # a look or a step was interrupted
             return EndRun("it was asked to end")
         if end is None:
             self._show()
-            if not self._controller.has_acted:
-                self._stopping.wait(_ROUND_SECONDS)
+            # What was done leads to the next step: that is looked for at once.
+            if not self.controller.has_acted:
+                self.observer.stopping.wait(_ROUND_SECONDS)
         return end
 
-    def _look(self, failures: Mapping[str, Failures]) -> tuple[World, Desired]:
-        self._seen = self._observer.look(failures)
-        return self._seen
-
     def _show(self) -> None:
-        assert self._seen is not None, "a round begins with a look"
-        world, desired = self._seen
-        definitions, has_begun = self._observed.definitions, self._observed.stream.tend()
+        assert self.controller.seen is not None, "a round begins with a look"
+        world, desired = self.controller.seen
+        definitions, has_begun = self.observer.definitions, self.observer.stream.tend()
         if definitions.is_known and definitions.version != self._version:
             self._version = definitions.version
-            self._board.tables_seen(definitions.inspection.coverage)
-            self._on_followed(definitions.inspection.project)
-        self._shown.show(world, desired, has_begun=has_begun)
+            self.board.tables_seen(definitions.inspection.coverage)
+            self.on_followed(definitions.inspection.project)
+        self.shown.show(world, desired, has_begun=has_begun)
         self._tend_snapshot()
 
     def _tend_snapshot(self) -> None:
         """Give the slot's snapshot up once nothing is filled, or its time is over."""
-        state = self._observed.store.current
-        if state is None or self._snapshot.slot is None:
+        state = self.observer.store.current
+        if state is None or self.snapshot.slot is None:
             return
-        is_filled = any(generation.building and generation.followed for generation in state.generations)
-        if state.generations and not is_filled:
-            self._snapshot.close()
-        elif self._snapshot.close_if_due():
-            self._board.report.info(
+        # Without any generation the first ones are still to come, and will read it.
+        if state.generations and not any(generation.backfilling for generation in state.generations):
+            self.snapshot.close()
+        elif self.snapshot.close_if_due():
+            self.board.report.info(
                 "the slot's snapshot is given up, so that VACUUM can go on; what is left is read as it is"
             )
 
@@ -370,6 +327,7 @@ def confirm_applied(project: Project, endpoints: Endpoints, board: StatusBoard) 
             store = StateStore(client, project.key)
             state = store.load()
             deferred = DeferredKeys(client, project.key)
+            # No document waits any more, so all before `ahead` is durable, though no batch has said so yet.
             if state is not None and state.ahead is not None and deferred.count() == 0:
                 state = store.advance(state.ahead, Counters())
         if state is None or state.phase != "following":

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from headrace.model.units import quantity
-from headrace.pipeline.controller.actions import (
-    Action,
-    BeginAgain,
-    CloseQuery,
-    CreateGeneration,
-    DropSlot,
-    Serve,
-    StopFollowing,
-    TakeUpCatalog,
-)
+from headrace.pipeline.controller import actions
 from headrace.pipeline.controller.desired import Desired, Unit
+from headrace.pipeline.controller.generations import generations_of
 from headrace.pipeline.controller.statuses import UnitPhase, UnitStatus, status_of
 from headrace.pipeline.controller.world import Unknown, World
 from headrace.pipeline.project import Project
@@ -26,79 +19,73 @@ from headrace.status.phases import Event
 
 _LOG = logging.getLogger(__name__)
 
+# Returns how many documents a generation that was just completed holds; None where that is not known.
 CountDocuments = Callable[[GenerationState], int | None]
-"""Returns how many documents a generation that was just completed holds; None where that is not known."""
 
 
+@dataclass(eq=False, slots=True)
 class RunBoard:
     """Shows one run; used from its thread.
 
-    Args:
+    Attributes:
         board: the status board.
         project: has the labels of the sinks.
         count: counts the documents of a generation.
         on_live: called when every index is complete and the stream follows; perhaps more than once.
     """
 
-    def __init__(
-        self, board: StatusBoard, project: Project, count: CountDocuments, on_live: Callable[[], None]
-    ) -> None:
-        self._board = board
-        self._project = project
-        self._count = count
-        self._on_live = on_live
-        self._why_built: dict[Unit, str] = {}
-        self._shown: dict[str, GenerationState] | None = None
-        self._told: dict[Unit, tuple[UnitPhase, str]] = {}
-        self._has_gap = False
+    board: StatusBoard
+    project: Project
+    count: CountDocuments
+    on_live: Callable[[], None]
+    _why_built: dict[Unit, str] = field(default_factory=dict, init=False)
+    _shown: dict[str, GenerationState] | None = field(default=None, init=False)
+    _told: dict[Unit, tuple[UnitPhase, str]] = field(default_factory=dict, init=False)
+    _has_gap: bool = field(default=False, init=False)
 
-    def change_project(self, project: Project) -> None:
-        """Go on with changed files."""
-        self._project = project
-
-    def tell(self, action: Action) -> None:
+    def tell(self, action: actions.Action) -> None:
         """Tell users of a step, before it is done, where it is more than housekeeping."""
         _LOG.debug("%s: %s", type(action).__name__, action.why)
-        if isinstance(action, CreateGeneration):
+        if isinstance(action, actions.CreateGeneration):
             self._why_built[action.unit] = action.why
             if action.cause is not None:
-                self._board.count_rebuild(str(action.unit), action.cause.value)
-        elif isinstance(action, Serve) and action.generation.published:
+                self.board.count_rebuild(str(action.unit), action.cause.value)
+        elif isinstance(action, actions.Serve) and action.generation.published:
             name = action.generation.generation
-            self._board.report.warning(f"{action.unit}: readers are led back to {name}: {action.why}")
-        elif isinstance(action, StopFollowing):
+            self.board.report.warning(f"{action.unit}: readers are led back to {name}: {action.why}")
+        elif isinstance(action, actions.StopFollowing):
             self._tell_stopped(action)
-        elif isinstance(action, BeginAgain | DropSlot):
+        elif isinstance(action, actions.BeginAgain | actions.DropSlot):
             self._tell_gap(action)
-        elif isinstance(action, CloseQuery):
-            self._board.record_error(action.failure)
+        elif isinstance(action, actions.CloseQuery):
+            self.board.record_error(action.failure)
             if not action.charged:
-                self._board.report.warning(f"starting the stream again after {action.failure}")
-        elif isinstance(action, TakeUpCatalog):
+                self.board.report.warning(f"starting the stream again after {action.failure}")
+        elif isinstance(action, actions.TakeUpCatalog):
             for generation in action.renewed:
-                self._board.report.info(
+                self.board.report.info(
                     f"{generation.index}: a table has lost rows; every document is assembled again"
                 )
 
-    def _tell_stopped(self, action: StopFollowing) -> None:
+    def _tell_stopped(self, action: actions.StopFollowing) -> None:
         failure = action.failure
         if action.generation.published:
-            self._board.count_rebuild(str(action.unit), action.cause.value)
+            self.board.count_rebuild(str(action.unit), action.cause.value)
         remedy = "" if failure is None or not failure.remedy else f". {failure.remedy}"
         what = f"{action.unit}: {action.generation.generation} is not followed any more"
-        self._board.report.warning(f"{what}: {action.why}{remedy}")
+        self.board.report.warning(f"{what}: {action.why}{remedy}")
         if failure is not None:
-            self._board.record_error(failure)
+            self.board.record_error(failure)
 
-    def _tell_gap(self, action: BeginAgain | DropSlot) -> None:
-        if isinstance(action, DropSlot):
-            self._board.set_budget_warning(f"{action.why}; everything is backfilled again afterwards")
+    def _tell_gap(self, action: actions.BeginAgain | actions.DropSlot) -> None:
+        if isinstance(action, actions.DropSlot):
+            self.board.set_budget_warning(f"{action.why}; everything is backfilled again afterwards")
             return
         self._has_gap = True
-        self._board.report.warning(
+        self.board.report.warning(
             f"{action.why}; on_gap = reseed: readers keep what is served until it is backfilled again"
         )
-        self._board.record_gap(f"what is served is not followed, and is backfilled again: {action.why}")
+        self.board.record_gap(f"what is served is not followed, and is backfilled again: {action.why}")
 
     def show(self, world: World, desired: Desired, *, has_begun: bool) -> None:
         """Show how everything is."""
@@ -109,7 +96,7 @@ class RunBoard:
         self._report_changes(state)
         for unit, status in statuses.items():
             self._show_unit(unit, status, state)
-        self._board.set_units(
+        self.board.set_units(
             [
                 UnitOnBoard(
                     unit.sink,
@@ -127,29 +114,18 @@ class RunBoard:
         self._show_phase(world, state, statuses, has_begun=has_begun)
 
     def _show_unit(self, unit: Unit, status: UnitStatus, state: PipelineState) -> None:
-        generations = [
-            generation
-            for generation in state.generations
-            if (generation.sink, generation.index) == (unit.sink, unit.index)
-        ]
+        generations = generations_of(state, unit)
         served = next((generation for generation in generations if generation.published), None)
-        building = next(
-            (
-                generation.generation
-                for generation in generations
-                if generation.building and generation.followed
-            ),
-            None,
-        )
+        filled = [generation.generation for generation in generations if generation.backfilling]
         shown = served or (generations[-1] if generations else None)
         is_live = served is not None and served.followed
-        self._index(
-            unit,
+        self.board.index(
+            unit.index,
+            sink=unit.sink,
             phase=IndexPhase.LIVE if is_live else IndexPhase.BACKFILLING,
             generation=None if shown is None else shown.generation,
-            building=building,
+            building=filled[0] if filled else None,
             error=None if status.phase in (UnitPhase.LIVE, UnitPhase.BACKFILLING) else _text(status),
-            serves=status.serves,
         )
         self._tell_status(unit, status)
 
@@ -164,7 +140,7 @@ class RunBoard:
             and status.why
             and status.why != "no query runs"
         ):
-            self._board.report.warning(f"{unit} {status.phase.value}: {_text(status)}")
+            self.board.report.warning(f"{unit} {status.phase.value}: {_text(status)}")
 
     def _show_sinks(self, world: World) -> None:
         for name, seen in world.sinks.items():
@@ -172,35 +148,37 @@ class RunBoard:
                 continue
             deferred = sum(count for id_, count in world.deferred.items() if id_.startswith(f"{name}/"))
             if isinstance(seen, Unknown):
-                self._board.secondary(name, away=str(seen.error), deferred=deferred)
+                self.board.secondary(name, away=str(seen.error), deferred=deferred)
 
     def _show_phase(
         self, world: World, state: PipelineState, statuses: Mapping[Unit, UnitStatus], *, has_begun: bool
     ) -> None:
-        primary = [status for unit, status in statuses.items() if not unit.sink]
-        runs = world.query is not None and world.query.failure is None
-        is_filling = any(
-            generation.building and generation.followed and not generation.sink
-            for generation in state.generations
-        )
-        if runs and is_filling:
-            self._board.apply_event(Event.BACKFILLING)
-        if not (runs and has_begun):
+        if world.query is None or world.query.failure is not None:
             return
-        self._board.mark_following()
+        is_filling = any(generation.backfilling for generation in state.in_sink("").generations)
+        if is_filling:
+            self.board.apply_event(Event.BACKFILLING)
+        if not has_begun:
+            return
+        self.board.mark_following()
         if is_filling:
             return
-        self._board.apply_event(Event.FOLLOWING)
+        self.board.apply_event(Event.FOLLOWING)
+        primary = [status for unit, status in statuses.items() if not unit.sink]
         if all(status.serves for status in primary):
-            self._on_live()
+            self.on_live()
+        self._show_gap(primary)
+
+    def _show_gap(self, primary: Sequence[UnitStatus]) -> None:
         if self._has_gap and all(status.phase is UnitPhase.LIVE for status in primary):
             self._has_gap = False
-            self._board.close_gap()
+            self.board.close_gap()
 
     def _report_changes(self, state: PipelineState) -> None:
         """Report generations that are new, complete, or served now."""
         before = self._shown
         self._shown = {generation.id: generation for generation in state.generations}
+        # What is there when a run begins is no news.
         if before is None:
             return
         for generation in state.generations:
@@ -208,42 +186,32 @@ class RunBoard:
             unit = Unit(generation.sink, generation.index)
             if known is None:
                 why = self._why_built.get(unit, "")
-                self._board.report.info(f"{unit!s}: builds {generation.generation}: {why}")
+                self.board.report.info(f"{unit!s}: builds {generation.generation}: {why}")
             elif generation.published and not known.published:
-                self._report_served(unit, generation, known, before)
+                self._report_served(unit, generation, known, before.values())
 
     def _report_served(
         self,
         unit: Unit,
         generation: GenerationState,
         known: GenerationState,
-        before: Mapping[str, GenerationState],
+        before: Collection[GenerationState],
     ) -> None:
-        former = next(
-            (
-                other
-                for other in before.values()
-                if (other.sink, other.index) == (unit.sink, unit.index) and other.published
-            ),
-            None,
-        )
+        mine = [other for other in before if Unit(other.sink, other.index) == unit]
+        former = next((other for other in mine if other.published), None)
         if known.building:
-            held = self._count(generation)
+            held = self.count(generation)
             if held is not None:
-                target = self._project.targets[unit.sink] if unit.sink else self._project.primary
-                self._board.report.done(
+                target = self.project.targets[unit.sink] if unit.sink else self.project.primary
+                self.board.report.done(
                     f"{target.label}{target.prefix}{unit.index}: {quantity(held, 'document')}"
                 )
-                self._index(unit, documents=held, documents_per_second=None, seconds_left=None)
+                self.board.index(
+                    unit.index, sink=unit.sink, documents=held, documents_per_second=None, seconds_left=None
+                )
         if former is not None:
             text = f"readers see {generation.generation}, no longer {former.generation}"
-            self._board.report.done(f"{unit!s}: {text}")
-
-    def _index(self, unit: Unit, **changes: object) -> None:
-        if unit.sink:
-            self._board.secondary_index(unit.sink, unit.index, **changes)
-        else:
-            self._board.index(unit.index, **changes)
+            self.board.report.done(f"{unit!s}: {text}")
 
 
 def _text(status: UnitStatus) -> str:

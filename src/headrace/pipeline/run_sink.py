@@ -14,6 +14,7 @@ from typing import Protocol
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.controller.desired import Unit
+from headrace.pipeline.controller.ports import SinkPort
 from headrace.pipeline.controller.world import SinkSeen, Unknown
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.sink_target import SinkTarget
@@ -30,24 +31,8 @@ from headrace.state.sink_notes import SecondarySinkNotes
 _READY_SECONDS = 5.0
 
 
-class RunSink(Protocol):
+class RunSink(SinkPort, Protocol):
     """One sink of a run: what the controller asks of it, and how it is seen."""
-
-    def create(self, index: str, definition: str) -> GenerationState:
-        """See `SinkPort.create`."""
-        ...
-
-    def complete(self, generation: GenerationState) -> None:
-        """See `SinkPort.complete`."""
-        ...
-
-    def serve(self, generation: GenerationState) -> None:
-        """See `SinkPort.serve`."""
-        ...
-
-    def drop(self, name: str) -> None:
-        """See `SinkPort.drop`."""
-        ...
 
     def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:
         """Ask the sink what it holds.
@@ -59,11 +44,9 @@ class RunSink(Protocol):
         Raises:
             HeadraceError: it cannot be asked.
         """
-        ...
 
     def close(self) -> None:
         """Give up leases and connections, as far as the sink answers soon."""
-        ...
 
 
 class ClusterSink:
@@ -88,7 +71,7 @@ class ClusterSink:
         *,
         lease: Lease | None = None,
     ) -> None:
-        self._target = target
+        self._name = target.name
         self._client = client
         self._state = state
         self._definitions = definitions
@@ -98,7 +81,7 @@ class ClusterSink:
         self._leased: frozenset[str] = frozenset()
         self._generations = Generations(client, target.prefix)
         self._notes = SecondarySinkNotes(state, target.key)
-        self._uuids: dict[str, tuple[str, str]] = {}
+        self._found: Mapping[str, FoundGeneration] = {}
         self._adjusted: dict[str, IndexOptions] = {}
 
     def create(self, index: str, definition: str) -> GenerationState:
@@ -107,6 +90,7 @@ class ClusterSink:
         Raises:
             HeadraceError: SINK_REJECTED, also where another program has the name that readers use; SINK_BUSY.
         """
+        # Raises where another program has the name, before there is an index that nobody names.
         self._generations.published(index)
         inspection, target = self._definitions.inspection, self._target
         spec = inspection.project.specs[index]
@@ -114,7 +98,9 @@ class ClusterSink:
         extra = target.determinants(spec, inspection.types(index))
         schema = json.dumps(normalised(spec, extra), sort_keys=True)
         created = self._generations.create(index, definition, body, schema)
+        # Ranges that are noted under this name are of an index that is gone.
         backfill_progress(self._state, target.key, created.index).delete()
+        # By the history of its shards it differs from one that is restored under its name and uuid.
         identity = self._generations.identities([created.index]).get(created.index)
         history = () if identity is None else identity.history
         return GenerationState(index, created.index, created.uuid, definition, history=history)
@@ -132,7 +118,8 @@ class ClusterSink:
     def drop(self, name: str) -> None:
         """Delete an index with its notes."""
         _forget_notes(self._state, self._target.key, name)
-        index, uuid_ = self._uuids.get(name, ("", ""))
+        found = self._found.get(name)
+        index, uuid_ = ("", "") if found is None else (found.name, found.uuid)
         self._generations.drop(Generation(index, name, "", 0, uuid_))
 
     def count(self, name: str) -> int | None:
@@ -156,9 +143,8 @@ class ClusterSink:
         """See `RunSink.look`; what documents depend on is set right, and said."""
         if (taken := self._hold_lease(indexes)) is not None:
             return taken
-        found = self._generations.find(indexes)
-        self._uuids = {name: (index.name, index.uuid) for name, index in found.items()}
-        self._keep_settings([generation for generation in stored if generation.generation in found])
+        found = self._found = self._generations.find(indexes)
+        self._keep_settings(stored)
         known = self._generations.identities(found)
         served = {generation.index: generation.generation for generation in stored if generation.published}
         faults = self._generations.faults_of_aliases(served)
@@ -169,23 +155,25 @@ class ClusterSink:
             {index: name for index, name in served.items() if index not in faults},
             frozenset(name for name, index in found.items() if alias(index.name) in index.aliases),
             self._faults(stored, found),
-            keys_lost=self._why_keys_lost(),
+            keys_lost=_why_keys_lost(self._notes) if self._target.key.sink else "",
         )
 
     def close(self) -> None:
         """See `RunSink.close`."""
         if self._lease is not None and self._is_leased:
+            # A cluster that hangs must not hold up the end of the run: a lease that nobody renews ends.
             thread = threading.Thread(target=self._lease.__exit__, daemon=True)
             thread.start()
             thread.join(_READY_SECONDS)
         self._client.close()
 
+    @property
+    def _target(self) -> SinkTarget:
+        """The sink as the files that hold now describe it."""
+        return self._definitions.project.targets[self._name]
+
     def _options(self, index: str) -> IndexOptions:
         return self._target.index_options(index)
-
-    def change_target(self, target: SinkTarget) -> None:
-        """Go on with the settings of changed files."""
-        self._target = target
 
     def _hold_lease(self, indexes: Collection[str]) -> Unknown | None:
         """Take the lease where it is not held; return why not, where another process has taken it.
@@ -196,6 +184,7 @@ class ClusterSink:
         if self._lease is None:
             return None
         if self._is_leased and (lost := self._lease.lost()) is not None:
+            # Taken anew in the next look, as by a run that starts.
             self._lease.__exit__()
             self._is_leased = False
             return Unknown(lost, taken=True)
@@ -214,7 +203,11 @@ class ClusterSink:
     def _keep_settings(self, stored: Sequence[GenerationState]) -> None:
         """Set right what an operator has altered, as far as documents depend on it."""
         hashes = self._definitions.hashes
-        followed = [generation for generation in stored if generation.followed]
+        followed = [
+            generation
+            for generation in stored
+            if generation.followed and generation.generation in self._found
+        ]
         current = {
             generation.generation
             for generation in followed
@@ -230,9 +223,13 @@ class ClusterSink:
         }
         for what in self._generations.keep_settings(wanted):
             self._report.warning(f"{self._target.label}{what}; set right")
-        for generation in followed:
+        self._adjust([generation for generation in followed if generation.generation in current])
+
+    def _adjust(self, current: Sequence[GenerationState]) -> None:
+        """Give served generations the settings of changed files that need no other index."""
+        for generation in current:
             options, name = self._options(generation.index), generation.generation
-            if generation.published and name in current and self._adjusted.get(name) != options:
+            if generation.published and self._adjusted.get(name) != options:
                 adjust(self._client, name, options)
                 self._adjusted[name] = options
 
@@ -254,12 +251,6 @@ class ClusterSink:
             elif len(indexes) > 1:
                 faults[name] = "the alias that it is written by leads to another index, too"
         return faults
-
-    def _why_keys_lost(self) -> str:
-        sink = self._target.key.sink
-        if not sink or not self._notes.has_lost_keys():
-            return ""
-        return f"the index of what waited for the sink {sink!r} was deleted or restored"
 
 
 class PlainSink:
@@ -296,23 +287,24 @@ class PlainSink:
     def look(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> SinkSeen | Unknown:  # noqa: ARG002
         """Return what the state has had, so that notes of what it has no more are dropped."""
         self._known |= {generation.generation: generation for generation in stored}
-        lost = self._notes.has_lost_keys()
-        sink = self._target.key.sink
         return SinkSeen(
             {name: Identity(generation.uuid) for name, generation in self._known.items()},
             {name: generation.index for name, generation in self._known.items()},
             queryable=False,
-            keys_lost=f"the index of what waited for the sink {sink!r} was deleted or restored"
-            if lost
-            else "",
+            keys_lost=_why_keys_lost(self._notes),
         )
 
     def close(self) -> None:
         """Do nothing: writers are the executors'."""
 
-    def change_target(self, target: SinkTarget) -> None:
-        """Go on with the settings of changed files."""
-        self._target = target
+
+def _why_keys_lost(notes: SecondarySinkNotes) -> str:
+    sink = notes.key.sink
+    return (
+        f"the index of what waited for the sink {sink!r} was deleted or restored"
+        if notes.has_lost_keys()
+        else ""
+    )
 
 
 def _forget_notes(state: Client, key: StateKey, name: str) -> None:

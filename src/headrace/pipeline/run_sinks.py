@@ -20,8 +20,8 @@ from headrace.sinks.stdout import Relay, StdoutWriter
 from headrace.state import DeferredKeys, GenerationState
 from headrace.state.lease import Lease
 
+# Between two looks.
 _PRIMARY_SECONDS, _SECONDARY_SECONDS = 30.0, 5.0
-"""Between two looks."""
 _REQUEST_SECONDS, _READY_SECONDS = 10.0, 5.0
 
 
@@ -53,13 +53,6 @@ class RunSinks:
             watch = SinkWatch(key.sink, sink, seconds, count)
             held.callback(watch.close)
             self.watches[key.sink] = watch
-
-    def change_project(self, project: Project) -> None:
-        """Go on with the settings of changed files, which have the same sinks."""
-        for target in project.targets.values():
-            sink = self.watches[target.key.sink].sink
-            if isinstance(sink, ClusterSink | PlainSink):
-                sink.change_target(target)
 
     def read_schema(self, generation: GenerationState) -> str | None:
         """Return the schema that was saved with a generation; None where that is not known.
@@ -93,6 +86,7 @@ class RunSinks:
         client = Client(
             endpoint.with_timeout(min(endpoint.timeout, _REQUEST_SECONDS)), read_attempts=2, accepted=True
         )
+        # The run itself holds the leases of the indexes that are in the cluster with its state.
         lease = None
         if target.key.sink:
             lease = Lease(

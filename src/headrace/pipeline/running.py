@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -26,15 +25,15 @@ from headrace.pipeline.order_desk import LOG_LEVELS, Errands, LogLevelName, Orde
 from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
 from headrace.pipeline.project import Project, find_index
 from headrace.pipeline.quarantined_documents import RetriedDocuments, entry_of, list_quarantined
-from headrace.pipeline.reloading import Load, ReloadResult
-from headrace.pipeline.run import PipelineRun
+from headrace.pipeline.reloads import Load, ReloadResult
+from headrace.pipeline.run import PipelineRun, RunContext
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
 from headrace.pipeline.verification.report import Report, report_of
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import Reporter
 from headrace.sinks.opensearch import Client
-from headrace.state import Mailbox, Order, OrderKind, Quarantined
+from headrace.state import Mailbox, Order, OrderKind, PipelineState, Quarantined
 from headrace.state.orders import OF_GENERATIONS, new_order
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
@@ -48,6 +47,7 @@ _LOOK_SECONDS = 0.05
 _MOST_WAITERS = 64
 _READ_SECONDS = 0.05
 _UNASKED_SECONDS = 0.1
+_REQUEST_SECONDS = 10.0
 
 
 class RunningPipeline:
@@ -96,7 +96,10 @@ class RunningPipeline:
         self._reporter = reporter
         self._options = options
         self._load = load
-        self._client = Client(self._endpoints.keeps_state)
+        # The run's thread reads orders in each round: a cluster that hangs must not hold it for minutes.
+        keeps_state = self._endpoints.keeps_state
+        seconds = min(keeps_state.timeout, _REQUEST_SECONDS)
+        self._client = Client(keeps_state.with_timeout(seconds), read_attempts=2)
         errands = Errands(lambda: self._project, self._endpoints)
         self.desk = OrderDesk(Mailbox(self._client, project.key), self.board, errands.do)
         self._explainer = Explainer(project, self._endpoints)
@@ -132,17 +135,17 @@ class RunningPipeline:
             self._traces = held.enter_context(open_traces(os.environ, project.slot, self._reporter))
             self._reports_of = port.to
             self._project = project.with_reports(port.to)
+            # An error before closes what is open; from here on, leaving the context does.
             self._held = held.pop_all()
         if self._is_threaded:
             self._thread = threading.Thread(target=self._execute, name="headrace run")
             self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if self._thread is not None:
+                # First the run ends, then what it uses is closed.
                 self._stopping.stop()
                 self._thread.join()
         finally:
@@ -156,19 +159,17 @@ class RunningPipeline:
         Raises:
             HeadraceError: the error that ended the run.
         """
-        run = PipelineRun(
-            self._project,
-            self._endpoints,
+        context = RunContext(
             self.board,
             self._stopping,
-            options=self._options,
-            desk=self.desk,
-            load=self._load_with_reports,
-            on_live=self._live.set,
-            on_reload=self._adopt,
-            traces=self._traces,
-            address=self.address or "",
+            self.desk,
+            self._load_with_reports,
+            self._live.set,
+            self._adopt,
+            self._traces,
+            self.address or "",
         )
+        run = PipelineRun(self._project, self._endpoints, self._options, context)
         try:
             run.execute()
         except Stopped:
@@ -408,6 +409,10 @@ class _Waiter:
     since: float
     progress: WaitProgress
 
+    @property
+    def lsn(self) -> Lsn:
+        return self.progress.lsn or 0
+
 
 class WaitService:
     """The waiting clients of one run; the thread reads the meta index twenty times a second at most.
@@ -429,9 +434,7 @@ class WaitService:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -472,6 +475,7 @@ class WaitService:
         with self._changed:
             self._forget_cancelled()
             self._changed.wait_for(lambda: self._waiters or self._closing)
+            # A copy: clients come and go while the servers are asked.
             return None if self._closing else list(self._waiters)
 
     def _note(self, waiting: list[_Waiter], **changes: Any) -> None:
@@ -480,23 +484,22 @@ class WaitService:
                 waiter.progress = replace(waiter.progress, **changes)
 
     def _look(self, applied: AppliedPosition, waiting: list[_Waiter]) -> None:
-        new = [waiter for waiter in waiting if waiter.progress.lsn is None]
-        if new:
-            end = applied.end_of_log()
-            self._note(new, lsn=end)
+        if new := [waiter for waiter in waiting if waiter.progress.lsn is None]:
+            self._note(new, lsn=applied.end_of_log())
         state = applied.state()
         self._note(waiting, applied=state.applied, error=None)
-        done = [waiter for waiter in waiting if applied.covers(state, waiter.progress.lsn or 0)]
+        done = [waiter for waiter in waiting if applied.covers(state, waiter.lsn)]
+        self._answer(done, applied, state)
+        late = time.monotonic() - _UNASKED_SECONDS
+        left = [waiter.lsn for waiter in waiting if waiter not in done and waiter.since <= late]
+        if left:
+            applied.request_position(max(left))
+
+    def _answer(self, done: list[_Waiter], applied: AppliedPosition, state: PipelineState) -> None:
         if any(waiter.searchable for waiter in done):
             applied.refresh(state)
         with self._changed:
             for waiter in done:
-                if waiter.future.set_running_or_notify_cancel():
+                if waiter.future.set_running_or_notify_cancel():  # else its client has gone
                     waiter.future.set_result(waiter.progress)
             self._forget_cancelled()
-        late = time.monotonic() - _UNASKED_SECONDS
-        requested = [
-            waiter.progress.lsn or 0 for waiter in waiting if waiter not in done and waiter.since <= late
-        ]
-        if requested:
-            applied.request_position(max(requested))

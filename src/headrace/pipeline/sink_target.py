@@ -135,8 +135,9 @@ class SinkTarget:
             "auto_subfields": self.cluster.auto_subfields,
             "pipeline": self.cluster.pipeline,
         }
-        files = fixed_settings(self.index_options(spec.name))
-        return extra | {"types": types} | _code(spec) | files
+        # Documents are other ones by other code, though the schema names the same function.
+        code = {} if spec.transform is None else {"transform_code": transform_digest(spec.transform)}
+        return extra | {"types": types} | code | fixed_settings(self.index_options(spec.name))
 
 
 def secondary_endpoints(primary: Endpoints, resolved: Resolved, target: SinkTarget) -> Endpoints:
@@ -166,8 +167,3 @@ def cluster_endpoint(resolved: Resolved, name: str, sink: OpenSearchSink) -> End
         gzip=found.gzip,
         timeout=float(sink.timeout_secs),
     ).normalised()
-
-
-def _code(spec: IndexSpec) -> dict[str, object]:
-    """Return the digest of a transform's code, which determines documents too."""
-    return {} if spec.transform is None else {"transform_code": transform_digest(spec.transform)}

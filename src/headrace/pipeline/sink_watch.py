@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.pipeline.controller.world import SinkSeen, Unknown
@@ -14,8 +15,8 @@ from headrace.state.pipeline_state import generation_id
 
 _PATIENCE_SECONDS = 5.0
 
+# Counts the documents that wait for the sink, by concrete index.
 CountDeferred = Callable[[], Mapping[str, int]]
-"""Counts the documents that wait for the sink, by concrete index."""
 
 
 class SinkWatch:
@@ -65,36 +66,36 @@ class SinkWatch:
 
     def create(self, index: str, definition: str) -> GenerationState:
         """See `SinkPort.create`."""
-        try:
+        with self._changing():
             return self.sink.create(index, definition)
-        finally:
-            self.forget()
 
     def complete(self, generation: GenerationState) -> None:
         """See `SinkPort.complete`."""
-        try:
+        with self._changing():
             self.sink.complete(generation)
-        finally:
-            self.forget()
 
     def serve(self, generation: GenerationState) -> None:
         """See `SinkPort.serve`."""
-        try:
+        with self._changing():
             self.sink.serve(generation)
-        finally:
-            self.forget()
 
     def drop(self, name: str) -> None:
         """See `SinkPort.drop`."""
-        try:
+        with self._changing():
             self.sink.drop(name)
-        finally:
-            self.forget()
 
     def close(self) -> None:
         """Let go of the sink."""
         self._await(self._thread)
         self.sink.close()
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change the sink; what was seen of it before says nothing then, also where the change failed."""
+        try:
+            yield
+        finally:
+            self.forget()
 
     def _is_outdated(self) -> bool:
         return self._answered < self._number
@@ -109,6 +110,7 @@ class SinkWatch:
             self._hangs = thread.is_alive()
 
     def _ask(self, indexes: Collection[str], stored: Sequence[GenerationState]) -> None:
+        # The answer is as old as the question: a change that comes meanwhile makes it outdated.
         number, self._next = self._number, time.monotonic() + self._seconds
         self._thread = threading.Thread(
             target=self._run, args=(number, indexes, stored), name="headrace sink", daemon=True
@@ -127,6 +129,7 @@ class SinkWatch:
         except Exception as error:  # noqa: BLE001 - the end of a thread
             seen = Unknown(unexpected("looking at a sink failed", error))
         with self._lock:
+            # Together: who sees the number must find what belongs to it.
             self._hangs = False
             self._seen, self._answered = seen, max(number, self._answered)
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.exported_snapshot import HeldSnapshot, wait_for_slot
-from headrace.pipeline.project import Project
+from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.server import ServerFacts, inspect_server
@@ -28,41 +29,26 @@ from headrace.status.board import StatusBoard
 _BESIDE = "_reseed"
 _LONGEST_NAME = 63
 
-Interrupting = Callable[[], contextlib.AbstractContextManager[None]]
-"""Opens a block that a stop of the run interrupts: a slot may wait for hours for an old transaction."""
 
-
+@dataclass(eq=False, slots=True)
 class RunSource:
     """The database of a run; see `SourcePort`.
 
-    Args:
-        project: the deployment.
+    Attributes:
         endpoints: of the deployment.
-        definitions: hold the set-up plan.
+        definitions: hold the files and the set-up plan.
         board: shows what is waited for.
         snapshot: holds the snapshot of a new slot.
-        interrupting: lets a stop interrupt what may take long.
+        stopping: interrupts what may take long: a slot may wait for hours for an old transaction.
         on_changed: called where the slot may be another one.
     """
 
-    def __init__(
-        self,
-        project: Project,
-        endpoints: Endpoints,
-        definitions: Definitions,
-        *,
-        board: StatusBoard,
-        snapshot: HeldSnapshot,
-        interrupting: Interrupting,
-        on_changed: Callable[[], None],
-    ) -> None:
-        self._project = project
-        self._endpoints = endpoints
-        self._definitions = definitions
-        self._board = board
-        self._snapshot = snapshot
-        self._interrupting = interrupting
-        self._on_changed = on_changed
+    endpoints: Endpoints
+    definitions: Definitions
+    board: StatusBoard
+    snapshot: HeldSnapshot
+    stopping: Stopping
+    on_changed: Callable[[], None]
 
     def new_state(self) -> PipelineState:
         """Return the state of a deployment that begins on this server.
@@ -71,8 +57,9 @@ class RunSource:
             HeadraceError: CONNECTION, AUTHENTICATION, DATABASE.
         """
         with self._connect() as connection:
-            server = inspect_server(connection, self._endpoints.database)
-        return new_state(server, self._project.slot, self._project.publication)
+            server = inspect_server(connection, self.endpoints.database)
+        project = self.definitions.project
+        return new_state(server, project.slot, project.publication)
 
     def create_slot(self, state: PipelineState) -> Lsn:
         """Create the slot, and hold a snapshot of the place where it begins.
@@ -80,14 +67,14 @@ class RunSource:
         Raises:
             HeadraceError: as for `create_slot`; SLOT_UNKNOWN: nobody can tell whose slot is there.
         """
-        self._snapshot.close()
-        failover = self._project.deployment.source.failover
-        self._on_changed()
-        with self._interrupting(), self._connect() as connection:
-            slot = create_slot(connection, self._endpoints.database, state, self._board, failover=failover)
+        self.snapshot.close()
+        failover = self.definitions.project.deployment.source.failover
+        self.on_changed()
+        with self.stopping.interrupting(), self._connect() as connection:
+            slot = create_slot(connection, self.endpoints.database, state, self.board, failover=failover)
         reach("created")
-        self._snapshot.hold(slot)
-        self._board.report.done(f"slot {state.slot} at {format_lsn(slot.consistent_point)}")
+        self.snapshot.hold(slot)
+        self.board.report.done(f"slot {state.slot} at {format_lsn(slot.consistent_point)}")
         return slot.consistent_point
 
     def drop_slot(self) -> None:
@@ -96,10 +83,11 @@ class RunSource:
         Raises:
             HeadraceError: SLOT_IN_USE; CONNECTION, DATABASE.
         """
-        self._on_changed()
-        with self._interrupting(), self._connect() as connection:
-            if read_slot(connection, self._project.slot) is not None:
-                drop_slot(connection, self._project.slot)
+        self.on_changed()
+        with self.stopping.interrupting(), self._connect() as connection:
+            slot = self.definitions.project.slot
+            if read_slot(connection, slot) is not None:
+                drop_slot(connection, slot)
         reach("released")
 
     def set_up(self) -> None:
@@ -108,12 +96,12 @@ class RunSource:
         Raises:
             HeadraceError: as for `execute_plan`.
         """
-        self._snapshot.close()  # an index that is built beside writers waits for every older snapshot
-        with self._interrupting(), self._connect() as connection:
-            self._definitions.set_up(connection, lambda step: self._board.report.info(f"set-up: {step.why}"))
+        self.snapshot.close()  # an index that is built beside writers waits for every older snapshot
+        with self.stopping.interrupting(), self._connect() as connection:
+            self.definitions.set_up(connection, lambda step: self.board.report.info(f"set-up: {step.why}"))
 
     def _connect(self) -> contextlib.AbstractContextManager[Connection]:
-        return connect(self._endpoints.database, application_name="headrace run")
+        return connect(self.endpoints.database, application_name="headrace run")
 
 
 def new_state(server: ServerFacts, slot: str, publication: str) -> PipelineState:
@@ -149,9 +137,11 @@ def create_slot(
         return wait_for_slot(url, state.slot, board, failover=failover)
     if slot.active_pid is not None:
         raise slot_in_use(slot)
+    # A start that was killed before it stored the place of its slot cannot say whose this one is.
     if not state.consistent_point:
         raise _unknown(slot)
     if is_own(slot, state):
+        # Only creating a slot gives a snapshot with a known position, so ours is made anew.
         drop_slot(connection, state.slot)
         return wait_for_slot(url, state.slot, board, failover=failover)
     if slot.lost:
@@ -162,6 +152,7 @@ def create_slot(
             BACKFILL_AGAIN,
         )
     name = state.slot[: _LONGEST_NAME - len(_BESIDE)] + _BESIDE
+    # Its snapshot is of the place that the kept slot is then moved to: nothing in between is needed.
     beside = wait_for_slot(url, name, board, temporary=True)
     try:
         advance_slot(connection, state.slot, beside.consistent_point)

@@ -12,10 +12,10 @@ from headrace.postgres.stream_waits import NO_WAITS, StreamWaits
 from headrace.status.sinks import SinkActivity, TaskActivity
 from headrace.status.stall import NOT_DIAGNOSED, Diagnosis, StallCause
 
+# A source that was asked for a batch within this time is not in the middle of one.
 _ASKED_SECONDS = 5.0
-"""A source that was asked for a batch within this time is not in the middle of one."""
+# The reader reports to the server every second.
 _SILENT_SECONDS = 5.0
-"""The reader reports to the server every second."""
 
 _WAITING = "Nothing to do if it passes: the stream goes on by itself. Else"
 
@@ -78,20 +78,25 @@ def _stage(facts: StallFacts) -> Stage | None:
 
 def _stage_between_batches(facts: StallFacts) -> Stage:
     """Return the stage of a stream whose documents are written: it reads, or it does not confirm."""
-    applied, confirmed = facts.applied, None if facts.slot is None else facts.slot.confirmed_flush
-    is_saved = facts.reached is None or applied is None or applied >= facts.reached
-    is_confirmed = confirmed is None or applied is None or confirmed >= applied
-    silent = facts.waits.silent_seconds
-    reads = facts.server is None and facts.reader is None and silent is not None and silent < _SILENT_SECONDS
     if facts.is_invisible and facts.cluster is None:  # the next batch confirms the last one
         return Stage.CAPTURE
-    if reads and (facts.cluster is not None or not is_saved or not is_confirmed):
-        return Stage.CONFIRM
-    return Stage.CAPTURE
+    confirmed = None if facts.slot is None else facts.slot.confirmed_flush
+    is_behind = _is_before(facts.applied, facts.reached) or _is_before(confirmed, facts.applied)
+    return Stage.CONFIRM if _reads(facts) and (facts.cluster is not None or is_behind) else Stage.CAPTURE
 
 
+def _is_before(position: Lsn | None, other: Lsn | None) -> bool:
+    return position is not None and other is not None and position < other
+
+
+def _reads(facts: StallFacts) -> bool:
+    silent = facts.waits.silent_seconds
+    is_silent = silent is None or silent >= _SILENT_SECONDS
+    return facts.server is None and facts.reader is None and not is_silent
+
+
+# The cause, a text, a remedy; None where it is something else.
 _Found = tuple[StallCause, str, str] | None
-"""The cause, a text, a remedy; None where it is something else."""
 
 
 def _server(facts: StallFacts, _stage: Stage | None) -> _Found:

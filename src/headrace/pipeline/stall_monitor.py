@@ -48,6 +48,14 @@ class Sighting:
     server: HeadraceError | None = None
     cluster: HeadraceError | None = None
 
+    def reached(self) -> dict[str, int]:
+        """Return what grows while the stream moves; nothing of a server that does not answer."""
+        slot, state = self.slot, self.state
+        found = {} if state is None else {"applied": state.applied, "batches": state.counters.batches}
+        if slot is not None and self.server is None:
+            found |= {"confirmed": slot.confirmed_flush or 0, "sent": slot.sent or 0}
+        return found
+
 
 class StallMonitor:
     """Tells the board of progress, and diagnoses a stall, from `open` to `close`.
@@ -151,16 +159,12 @@ class StallMonitor:
             self._board.record_error(self._diagnosis.error)
 
     def _note_progress(self, sighting: Sighting) -> None:
-        slot, state = sighting.slot, sighting.state
-        reached = {} if state is None else {"applied": state.applied, "batches": state.counters.batches}
-        behind = self._board.view().lag_seconds
+        reached, behind = sighting.reached(), self._board.view().lag_seconds
         if sighting.server is None:
             self._answered_at = time.monotonic()
-            if slot is not None:
-                reached |= {"confirmed": slot.confirmed_flush or 0, "sent": slot.sent or 0}
         else:
             behind = max(behind or 0.0, time.monotonic() - self._answered_at)
-        decodes = sighting.server is None and slot is not None and slot.decodes
+        decodes = sighting.server is None and sighting.slot is not None and sighting.slot.decodes
         if self._signals.is_invisible():  # then it is no progress that the server sends more
             decodes = False
             reached.pop("sent", None)

@@ -47,6 +47,7 @@ class WalBudget:
             self._board.set_budget_warning(None)
             self._warned_at = 0.0
             return ""
+        # No warning then: the release itself is told, with what follows from it.
         if used >= 1 and self._releases:
             return f"the slot {slot.name!r} is released, before the primary's disk is full: {text}"
         warning = f"the slot {slot.name!r}: {text}; find out what holds the stream up, or give it more room"

@@ -45,6 +45,7 @@ class WorkRetries:
             HeadraceError: the error, where another try does not help.
         """
         self._failures += 1
+        # Planned anew, work passes a table that was rewritten; what fails again and again does not pass.
         if error.kind not in self._restarted or self._failures > _MOST_RESTARTS:
             error = self._patience.judge(error)
             if error.retry is Retry.NEVER:

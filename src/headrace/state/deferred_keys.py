@@ -24,8 +24,8 @@ from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state.key import StateKey
 from headrace.state.system_index import SystemIndex
 
+# Stands for the keys of all documents of the generation.
 ALL_KEYS: Key = ()
-"""Stands for the keys of all documents of the generation."""
 
 _PROPERTIES = {
     "slot": {"type": "keyword"},
@@ -84,6 +84,7 @@ class DeferredKeys:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY: some may be stored; it may be called again.
         """
+        # Before the keys: an index that is gone later is then known to have held some.
         self._note_index(self._batches.ensure())
         about = {"slot": self._owner, "generation": generation, "version": version}
         self._batches.write(
@@ -101,17 +102,7 @@ class DeferredKeys:
 
     def count_by_generation(self) -> dict[str, int]:
         """Count the batches of each generation that has any."""
-        if not self._batches.refresh():
-            return {}
-        search = {
-            "size": 0,
-            "query": self._query(),
-            "aggs": {"generations": {"terms": {"field": "generation", "size": 10_000}}},
-        }
-        target = path(self.index, "_search", query=self._client.primaries())
-        answer = self._client.read(target, search, allow=(404,))
-        found = answer.json()["aggregations"]["generations"]["buckets"] if answer.ok else []
-        return {bucket["key"]: bucket["doc_count"] for bucket in found}
+        return self._batches.count_by("generation", self._query()) if self._batches.refresh() else {}
 
     def oldest(self, most: int, *, with_keys: bool = True) -> list[KeyBatch]:
         """Read at most `most` batches with the lowest versions, on request without their keys."""
@@ -139,6 +130,7 @@ class DeferredKeys:
         """Delete all batches of the sink."""
         if not self._batches.refresh():
             return
+        # Conflicts are batches that a worker has deleted meanwhile.
         query = {"conflicts": "proceed", "refresh": "true", **self._client.primaries()}
         target = path(self.index, "_delete_by_query", query=query)
         try:

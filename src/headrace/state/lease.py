@@ -26,18 +26,17 @@ from typing import Any, Self
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.sinks.opensearch.client import Client, path
 from headrace.state.key import StateKey
-from headrace.state.system_index import StateDocument
+from headrace.state.system_index import StateDocument, entries_by_id
 
 BEAT_SECONDS = 3.0
 LOST_SECONDS = 15.0
 _LOOK_SECONDS = 0.5
+# Limit of one request: after one that hangs, there is time for another before the lease counts as lost.
 _REQUEST_SECONDS = 4.0
-"""Limit of one request: after one that hangs, there is time for another before the lease counts as lost."""
 _WRITTEN = (200, 201)
 _INDEX_LEASE = ".index_lease"
+# The owner of a lease and its beat; another one at each renewal.
 _Mark = tuple[object, object]
-"""The owner of a lease and its beat; another one at each renewal."""
-_GONE = {"type": "index_not_found_exception"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +90,13 @@ def _born(pid: int) -> str:
     """Return the start time of a process of this machine; empty where it does not exist or is a zombie."""
     with contextlib.suppress(OSError):
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        # An id may be of another process by now; with its start time it is unique until the machine restarts.
         return "" if state in "ZX" else rest[18]
     return ""
 
 
+# The document of a lease, and what it is about.
 _LeaseDocument = tuple[StateDocument, str]
-"""The document of a lease, and what it is about."""
 
 
 class Lease:
@@ -163,6 +163,7 @@ class Lease:
         added = {identity: lease for identity, lease in wanted.items() if identity not in self._leases}
         self._take(added)
         with self._renewing:
+            # Not beside a renewal: it would take the leases of before for all that there are.
             self._leases, self._found = {**self._leases, **added}, {}
 
     def release_others(self, indexes: Iterable[str]) -> None:
@@ -183,10 +184,10 @@ class Lease:
     def _delete(self, identities: Iterable[str]) -> None:
         """Delete those leases that are this run's, as far as the cluster answers."""
         with contextlib.suppress(HeadraceError):
-            ours = {
-                id_: found for id_, found in self._read_leases(identities).items() if self._is_ours(found)
-            }
-            self._send([({"delete": _place(id_, found)}, None) for id_, found in ours.items()])
+            found = self._read_leases(identities)
+            self._send(
+                [({"delete": _place(lease)}, None) for lease in found.values() if self._is_ours(lease)]
+            )
 
     def _documents(self, names: Mapping[str, str], indexes: Iterable[str]) -> dict[str, _LeaseDocument]:
         every = {
@@ -216,6 +217,7 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
+        # Behind the last renewal, which would write again what is deleted.
         self._delete(self._leases)
         self._quick.close()
 
@@ -244,6 +246,7 @@ class Lease:
                 continue
             mark = found.get("owner"), found.get("beat")
             if identity not in self._seen or self._seen[identity][0] != mark:
+                # By this process's clock: those of two machines may differ.
                 self._seen[identity] = mark, time.monotonic()
             if time.monotonic() - self._seen[identity][1] < self._patience:
                 others[identity] = holder
@@ -261,6 +264,7 @@ class Lease:
     def _renew_all(self) -> None:
         self._beat += 1
         try:
+            # The answer to a write has the versions that the next one replaces: a renewal is one request.
             found = self._found or self._read_leases(self._leases)
             self._lost = self._why_lost(found)
             self._found = self._write(found) if self._lost is None else {}
@@ -270,38 +274,32 @@ class Lease:
                 self._lost = error
 
     def _read_leases(self, identities: Iterable[str]) -> dict[str, Mapping[str, Any]]:
-        """Read these leases."""
-        request = {"ids": list(identities)}
-        docs = self._quick.read(path(self._index, "_mget"), request).json()["docs"]
-        if errors := [
-            document["error"] for document in docs if document.get("error", _GONE)["type"] != _GONE["type"]
-        ]:
-            raise HeadraceError(Kind.SINK_BUSY, f"the index {self._index} cannot be read: {errors[0]}")
-        return {document["_id"]: document for document in docs}
+        """Read those of these leases that exist."""
+        entries = entries_by_id(self._quick, self._index, list(identities))
+        return {entry["_id"]: entry for entry in entries}
 
     def _why_lost(self, found: Mapping[str, Mapping[str, Any]]) -> HeadraceError | None:
         for identity, (_, what) in self._leases.items():
-            lease = found[identity]
-            if not lease.get("found"):
+            if identity not in found:
                 return HeadraceError(
                     Kind.CONTINUITY,
                     f"the lease of {what} was deleted from the index {self._index}",
                     "Start `headrace run` again, and let only one run with this slot.",
                 )
-            if not self._is_ours(lease):
-                return _in_use(what, _holder(lease["_source"]))
+            if not self._is_ours(found[identity]):
+                return _in_use(what, _holder(found[identity]["_source"]))
         return None
 
     def _is_ours(self, found: Mapping[str, Any]) -> bool:
-        return bool(found.get("found")) and found["_source"].get("owner") == self._owner
+        return bool(found["_source"].get("owner") == self._owner)
 
     def _write(self, found: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
         """Write the leases and return them as stored; returns nothing where one was changed in between."""
         body = self._body()
-        answers = self._send([({"index": _place(id_, found[id_])}, body) for id_ in self._leases])
+        answers = self._send([({"index": _place(found[id_])}, body) for id_ in self._leases])
         if any(answer["status"] not in _WRITTEN for answer in answers):
             return {}
-        return {answer["_id"]: {**answer, "found": True, "_source": body} for answer in answers}
+        return {answer["_id"]: {**answer, "_source": body} for answer in answers}
 
     def _send(self, actions: Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]) -> list[Any]:
         """Send a bulk request; returns the answer to each action."""
@@ -328,8 +326,8 @@ class Lease:
         }
 
 
-def _place(identity: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    return {"_id": identity, "if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
+def _place(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {"_id": found["_id"], "if_seq_no": found["_seq_no"], "if_primary_term": found["_primary_term"]}
 
 
 def slot_lease(key: StateKey) -> str:

@@ -53,11 +53,11 @@ class OrderKind(enum.Enum):
         return self.value.replace(" ", "_")
 
 
+# Of one index, the newest of them replaces an open one.
 OF_GENERATIONS = frozenset({OrderKind.REINDEX, OrderKind.ROLLBACK})
-"""Of one index, the newest of them replaces an open one."""
 
+# They concern the run that works, and no later one.
 FOR_ONE_RUN = frozenset({OrderKind.PAUSE, OrderKind.RESUME, OrderKind.LOG_LEVEL})
-"""They concern the run that works, and no later one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +181,8 @@ def user_and_host() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
+# The orders of one pipeline, oldest first.
 Orders = tuple[Order, ...]
-"""The orders of one pipeline, oldest first."""
 
 
 class OrderDocument(Protocol):
@@ -194,15 +194,12 @@ class OrderDocument(Protocol):
 
     def read(self) -> tuple[Mapping[str, Any] | None, object]:
         """Return the document, or None where there is none, and its version."""
-        ...
 
     def replace(self, body: Mapping[str, Any], version: object) -> bool:
         """Write the document; return False where it is not the one with this version any more."""
-        ...
 
     def delete(self) -> None:
         """Delete the document, where it exists."""
-        ...
 
 
 class OrderBook:
@@ -245,7 +242,7 @@ class OrderBook:
 
     def open_orders(self) -> Orders:
         """Return the orders that have not ended, oldest first."""
-        return tuple(order for order in self.read() if not order.has_ended)
+        return _not_ended(self.read())
 
     def start(self, id_: str, run: str) -> bool:
         """Note that a run begins with an order, or goes on with it; return False where it has ended.
@@ -383,13 +380,9 @@ def _submitted(known: Orders, order: Order) -> Orders:
     if any(other.id == order.id for other in known):  # an earlier try whose answer was lost
         return known
     if order.kind in OF_GENERATIONS:
-        known = tuple(
-            replace(other, state="replaced", ended_at=_now(), text=f"order {order.id} replaced it")
-            if other.kind in OF_GENERATIONS and other.concerns(order) and not other.has_ended
-            else other
-            for other in known
-        )
-    same = [other for other in known if other.is_like(order) and not other.has_ended]
+        known = tuple(_replaced(other, order) for other in known)
+    still_open = _not_ended(known)
+    same = [other for other in still_open if other.is_like(order)]
     if order.kind is OrderKind.RELOAD:
         if any(other.state == "open" for other in same):
             return known
@@ -400,14 +393,24 @@ def _submitted(known: Orders, order: Order) -> Orders:
             f"the same order is open already, as {same[0].id}",
             "`headrace orders` shows what becomes of it.",
         )
-    still_open = sum(not other.has_ended for other in known)
-    if still_open >= MOST_OPEN:
+    if len(still_open) >= MOST_OPEN:
         raise HeadraceError(
             Kind.BEHIND,
-            f"{still_open} orders are open already",
+            f"{len(still_open)} orders are open already",
             "Wait until one of them has ended; `headrace orders` lists them.",
         )
     return (*known, order)
+
+
+def _replaced(known: Order, order: Order) -> Order:
+    """Return a known order; the new one replaces it where both ask for a generation of the same index."""
+    if known.kind not in OF_GENERATIONS or not known.concerns(order) or known.has_ended:
+        return known
+    return replace(known, state="replaced", ended_at=_now(), text=f"order {order.id} replaced it")
+
+
+def _not_ended(orders: Orders) -> Orders:
+    return tuple(order for order in orders if not order.has_ended)
 
 
 def _joined(orders: Orders, order: Order) -> Order:
@@ -421,6 +424,7 @@ def _with(known: Orders, id_: str, change: Callable[[Order], Order]) -> Orders:
 def _bounded(orders: Orders) -> Orders:
     """Leave out the orders that ended first, as far as there are too many, or they are too large."""
     while len(orders) > MOST_ORDERS or _bytes(_body(orders)) > _MOST_BYTES:
+        # One that is open is never left out: somebody waits for its answer.
         oldest = min((order for order in orders if order.has_ended), key=_end, default=None)
         if oldest is None:
             return orders

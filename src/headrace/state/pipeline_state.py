@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
@@ -12,8 +13,8 @@ from headrace.sinks.opensearch.shard_history import Identity
 
 Phase = Literal["creating", "following"]
 
+# The form in which a state is stored; another one is refused.
 FORMAT = 1
-"""The form in which a state is stored; another one is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +28,7 @@ class Counters:
     rejected: int = 0
 
     def __add__(self, other: Counters) -> Counters:
-        return Counters(
-            self.changes + other.changes,
-            self.upserts + other.upserts,
-            self.deletes + other.deletes,
-            self.batches + other.batches,
-            self.rejected + other.rejected,
-        )
+        return Counters(*map(operator.add, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +82,11 @@ class GenerationState:
     def followed(self) -> bool:
         """Tell whether live changes are written to it."""
         return not self.frozen
+
+    @property
+    def backfilling(self) -> bool:
+        """Tell whether it is being filled: one that failed is not, however much of it is there."""
+        return self.building and self.followed
 
 
 def generation_id(sink: str, generation: str) -> str:
@@ -212,10 +212,12 @@ class PipelineState:
             began: where the timeline begins, if it was unknown before.
         """
         since = began if self.began is None else self.began
+        # A batch that is repeated ends with a transaction before the last one that is known.
         known = self.last if last is None or reached < self.reached else last
         reached, counted = max(self.reached, reached), self.counters + counters
         state = replace(self, counters=counted, last=known, began=since)
         if deferred:
+            # `applied` stays, and with it the slot: the log keeps what only the deferred keys tell of.
             return replace(state, ahead=reached, deferred_in=deferred_in or self.deferred_place)
         return replace(state, applied=reached, ahead=None, deferred_in=None)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,8 +26,8 @@ _PROPERTIES = {
     "at": {"type": "date"},
 }
 
+# Ids of quarantined documents, by generation.
 QuarantinedIds = Mapping[str, Collection[str]]
-"""Ids of quarantined documents, by generation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +81,7 @@ class Quarantine:
         self._entries.write(
             ("index", self._parameters(entry.generation, entry.id), self._source(entry)) for entry in entries
         )
+        # Behind the entries: who sees the new mark finds them.
         self._client.call("PUT", self._mark, {"at": entries[-1].at})
 
     def drop(self, generation: str, ids: Iterable[str]) -> None:
@@ -92,6 +92,7 @@ class Quarantine:
 
     def ids(self) -> QuarantinedIds:
         """Return the ids that have an entry; reads them from the cluster only after a change."""
+        # The mark before the entries: one that is put in between is read again next time.
         answer = self._client.read(self._mark, allow=(404,))
         version = answer.json().get("_seq_no") if answer.ok else None
         if version != self._mark_version:
@@ -118,15 +119,7 @@ class Quarantine:
 
     def counts(self) -> dict[str, int]:
         """Count the entries by index."""
-        search = {
-            "size": 0,
-            "query": {"term": {"slot": self._owner}},
-            "aggs": {"indexes": {"terms": {"field": "index", "size": 10_000}}},
-        }
-        target = path(self.index, "_search", query=self._client.primaries())
-        answer = self._client.read(target, search, allow=(404,))
-        found = answer.json()["aggregations"]["indexes"]["buckets"] if answer.ok else []
-        return dict(Counter({bucket["key"]: bucket["doc_count"] for bucket in found}))
+        return self._entries.count_by("index", {"term": {"slot": self._owner}})
 
     def count_of(self, generation: str) -> int:
         """Count the entries of one generation."""

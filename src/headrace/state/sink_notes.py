@@ -22,10 +22,12 @@ class SecondarySinkNotes:
         key: names the sink.
 
     Attributes:
+        key: names the sink.
         deferred: the deferred keys.
     """
 
     def __init__(self, client: Client, key: StateKey) -> None:
+        self.key = key
         self._client = client
         self._away = path(key.meta_index, "_doc", f"{key.id}.away")
         self._index = (key.meta_index, "_doc", f"{key.id}.deferred")
@@ -51,22 +53,15 @@ class SecondarySinkNotes:
         noted = self._read_noted()
         return noted is not None and noted.is_another(self.deferred.identity)
 
-    def give_up_lost_keys(self) -> None:
-        """Note the identity of the index as it is now."""
-        identity = self.deferred.identity
-        if identity is None:
-            self._delete_noted()
-        else:
-            self._client.call("PUT", path(*self._index), identity.to_json())
-
     def forget(self) -> None:
         """Delete all deferred keys and notes."""
         self.note_available()
-        self._delete_noted()
+        self._client.call("DELETE", path(*self._index), allow=(404,))
         self.deferred.forget()
 
     def _note_index(self, identity: Identity) -> None:
         """Note the index's identity before the first keys; a note of a former index stays."""
+        # Once for each process and index: keys are stored with each batch that a sink does not take.
         if self._noted == identity:
             return
         target = path(*self._index, query={"op_type": "create"})
@@ -79,6 +74,3 @@ class SecondarySinkNotes:
     def _read_noted(self) -> Identity | None:
         answer = self._client.read(path(*self._index), allow=(404,))
         return Identity.from_json(answer.json()["_source"]) if answer.ok else None
-
-    def _delete_noted(self) -> None:
-        self._client.call("DELETE", path(*self._index), allow=(404,))

@@ -72,6 +72,7 @@ class StateStore:
             self._saved_generations = None if generations is None else generations.get(_GENERATIONS)
             state = None if progress is None else self._read(progress)
             if state is not None and self._has_lost(state):
+                # The slot was not confirmed beyond `applied`: what was deferred is read from the log again.
                 state = dataclasses.replace(state, ahead=None, deferred_in=None)
             self._state = state
             return state
@@ -125,6 +126,7 @@ class StateStore:
         """
         with self._lock:
             state = self._loaded()
+            # No key is left: because all documents are written, or because the index of the keys is gone.
             if not deferred and self._has_lost(state):
                 raise HeadraceError(
                     Kind.CONTINUITY,
@@ -155,6 +157,7 @@ class StateStore:
             HeadraceError: as `save`.
         """
         with self._lock:
+            # A document of their own: the query may save its position now, and neither undoes the other.
             state = dataclasses.replace(self._loaded(), generations=tuple(generations))
             listed = state.to_json()[_GENERATIONS]
             self._generations.save({_GENERATIONS: listed})
@@ -212,28 +215,3 @@ class StateStore:
                 "Use the version of Headrace that wrote it; or delete that document, drop the slot, and let "
                 "the indexes be backfilled again.",
             ) from error
-
-
-class MemoryStore:
-    """A state that lives as long as this object, for tests; the same calls as `StateStore`."""
-
-    def __init__(self, state: PipelineState | None = None) -> None:
-        self.current = state
-
-    def load(self) -> PipelineState | None:
-        """Return the state; None where nothing is saved."""
-        return self.current
-
-    def save(self, state: PipelineState) -> None:
-        """Keep all of it."""
-        self.current = state
-
-    def save_generations(self, generations: Sequence[GenerationState]) -> None:
-        """Keep the generations of all sinks."""
-        assert self.current is not None, "load or save first"
-        self.current = dataclasses.replace(self.current, generations=tuple(generations))
-
-    def save_catalog(self, published: Mapping[str, int], catalog: str) -> None:
-        """Keep the catalog that the generations are planned for."""
-        assert self.current is not None, "load or save first"
-        self.current = dataclasses.replace(self.current, published=published, catalog=catalog)

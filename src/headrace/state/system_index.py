@@ -23,8 +23,8 @@ from headrace.sinks.opensearch.settings import TEMPLATE_OVERRIDES
 from headrace.sinks.opensearch.shard_history import Identity, identities
 from headrace.state.key import StateKey
 
+# `index` or `delete`, its parameters without the index, and the stored entry.
 Action = tuple[str, Mapping[str, Any], Mapping[str, Any] | None]
-"""`index` or `delete`, its parameters without the index, and the stored entry."""
 
 _BATCH_SIZE = 5_000
 _NDJSON = "application/x-ndjson"
@@ -85,6 +85,7 @@ def entries_by_id(client: Client, index: str, ids: Sequence[str]) -> list[dict[s
     answer = client.read(path(index, "_mget"), {"ids": ids}, allow=(404,))
     entries: list[dict[str, Any]] = answer.json()["docs"] if answer.ok else []
     for entry in entries:
+        # An entry that cannot be read now is not one that is not there.
         if entry.get("error", _GONE)["type"] != _GONE["type"]:
             raise HeadraceError(
                 Kind.SINK_BUSY,
@@ -151,6 +152,15 @@ class SystemIndex:
         """Count the entries that match a query; 0 without an index."""
         return counted(self._client, self.name, query) if self.refresh() else 0
 
+    def count_by(self, field: str, query: dict[str, Any]) -> dict[str, int]:
+        """Count the entries that match a query by the value of a field; nothing without an index."""
+        groups = {"terms": {"field": field, "size": 10_000}}
+        target = path(self.name, "_search", query=self._client.primaries())
+        search = {"size": 0, "query": query, "aggs": {"groups": groups}}
+        answer = self._client.read(target, search, allow=(404,))
+        found = answer.json()["aggregations"]["groups"]["buckets"] if answer.ok else ()
+        return {group["key"]: group["doc_count"] for group in found}
+
     def oldest(
         self, query: Mapping[str, Any], most: int, fields: Sequence[str] | None = None
     ) -> list[dict[str, Any]]:
@@ -174,14 +184,13 @@ class SystemIndex:
         """
         remaining = iter(actions)
         while batch := list(islice(remaining, _BATCH_SIZE)):
-            lines = [json.dumps(line) for action in batch for line in self._lines(action)]
+            lines = [
+                json.dumps(line)
+                for what, parameters, entry in batch
+                for line in ({what: {"_index": self.name, **parameters}}, entry)
+                if line is not None
+            ]
             self._send("".join(f"{line}\n" for line in lines).encode())
-
-    def _lines(self, action: Action) -> Iterable[Mapping[str, Any]]:
-        what, parameters, entry = action
-        yield {what: {"_index": self.name, **parameters}}
-        if entry is not None:
-            yield entry
 
     def _send(self, body: bytes) -> None:
         answer = self._client.exchange("POST", _BULK, body, _NDJSON)
@@ -202,6 +211,7 @@ def _is_done(what: str, result: Mapping[str, Any]) -> bool:
     status, error = result["status"], result.get("error")
     if status == _NO_ENTRY:
         return what == "delete" and (error is None or error.get("type") == _GONE["type"])
+    # One that is fenced is done: what is there is newer than what it would say.
     return status in _SUCCESS or status == _NEWER
 
 
@@ -271,6 +281,7 @@ class StateDocument:
             HeadraceError: CONTINUITY, where another process wrote since; SINK_UNREACHABLE and SINK_BUSY,
                 after which the next `save` finds out what became of this one.
         """
+        # Until the answer is there: whatever ends this call leaves the next one to find out.
         unsure, self._unsure = self._unsure, True
         if unsure:
             self._find_out()
@@ -292,6 +303,7 @@ class StateDocument:
         if self._seen is None:
             create_meta_index(self._client, self._index)
         condition = {"op_type": "create"} if self._seen is None else self._seen.query()
+        # Before it is sent: a write whose answer is lost is known by its number when it turns up later.
         self._writes += 1
         document = {**body, "updated_at": now, "writer": self._writer, "write": self._writes}
         answer = self._client.call("PUT", path(*self._document, query=condition), document, allow=(409,))

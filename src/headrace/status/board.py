@@ -58,7 +58,6 @@ class IndexStatus:
         served_since: when readers began to see the generation (Unix time); None where unknown.
         verified: the result of the last `headrace verify`, with its time; None where there is none.
         drift: documents that it found wrong and did not repair; None where there is none.
-        serves: whether readers see a complete generation, perhaps one that is not kept up to date.
     """
 
     name: str
@@ -78,7 +77,6 @@ class IndexStatus:
     served_since: float | None = None
     verified: str | None = None
     drift: int | None = None
-    serves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,8 +306,11 @@ class StatusBoard:
             self._content.ended_by = self._content.last_error
             self._content.state = self._content.state.after(Event.STOPPED)
 
-    def index(self, name: str, **changes: Any) -> None:
-        """Change fields of one index's `IndexStatus`; an unknown index is added."""
+    def index(self, name: str, *, sink: str = "", **changes: Any) -> None:
+        """Change fields of an index's `IndexStatus`, perhaps in a secondary sink; an unknown one is added."""
+        if sink:
+            self.secondary_index(sink, name, **changes)
+            return
         with self._lock:
             known = self._content.indexes.get(name, IndexStatus(name))
             self._content.indexes[name] = replace(known, **changes)
@@ -561,10 +562,11 @@ def _why_unready(
         return "standby" if content.holder is None else f"standby: the run on {content.holder} works"
     if phase is not Phase.LIVE and not (phase is Phase.BACKFILLING and content.follows):
         return phase.value
+    served = {unit.index for unit in content.units if unit.serves and not unit.sink}
     incomplete = [
         index.name
         for index in content.indexes.values()
-        if index.phase is not IndexPhase.LIVE and not index.serves
+        if index.phase is not IndexPhase.LIVE and index.name not in served
     ]
     # Behind a gap readers see documents of before it, and no change comes to them.
     return f"not backfilled: {', '.join(incomplete)}" if incomplete else content.gap

@@ -22,7 +22,7 @@ from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run_sink import ClusterSink
 from headrace.pipeline.source_of_run import new_state
 from headrace.pipeline.worker.plan import Endpoints
-from headrace.pipeline.worker.worker import Worker
+from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.server import inspect_server
 from headrace.postgres.session import ReadSession
@@ -130,7 +130,7 @@ class Stock:
         work = Plans(definitions, endpoints).work(state.changed(made))
         with contextlib.closing(Worker(work.secondary[sink] if sink else work)) as worker:
             for part in self._ranges(definitions.inspection.catalog):
-                worker.backfill(made.generation, part, state.applied, None)
+                worker.backfill(BackfillRange(made.generation, part, state.applied, None))
         cluster.complete(made)
         return made
 

@@ -24,7 +24,7 @@ from headrace.model.lsn import Lsn, parse_lsn
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import plan_tasks
-from headrace.pipeline.worker.worker import Worker
+from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.postgres.session import ReadSession
 from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
@@ -114,7 +114,7 @@ class World:
         with ReadSession(self.url) as session:
             ranges = plan_ranges(session, self.root(), 8 << 20)
         for part in ranges:
-            self.worker.backfill(one.index, part, self.position(), None, pace)
+            self.worker.backfill(BackfillRange(one.index, part, self.position(), None, pace))
 
     def held(self, one: Generation) -> Mapping[str, object]:
         refresh(self.client, one.index)
@@ -153,7 +153,7 @@ def test_one_batch_writes_two_generations_of_an_index(world: World) -> None:
         "_commit_seq": 0,
     }
     batch = pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)
-    [task] = plan_tasks([batch], end, end, 1)
+    [task] = plan_tasks([batch], end, 1)
     assert world.worker.apply(task).result.upserted == 2
     assert world.held(world.first) == world.expected()
     assert world.held(world.second) == world.expected(version=2)
@@ -189,7 +189,9 @@ def test_beside_a_stream_with_readers_one_bulk_is_under_way(
         plan = replace(world.plan, writer=WriterOptions(max_count=PEOPLE // 8))
         work = Work(plan, Endpoints(world.url, Endpoint((front.url,))))
         with closing(Worker(work)) as worker:
-            result = worker.backfill(world.first.index, part, world.position(), None, throttled=throttled)
+            result = worker.backfill(
+                BackfillRange(world.first.index, part, world.position(), None, throttled=throttled)
+            )
     assert (result.upserted, counting.bulks, counting.most) == (PEOPLE, 8, at_once)
     assert world.held(world.first) == world.expected()
 
@@ -203,7 +205,7 @@ def test_a_truncate_leaves_what_is_nobodys(world: World) -> None:
     world.writer.execute("TRUNCATE visit")
     end = world.position()
     row = {"_commit_lsn": end, "_commit_seq": 0, "schema": "public", "table": "visit", "op": "t"}
-    [task] = plan_tasks([pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)], end, end, 1)
+    [task] = plan_tasks([pa.RecordBatch.from_pylist([row], schema=CHANGES_SCHEMA)], end, 1)
     world.worker.apply(task)
     assert world.held(world.first) == {**world.expected(), **{one: {"visits": 7} for one in strays}}
 
@@ -290,9 +292,9 @@ def test_a_range_whose_snapshot_has_gone_reads_what_is_there(world: World) -> No
     [(snapshot,)] = world.writer.execute("SELECT pg_export_snapshot()").fetchall()
     with psycopg.connect(world.url, autocommit=True) as other:
         other.execute("INSERT INTO visit VALUES (1000, 'b', 1, 'again')")
-    world.worker.backfill(world.first.index, part, position, snapshot)
+    world.worker.backfill(BackfillRange(world.first.index, part, position, snapshot))
     as_of = world.expected()
     assert world.held(world.first) == as_of
     world.writer.execute("COMMIT")
-    world.worker.backfill(world.first.index, part, position, snapshot)
+    world.worker.backfill(BackfillRange(world.first.index, part, position, snapshot))
     assert world.held(world.first) == world.expected() != as_of

@@ -20,7 +20,7 @@ from headrace.model.names import CtidRange
 from headrace.pipeline.reconciliation import reconcile
 from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.worker import Worker
+from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.postgres.session import ReadSession
 from headrace.sinks.opensearch.documents import document, ids, refresh
 from headrace.snapshot.exporting import exported_snapshot
@@ -59,7 +59,9 @@ class World(IndexedDatabase):
 
     def seed(self, version: int, snapshot: str | None = None) -> int:
         """Write everything; how many documents were refused."""
-        return len(self.worker.backfill("thing", CtidRange(0, None), version, snapshot).rejected)
+        return len(
+            self.worker.backfill(BackfillRange("thing", CtidRange(0, None), version, snapshot)).rejected
+        )
 
     def ids(self) -> set[str]:
         """Of the documents that the index holds."""
@@ -299,7 +301,7 @@ def test_whatever_a_condition_fails_of_costs_the_documents_of_its_rows(
 def test_digests_tell_what_cannot_be_read(make: Make) -> None:
     """The ranges behind it begin where they would have begun."""
     world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})
-    plan = world.worker._work.plan
+    plan = world.worker.work.plan
     with ReadSession(world.url) as session:
         for most in (1, 7, 1000):
             ranges = DigestRanges(session, plan.specs["thing"], plan.catalog)
@@ -379,7 +381,7 @@ def test_a_label_that_was_renamed_is_no_documents_fault(make: Make) -> None:
         world.worker._write({"thing": [("1",), ("2",)]}, 2)
     with pytest.raises(HeadraceError, match="SQLSTATE 22P02"):
         world.seed(2)
-    plan = world.worker._work.plan
+    plan = world.worker.work.plan
     with ReadSession(world.url) as session, pytest.raises(HeadraceError, match="SQLSTATE 22P02"):
         DigestRanges(session, plan.specs["thing"], plan.catalog).next(10)
     assert (len(world.ids()), world.quarantine.entries()) == (9, [])
@@ -389,7 +391,7 @@ def test_a_row_that_a_condition_fails_for_hides_no_other_row(make: Make) -> None
     """Of a small table PostgreSQL reads all rows, whichever are asked for."""
     world = make(schema=DIVIDED, tables=DIVIDED_TABLES, quarantine={"thing": "keep"})
     world.writer.execute("VACUUM ANALYZE thing")
-    plan = world.worker._work.plan
+    plan = world.worker.work.plan
     with ReadSession(world.url) as session:
         stamps = Presence(session, plan.specs["thing"], plan.catalog).read([id_ for (id_,) in KEYS]).stamps
     assert set(stamps) == {id_ for (id_,) in KEYS[:40]} - {"7"}
@@ -425,7 +427,7 @@ def test_the_ids_of_an_index_are_compared_whatever_its_condition_fails_of(make: 
     world.seed(1)
     world.writer.execute("DELETE FROM thing WHERE id = 1")
     world.writer.execute("INSERT INTO thing VALUES (41, 1)")
-    plan = world.worker._work.plan
+    plan = world.worker.work.plan
 
     def mend(found: list[str]) -> None:
         world.worker.rewrite("thing", [(one,) for one in found], 2)
@@ -446,7 +448,7 @@ def test_what_still_cannot_be_read_is_refused_again_and_nothing_of_it_is_deleted
     world.seed(1)
     world.writer.execute(DIVIDED_TABLES[-2])
     world.writer.execute(DIVIDED_TABLES[-1])
-    plan = world.worker._work.plan
+    plan = world.worker.work.plan
     with ReadSession(world.url) as session:
         database = DatabaseDocuments(session, plan.specs["thing"], plan.catalog)
         refused: dict[str, str] = {}
@@ -467,7 +469,7 @@ def test_a_row_without_a_key_is_no_document(make: Make, policy: dict[str, Any]) 
         "INSERT INTO thing VALUES ('a', '10.0.0.1'), (NULL, '10.0.0.2'), (NULL, '10.0.0.3')",
     )
     world = make(tables=tables, **policy)
-    plan = world.worker._work.plan
+    plan = world.worker.work.plan
     assert world.seed(1) == 0
     assert world.ids() == {"a"}
     with ReadSession(world.url) as session:

@@ -14,7 +14,7 @@ from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.names import CtidRange
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.task import Task
-from headrace.pipeline.worker.worker import Worker
+from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.sinks.opensearch import IndexOptions
 from headrace.sinks.opensearch.documents import document, documents, ids, refresh
 from integration.documents.indexed_database import IndexedDatabase
@@ -63,7 +63,7 @@ class World(IndexedDatabase):
                 "after": None if kind is Op.DELETE else [("id", str(identity))],
             },
         ]
-        return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end, end)
+        return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end)
 
     def assert_right(self) -> None:
         """Each row's document is there once, and where its column says."""
@@ -93,7 +93,7 @@ def test_after_moves_that_are_applied_in_another_order_each_document_is_there_on
 ) -> None:
     chance = random.Random(seed)
     backfilled = world.position()
-    late = world.worker.backfill("people", CtidRange(0, None), backfilled, None)
+    late = world.worker.backfill(BackfillRange("people", CtidRange(0, None), backfilled, None))
     assert late.upserted == 40
     world.assert_right()
     batches = []
@@ -110,7 +110,7 @@ def test_after_moves_that_are_applied_in_another_order_each_document_is_there_on
                 batches.append(world.run(sql, chance.choice(TEAMS), identity))
         if chance.random() < 0.5:  # the others are late, and come in any order
             world.worker.apply(batches.pop())
-    world.worker.backfill("people", CtidRange(0, None), backfilled, None)
+    world.worker.backfill(BackfillRange("people", CtidRange(0, None), backfilled, None))
     chance.shuffle(batches)
     for one in [*batches, *batches[:20]]:
         world.worker.apply(one)

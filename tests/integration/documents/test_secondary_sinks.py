@@ -19,6 +19,7 @@ from headrace.pipeline.stream.deferred_work import CatchUp
 from headrace.pipeline.worker import failure_policy
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import Task
+from headrace.pipeline.worker.worker import BackfillRange
 from headrace.pipeline.worker.workers import AllSinks, open_worker
 from headrace.sinks.opensearch import Endpoint, Generation
 from headrace.sinks.opensearch.documents import documents, refresh
@@ -60,7 +61,7 @@ class World(IndexedDatabase):
         self.backlog = self.notes.deferred
         first, second = open_worker(primary), open_worker(self.work)
         for worker in (first, second):
-            worker.backfill("people", CtidRange(0, None), self.position(), None)
+            worker.backfill(BackfillRange("people", CtidRange(0, None), self.position(), None))
         second.close()
         self.sinks = AllSinks(first, {"other": self.work})
 
@@ -84,7 +85,7 @@ class World(IndexedDatabase):
         rows = [{**about, "before": key, "after": None if op is Op.DELETE else key} for key in keys] or [
             about
         ]
-        self.sinks.apply(Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end, end))
+        self.sinks.apply(Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end))
         return time.monotonic() - began
 
     def rows(self) -> dict[str, str]:

@@ -30,6 +30,7 @@ from headrace.model.names import CtidRange, TableName
 from headrace.pipeline.verification.sides import DatabaseDocuments
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import Task
+from headrace.pipeline.worker.worker import BackfillRange
 from headrace.postgres.connection import connect
 from headrace.postgres.ddl_plan import SetupPlan, Step, execute_plan
 from headrace.postgres.session import ReadSession
@@ -151,7 +152,7 @@ class World:
         return int(self.query("SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint"))
 
     def seed(self) -> None:
-        self.worker.backfill(INDEX, CtidRange(0, None), self.position(), None)
+        self.worker.backfill(BackfillRange(INDEX, CtidRange(0, None), self.position(), None))
 
     def stamp(self) -> Callable[[], object]:
         """Commit the stamp; what applies the batch that the log would carry."""
@@ -165,7 +166,7 @@ class World:
             "op": Op.INSERT.value,
             "after": [("id", "1"), ("badge_id", "1")],
         }
-        task = Task(pa.Table.from_pylist([change], schema=CHANGES_SCHEMA), end, end)
+        task = Task(pa.Table.from_pylist([change], schema=CHANGES_SCHEMA), end)
         return lambda: self.worker.apply(task)
 
     def mended(self) -> Callable[[], object]:

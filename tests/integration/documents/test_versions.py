@@ -23,7 +23,7 @@ from headrace.pipeline.stream import early_writes
 from headrace.pipeline.stream.early_writes import MOST_CHANGES, EarlyWriter
 from headrace.pipeline.worker.plan import Endpoints, Work
 from headrace.pipeline.worker.task import Task
-from headrace.pipeline.worker.worker import Worker
+from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.sinks.activity import ReportTo
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Endpoint, WriterOptions
@@ -108,7 +108,7 @@ class World(IndexedDatabase):
         plan = self.plan_of(self.generation)
         self.late = Worker(Work(plan, Endpoints(url, Endpoint((proxy.url(node),)))))
         self.prompt = Worker(Work(plan, self.connections))
-        self.prompt.backfill("people", CtidRange(0, None), self.position(), None)
+        self.prompt.backfill(BackfillRange("people", CtidRange(0, None), self.position(), None))
 
     def close(self) -> None:
         self.late.close()
@@ -155,7 +155,7 @@ class World(IndexedDatabase):
 def batch(change: Change, end: Lsn, version: Lsn, times: int = 1) -> Task:
     """As the source gives it."""
     rows = [{"_commit_lsn": end, "_commit_seq": 0, **change.row()}] * times
-    return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), end, version)
+    return Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), version)
 
 
 @pytest.fixture
@@ -290,16 +290,16 @@ def test_what_is_large_is_not_written_early(world: World, early: EarlyWriter) ->
     end = world.run(RENAMED)
     assert early.write(batch(RENAMED, end, end, times=MOST_CHANGES + 1)) is None
     world.writer.execute("INSERT INTO person SELECT i, 'x' FROM generate_series(3, 3000) i")
-    world.prompt.backfill("people", CtidRange(0, None), world.position(), None)
+    world.prompt.backfill(BackfillRange("people", CtidRange(0, None), world.position(), None))
     emptied = Change("TRUNCATE badge", "badge", None, None)
     end = world.run(emptied)
     truncated = batch(emptied, end, end).rows.set_column(
         *_column("op", pa.array([Op.TRUNCATE.value], CHANGES_SCHEMA.field("op").type))
     )
-    assert early.write(Task(truncated, end, end)) is None
+    assert early.write(Task(truncated, end)) is None
     assert until(lambda: not early.is_writing, 20)
     assert world.held() != world.expected()
-    assert world.prompt.apply(Task(truncated, end, end)).result.upserted > MOST_CHANGES
+    assert world.prompt.apply(Task(truncated, end)).result.upserted > MOST_CHANGES
     assert world.held() == world.expected()
 
 

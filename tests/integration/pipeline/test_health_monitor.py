@@ -58,7 +58,7 @@ class Watched:
     signals: SignalFiles
 
     def watch(self) -> HealthMonitor:
-        return HealthMonitor(self.endpoints, self.project, self.board, self.lock, self.store)
+        return HealthMonitor(self.endpoints, lambda: self.project, self.board, self.lock, self.store)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from headrace.model.changes import DocumentOperation
 from headrace.model.lsn import parse_lsn
 from headrace.model.names import CtidRange
 from headrace.pipeline.project import open_project
-from headrace.pipeline.worker.worker import Worker
+from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint, Generations, IndexOptions, mapping
 from headrace.sinks.opensearch.documents import documents, read_documents, refresh
@@ -194,7 +194,10 @@ def test_a_deployments_documents_are_backfilled_and_served(
         large_change=50_000,
     )
     with contextlib.closing(Worker(Work(plan, Endpoints(database, project.resolve().sink)))) as worker:
-        assert worker.backfill("thing", CtidRange(0, None), parse_lsn("0/10"), None).upserted == 500
+        assert (
+            worker.backfill(BackfillRange("thing", CtidRange(0, None), parse_lsn("0/10"), None)).upserted
+            == 500
+        )
     generations.finish(made, options)
     generations.publish(made)
     adjust(client, made.index, options)

@@ -17,7 +17,6 @@ from headrace.capture.continuity import LogOrigin
 from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.worker.task import plan_tasks
-from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.slot import SlotFacts, drop_slot, read_slot
 from headrace.state import Counters
@@ -137,18 +136,15 @@ class Follower:
         if end == self._position:
             return False
         batches = self._stream.changes(self._position, end)
-        tasks = plan_tasks(batches, end.lsn, end.version, self._tuning.shares, least_rows=1)
-        self._note([self._worker.apply(task) for task in tasks])
+        tasks = plan_tasks(batches, end.version, self._tuning.shares, least_rows=1)
+        for task in tasks:
+            self._worker.apply(task)
+        deferred = bool(self._deferred.waiting)
+        self._state = self._state.advanced(end.lsn, Counters(), deferred=deferred)
+        self._signals.set_confirm_limit(self._state.applied)
         self._position = end
         self.batches += 1
         return True
-
-    def _note(self, done: list[WrittenBatch]) -> None:
-        """The position, and how far the slot may follow it."""
-        deferred = bool(self._deferred.waiting)
-        assert deferred or not any(one.deferred for one in done)
-        self._state = self._state.advanced(max(one.position for one in done), Counters(), deferred=deferred)
-        self._signals.set_confirm_limit(self._state.applied)
 
     def work_off(self, most: int | None = None) -> None:
         """Write the documents of the oldest chunks that are deferred, of all by default."""

@@ -15,6 +15,7 @@ from headrace.catalog.usage import used_columns
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
+from headrace.pipeline.worker.worker import BackfillRange
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.ddl_plan import execute_plan
 from headrace.postgres.identity import IdentityFacts, read_identities
@@ -192,6 +193,6 @@ def _seed(url: str, work: Work, version: Lsn, snapshot: str, sink: MemorySink) -
                 for part in plan_ranges(session, work.plan.catalog[spec.table], _RANGE_BYTES)
             ]
         for name, part in ranges:
-            worker.backfill(name, part, version, snapshot)
+            worker.backfill(BackfillRange(name, part, version, snapshot))
     finally:
         worker.close()

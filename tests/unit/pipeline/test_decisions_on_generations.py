@@ -191,4 +191,4 @@ def test_a_rollback_without_a_way_back_is_answered_with_the_reason() -> None:
     found = view((SERVED,), Definition("aa"), orders=(ROLLBACK,))
     desired = Desired({UNIT: Definition("aa")}, {}, (ROLLBACK,))
     [answer] = decide_orders(found.world, found.state, desired)
-    assert "no generation is retained" in answer.why
+    assert "no generation of users is kept" in answer.why

@@ -197,7 +197,7 @@ def test_what_is_still_busy_at_the_end_is_answered(ground: Ground) -> None:
     order = ground.order(OrderKind.VERIFY, "users")
     ground.desk.carry_out(order)
     assert until(lambda: bool(ground.errands), 20)
-    ground.desk.close()
+    ground.desk.__exit__()
     ended = ground.known(order)
     assert (ended.state, ended.text) == ("failed", "the run ended before the order was carried out")
 

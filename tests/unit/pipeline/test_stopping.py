@@ -5,9 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from headrace.pipeline.controller.observe import Observer
 from headrace.pipeline.stopping import Stopped, Stopping
 
 
@@ -101,3 +104,32 @@ def leave(stopping: Stopping, begun: threading.Event, late: list[str]) -> None:
             time.sleep(0.00002)
     except Stopped:
         late.append("late")
+
+
+def test_a_stop_does_not_wait_for_a_mailbox_that_hangs() -> None:
+    """The run's thread reads orders in each round, of a cluster that perhaps does not answer."""
+    stopping, nothing = Stopping(), cast("Any", None)
+
+    class Hanging:
+        def open_orders(self) -> tuple[()]:
+            threading.Timer(0.05, stopping.stop).start()
+            end = time.monotonic() + 20
+            while time.monotonic() < end:
+                time.sleep(0.01)
+            raise AssertionError("it was not interrupted")
+
+    definitions = SimpleNamespace(project=SimpleNamespace(deployment=None))
+    observer = Observer(
+        health=nothing,
+        store=nothing,
+        definitions=cast("Any", definitions),
+        sinks={},
+        stream=nothing,
+        budget=nothing,
+        reloads=nothing,
+        orders=cast("Any", Hanging()),
+        lease=nothing,
+        stopping=stopping,
+    )
+    with pytest.raises(Stopped):
+        observer._desired()

@@ -89,7 +89,6 @@ def test_progress_of_a_backfill_is_shown() -> None:
             "served_since": None,
             "verified": None,
             "drift": None,
-            "serves": False,
         }
     ]
 

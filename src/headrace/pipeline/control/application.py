@@ -49,12 +49,12 @@ class ControlPages:
             self._route("GET", "/v1/status", "status", self._status, "read"),
             self._route("GET", "/v1/orders", "orders", self._list_orders, "read"),
             self._route("GET", "/v1/orders/{id}", "orders", self._show_order, "read"),
-            self._route("POST", "/v1/indexes/{index}/reindex", "reindex", self._reindex),
-            self._route("POST", "/v1/indexes/{index}/rollback", "rollback", self._rollback),
+            self._route("POST", "/v1/indexes/{index}/reindex", "reindex", self._plain(OrderKind.REINDEX)),
+            self._route("POST", "/v1/indexes/{index}/rollback", "rollback", self._plain(OrderKind.ROLLBACK)),
             self._route("POST", "/v1/indexes/{index}/verify", "verify", self._verify),
-            self._route("POST", "/v1/reload", "reload", self._reload),
-            self._route("POST", "/v1/pause", "pause", self._pause),
-            self._route("POST", "/v1/resume", "resume", self._resume),
+            self._route("POST", "/v1/reload", "reload", self._plain(OrderKind.RELOAD)),
+            self._route("POST", "/v1/pause", "pause", self._plain(OrderKind.PAUSE, at_once=True)),
+            self._route("POST", "/v1/resume", "resume", self._plain(OrderKind.RESUME, at_once=True)),
             self._route("PUT", "/v1/log-level", "log_level", self._set_log_level),
         ]
         for path in ("/v1/quarantine", quarantine):
@@ -120,14 +120,6 @@ class ControlPages:
 
     # Orders that are done at once: the answer has their result, where it comes soon.
 
-    async def _pause(self, request: Request) -> Response:
-        await read_body(request, NoOptions)
-        return await self._order(request, OrderKind.PAUSE, at_once=True)
-
-    async def _resume(self, request: Request) -> Response:
-        await read_body(request, NoOptions)
-        return await self._order(request, OrderKind.RESUME, at_once=True)
-
     async def _set_log_level(self, request: Request) -> Response:
         body = await read_body(request, LogLevelBody)
         return await self._order(request, OrderKind.LOG_LEVEL, options=body.model_dump(), at_once=True)
@@ -139,26 +131,24 @@ class ControlPages:
 
     # Orders that take a while.
 
-    async def _reindex(self, request: Request) -> Response:
-        await read_body(request, NoOptions)
-        return await self._order(request, OrderKind.REINDEX, self._index(request))
-
-    async def _rollback(self, request: Request) -> Response:
-        await read_body(request, NoOptions)
-        return await self._order(request, OrderKind.ROLLBACK, self._index(request))
-
     async def _verify(self, request: Request) -> Response:
         body, index = await read_body(request, VerifyBody), self._index(request)
         options = body.model_dump(exclude={"sink"})
         return await self._order(request, OrderKind.VERIFY, index, body.sink or "", options=options)
 
-    async def _reload(self, request: Request) -> Response:
-        await read_body(request, NoOptions)
-        return await self._order(request, OrderKind.RELOAD)
-
     async def _retry_quarantined(self, request: Request) -> Response:
         index, body = request.path_params.get("index"), await read_body(request, QuarantineBody)
         return await self._order(request, OrderKind.QUARANTINE_RETRY, index, options=body.model_dump())
+
+    def _plain(self, kind: OrderKind, *, at_once: bool = False) -> Answer:
+        """Return what answers an order without options: of the index in the path, else of the whole run."""
+
+        async def answer(request: Request) -> Response:
+            await read_body(request, NoOptions)
+            index = self._index(request) if "index" in request.path_params else None
+            return await self._order(request, kind, index, at_once=at_once)
+
+        return answer
 
     async def _order(
         self,
@@ -175,6 +165,7 @@ class ControlPages:
         order = await run_in_threadpool(self._running.submit, order)
         if at_once:
             order = await run_in_threadpool(follow, self._running.desk.mailbox, order, _AT_ONCE_SECONDS)
+            # Else a run that works elsewhere has not come to it yet; who asked follows the order.
             if order.has_ended:
                 return _json(result_of(order))
         place = f"/v1/orders/{order.id}"

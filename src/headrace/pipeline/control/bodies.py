@@ -13,8 +13,8 @@ from headrace.pipeline.control.refusal import refuse
 from headrace.pipeline.order_desk import LogLevelName
 
 MOST_BYTES = 64 * 1024
+# For a whole body.
 PATIENCE_SECONDS = 10.0
-"""For a whole body."""
 _JSON = "application/json"
 
 

@@ -79,6 +79,7 @@ class Guard:
 
     def _admit(self, request: Request) -> TokenHolder:
         client = request.client.host if request.client is not None else ""
+        # First: a page of another site may have its name lead here (DNS rebinding), to try tokens.
         if not self._allows(request.headers.get("host", "")):
             raise refuse(
                 HTTPStatus.MISDIRECTED_REQUEST,

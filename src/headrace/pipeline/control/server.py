@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from headrace.config.deployment import Deployment
@@ -59,9 +58,7 @@ class ControlServer:
             )
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._http.stop()
 
     def _allows(self, host: str) -> bool:

@@ -15,8 +15,8 @@ from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.postgres.password import run_password_command
 
 _SHORTEST = 16
+# What a Bearer header can carry (RFC 6750).
 _FORM = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""What a Bearer header can carry (RFC 6750)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Tokens:
     """The tokens of one deployment, kept as digests."""
 
     def __init__(self, tokens: Sequence[tuple[str, TokenHolder]]) -> None:
+        # As digests: they have one length, as a comparison in constant time needs.
         self._holders = [(_digest(token), holder) for token, holder in tokens]
 
     def find(self, given: str) -> TokenHolder | None:

@@ -13,31 +13,7 @@ from functools import singledispatch
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model.failpoints import reach
-from headrace.pipeline.controller.actions import (
-    Action,
-    AnswerOrder,
-    BeginAgain,
-    CarryOut,
-    ChangePlan,
-    CloseQuery,
-    Complete,
-    CreateGeneration,
-    CreateSlot,
-    CreateState,
-    DropIndex,
-    DropSlot,
-    Forget,
-    ForgetDeferred,
-    ReadFiles,
-    Serve,
-    SetUp,
-    StartBackfill,
-    StartQuery,
-    StopBackfill,
-    StopFollowing,
-    TakeUpCatalog,
-    Unpin,
-)
+from headrace.pipeline.controller import actions
 from headrace.pipeline.controller.ports import Ports
 from headrace.state import GenerationState, PipelineState
 
@@ -45,7 +21,7 @@ Change = Callable[[PipelineState], PipelineState]
 
 
 @singledispatch
-def act(action: Action, ports: Ports) -> None:
+def act(action: actions.Action, ports: Ports) -> None:
     """Carry out an action.
 
     Raises:
@@ -55,12 +31,12 @@ def act(action: Action, ports: Ports) -> None:
 
 
 @act.register
-def _(_: CreateState, ports: Ports) -> None:
+def _(_: actions.CreateState, ports: Ports) -> None:
     ports.state.save(ports.source.new_state())
 
 
 @act.register
-def _(_: CreateSlot, ports: Ports) -> None:
+def _(_: actions.CreateSlot, ports: Ports) -> None:
     state = _load(ports)
     point = ports.source.create_slot(state)
     ports.deferral.forget()  # positions in a log that has ended
@@ -70,6 +46,7 @@ def _(_: CreateSlot, ports: Ports) -> None:
             phase="following",
             consistent_point=point,
             applied=point,
+            # Readers keep what they see: former generations stay, not followed, until others are complete.
             generations=state.generations,
             identities_before=state.identities_before,
             counters=state.counters,
@@ -79,12 +56,12 @@ def _(_: CreateSlot, ports: Ports) -> None:
 
 
 @act.register
-def _(_: DropSlot, ports: Ports) -> None:
+def _(_: actions.DropSlot, ports: Ports) -> None:
     ports.source.drop_slot()
 
 
 @act.register
-def _(action: BeginAgain, ports: Ports) -> None:
+def _(action: actions.BeginAgain, ports: Ports) -> None:
     stopped = _load(ports).frozen(action.why)
     ports.state.save_generations(stopped.generations)  # first: a state without a log follows nothing
     ports.state.save(dataclasses.replace(stopped, phase="creating", ahead=None))
@@ -92,7 +69,7 @@ def _(action: BeginAgain, ports: Ports) -> None:
 
 
 @act.register
-def _(action: TakeUpCatalog, ports: Ports) -> None:
+def _(action: actions.TakeUpCatalog, ports: Ports) -> None:
     version = _load(ports).reached
     for generation in action.renewed:
         ports.deferral.renew(generation, version)
@@ -100,7 +77,7 @@ def _(action: TakeUpCatalog, ports: Ports) -> None:
 
 
 @act.register
-def _(action: CreateGeneration, ports: Ports) -> None:
+def _(action: actions.CreateGeneration, ports: Ports) -> None:
     created = ports.sinks[action.unit.sink].create(action.unit.index, action.hash)
     _change(
         ports,
@@ -109,6 +86,7 @@ def _(action: CreateGeneration, ports: Ports) -> None:
                 created,
                 sink=action.unit.sink,
                 as_of=action.as_of,
+                # Of the state that is saved: the query may have gone on since the index was created.
                 joined=state.reached,
                 request=action.order,
             )
@@ -118,17 +96,17 @@ def _(action: CreateGeneration, ports: Ports) -> None:
 
 
 @act.register
-def _(action: StopFollowing, ports: Ports) -> None:
+def _(action: actions.StopFollowing, ports: Ports) -> None:
     _change(ports, lambda state: _with(state, action.generation, frozen=action.why))
 
 
 @act.register
-def _(action: Unpin, ports: Ports) -> None:
+def _(action: actions.Unpin, ports: Ports) -> None:
     _change(ports, lambda state: _with(state, action.generation, pinned=""))
 
 
 @act.register
-def _(action: Forget, ports: Ports) -> None:
+def _(action: actions.Forget, ports: Ports) -> None:
     _change(ports, lambda state: state.without(action.generation.id))
     left = _load(ports).generations
     if action.unit.sink and all(stored.sink != action.unit.sink for stored in left):
@@ -137,72 +115,73 @@ def _(action: Forget, ports: Ports) -> None:
 
 
 @act.register
-def _(action: Complete, ports: Ports) -> None:
+def _(action: actions.Complete, ports: Ports) -> None:
     reach("filled")
     ports.sinks[action.unit.sink].complete(action.generation)
+    # A kill here leaves readers with a complete index; the next round swaps again, and stores it then.
     reach("swapped")
     _change(ports, lambda state: _served(state, action.generation, "", action.generation.request))
 
 
 @act.register
-def _(action: Serve, ports: Ports) -> None:
+def _(action: actions.Serve, ports: Ports) -> None:
     ports.sinks[action.unit.sink].serve(action.generation)
     _change(ports, lambda state: _served(state, action.generation, action.pinned, action.order))
 
 
 @act.register
-def _(action: DropIndex, ports: Ports) -> None:
+def _(action: actions.DropIndex, ports: Ports) -> None:
     ports.sinks[action.unit.sink].drop(action.name)
 
 
 @act.register
-def _(action: StartQuery, ports: Ports) -> None:
+def _(action: actions.StartQuery, ports: Ports) -> None:
     ports.stream.start(_load(ports), new_session=action.new_session)
 
 
 @act.register
-def _(_: ChangePlan, ports: Ports) -> None:
+def _(_: actions.ChangePlan, ports: Ports) -> None:
     ports.stream.change(_load(ports))
     reach("joined")
 
 
 @act.register
-def _(_: CloseQuery, ports: Ports) -> None:
+def _(_: actions.CloseQuery, ports: Ports) -> None:
     ports.stream.close()
 
 
 @act.register
-def _(action: StartBackfill, ports: Ports) -> None:
+def _(action: actions.StartBackfill, ports: Ports) -> None:
     ports.backfills.start(action.generation)
 
 
 @act.register
-def _(action: StopBackfill, ports: Ports) -> None:
+def _(action: actions.StopBackfill, ports: Ports) -> None:
     ports.backfills.stop(action.generation)
 
 
 @act.register
-def _(_: SetUp, ports: Ports) -> None:
+def _(_: actions.SetUp, ports: Ports) -> None:
     ports.source.set_up()
 
 
 @act.register
-def _(action: ForgetDeferred, ports: Ports) -> None:
+def _(action: actions.ForgetDeferred, ports: Ports) -> None:
     ports.deferral.forget_sink(action.sink)
 
 
 @act.register
-def _(action: ReadFiles, ports: Ports) -> None:
+def _(action: actions.ReadFiles, ports: Ports) -> None:
     ports.files.read(action.order)
 
 
 @act.register
-def _(action: AnswerOrder, ports: Ports) -> None:
+def _(action: actions.AnswerOrder, ports: Ports) -> None:
     ports.orders.answer(action.order, action.why, done=action.done)
 
 
 @act.register
-def _(action: CarryOut, ports: Ports) -> None:
+def _(action: actions.CarryOut, ports: Ports) -> None:
     ports.orders.carry_out(action.order)
 
 

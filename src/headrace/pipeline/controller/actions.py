@@ -20,20 +20,20 @@ _BUILD = "build"
 class RebuildCause(StrEnum):
     """Why an index is built again, in one word for metrics."""
 
+    # A table that it reads was altered.
     TABLE = "table"
-    """A table that it reads was altered."""
+    # Its schema file, its settings or the types of its columns have changed.
     FILES = "files"
-    """Its schema file, its settings or the types of its columns have changed."""
+    # Its schema file does not fit the database any more.
     MISFIT = "misfit"
-    """Its schema file does not fit the database any more."""
+    # The sink does not have any more what was written.
     SINK = "sink"
-    """The sink does not have any more what was written."""
+    # Too many documents waited for the sink.
     DEFERRED = "deferred"
-    """Too many documents waited for the sink."""
+    # A document or a statement of it failed.
     FAILURE = "failure"
-    """A document or a statement of it failed."""
+    # Somebody has ordered it.
     ORDER = "order"
-    """Somebody has ordered it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,44 +307,36 @@ class StopBackfill(UnitAction):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadFiles(Action):
+class OrderAction(Action):
+    """A step of one order."""
+
+    order: OpenOrder
+
+    @property
+    def key(self) -> str:
+        """Name the step and its order."""
+        return f"{type(self).__name__} {self.order.id}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadFiles(OrderAction):
     """Read and check the deployment's files, as a reload has ordered, and go on with them."""
 
-    order: OpenOrder
-
-    @property
-    def key(self) -> str:
-        """Name the order."""
-        return f"read files {self.order.id}"
-
 
 @dataclass(frozen=True, slots=True)
-class CarryOut(Action):
+class CarryOut(OrderAction):
     """Do what an order asks for that changes no unit, beside everything else, and answer it."""
 
-    order: OpenOrder
-
-    @property
-    def key(self) -> str:
-        """Name the order."""
-        return f"order {self.order.id}"
-
 
 @dataclass(frozen=True, slots=True)
-class AnswerOrder(Action):
+class AnswerOrder(OrderAction):
     """Tell who ordered what came of it.
 
     Attributes:
         done: whether it was carried out; else `why` says why not.
     """
 
-    order: OpenOrder
     done: bool
-
-    @property
-    def key(self) -> str:
-        """Name the order."""
-        return f"answer {self.order.id}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,10 @@ class Definition:
     Attributes:
         hash: of everything that determines its documents.
         misfit: why the schema file does not fit the database; empty where it fits.
-        reads: the tables that its documents read.
     """
 
     hash: str
     misfit: str = ""
-    reads: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,18 +114,19 @@ def all_units(state: PipelineState, desired: Desired) -> list[Unit]:
 
 def decide_units(world: World, state: PipelineState, desired: Desired) -> Iterator[Action]:
     """Decide on each unit, then on the catalog that all share."""
-    renewed: list[GenerationState] = []
-    stops = False
-    for unit in all_units(state, desired):
-        view = UnitView.of(unit, world, state, desired)
-        action = decide_unit(view)
-        if action is not None:
-            yield action
-        stops = stops or any(_why_drifted(view, generation) for generation in view.followed)
-        renewed += [generation for generation in view.followed if _has_lost_rows(view, generation)]
-    catalog = world.catalog
-    if not isinstance(catalog, CatalogSeen):
-        return
+    views = [UnitView.of(unit, world, state, desired) for unit in all_units(state, desired)]
+    yield from filter(None, map(decide_unit, views))
+    if isinstance(world.catalog, CatalogSeen):
+        yield from _decide_catalog(world.catalog, state, views)
+
+
+def _decide_catalog(
+    catalog: CatalogSeen, state: PipelineState, views: Sequence[UnitView]
+) -> Iterator[Action]:
+    """Take the catalog up once nothing is followed that its alterations have made wrong."""
+    followed = [(view, generation) for view in views for generation in view.followed]
+    stops = any(_why_drifted(view, generation) for view, generation in followed)
+    renewed = [generation for view, generation in followed if _has_lost_rows(view, generation)]
     if catalog.set_up:
         yield SetUp(catalog.set_up)
     if stops or not is_newer(catalog, state):
@@ -192,6 +193,7 @@ def _why_failed(view: UnitView, generation: GenerationState) -> HeadraceError | 
 def _why_lost(view: UnitView, generation: GenerationState) -> str:
     """Return why the sink does not have what was written any more."""
     seen = view.world.sinks.get(view.unit.sink)
+    # Another process has held the leases meanwhile and may have written: what is there is not what we wrote.
     if isinstance(seen, Unknown) and seen.taken:
         return seen.error.cause
     if view.sink is None or view.sink.keys_lost or not view.sink.queryable:
@@ -289,6 +291,16 @@ def rollback_target(generations: Sequence[GenerationState]) -> GenerationState |
     """Return the newest generation that can be served instead of the served one."""
     retained = _retained(generations)
     return retained[-1] if retained else None
+
+
+def why_no_way_back(index: str, generations: Sequence[GenerationState]) -> str:
+    """Return why an index cannot be rolled back; empty where it can."""
+    if rollback_target(generations) is not None:
+        return ""
+    former = [other for other in generations if not other.building and not other.published]
+    if former:  # none of them is followed, or there were a target
+        return f"{former[-1].generation}, the generation before, is stopped: {former[-1].frozen}"
+    return f"no generation of {index} is kept beside the one that is served"
 
 
 def _serve_retained(view: UnitView) -> UnitAction | None:
@@ -395,40 +407,44 @@ def _is_pinned(view: UnitView) -> bool:
 
 def _create(view: UnitView) -> UnitAction | None:
     """Create a generation where the files or an order want one that is not there."""
-    definition, catalog = view.definition, view.catalog
-    if definition is None or definition.misfit or view.sink is None or catalog is None:
+    definition, catalog = view.definition, _stored_catalog(view)
+    if definition is None or definition.misfit or catalog is None or not _may_join(view):
         return None
-    if catalog.set_up or is_newer(catalog, view.state) or not _may_join(view):
-        return None  # a generation must not be stored before the catalog that it is planned for
     order = view.order
-    cause: RebuildCause | None
     if order is not None and order.kind is OrderKind.REINDEX and not _is_answered(view, order):
-        why, cause, number = "a reindex was ordered", RebuildCause.ORDER, order.id
-    elif any(view.fits(generation) for generation in view.generations) or _is_pinned(view):
+        why, cause = "a reindex was ordered", RebuildCause.ORDER
+        return CreateGeneration(why, view.unit, definition.hash, catalog.as_of, cause, order.id)
+    if _is_pinned(view) or any(view.fits(generation) for generation in view.generations):
         return None
-    else:
-        replaced = view.served is not None and view.served.followed
-        why, cause, number = why_built(view.served), RebuildCause.FILES if replaced else None, ""
-    return CreateGeneration(why, view.unit, definition.hash, catalog.as_of, cause, number)
+    why, changed = _why_built(view.served)
+    return CreateGeneration(why, view.unit, definition.hash, catalog.as_of, changed)
+
+
+def _stored_catalog(view: UnitView) -> CatalogSeen | None:
+    """Return the catalog, once it is set up and the state stores it: a generation is planned for no other."""
+    catalog = view.catalog
+    if catalog is None or catalog.set_up or is_newer(catalog, view.state):
+        return None
+    return catalog
 
 
 def _may_join(view: UnitView) -> bool:
     """Whether the unit may be filled now: a sink that cannot be queried is compared with the one that can."""
     if view.sink is None or view.sink.queryable:
-        return True
+        return view.sink is not None
     return any(
         generation.published and not generation.sink and generation.index == view.unit.index
         for generation in view.state.generations
     )
 
 
-def why_built(served: GenerationState | None) -> str:
-    """Return why another generation is built."""
+def _why_built(served: GenerationState | None) -> tuple[str, RebuildCause | None]:
+    """Return why another generation is built, and the cause where one that is followed is replaced."""
     if served is None:
-        return "none is complete yet"
-    if served.frozen:
-        return f"the served one is not followed any more: {served.frozen}"
-    return "its schema file, its settings or the types of its columns have changed"
+        return "none is complete yet", None
+    if served.frozen:  # its own cause was counted when that was stored
+        return f"the served one is not followed any more: {served.frozen}", None
+    return "its schema file, its settings or the types of its columns have changed", RebuildCause.FILES
 
 
 _RULES: Sequence[Callable[[UnitView], UnitAction | None]] = (

@@ -21,11 +21,11 @@ from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.world import CatalogSeen, ServerSeen, SlotSeen, Unknown, World
 from headrace.state import PipelineState
 
+# Errors by which a query says what only reading the log shows.
 _READS_ANOTHER_LOG = frozenset({Kind.OTHER_LOG, Kind.SLOT_LOST})
-"""Errors by which a query says what only reading the log shows."""
 
+# Without them nothing can be followed: one that is refused for good ends the run.
 _FIRST_STEPS = (CreateState.__name__, CreateSlot.__name__)
-"""Without them nothing can be followed: one that is refused for good ends the run."""
 
 
 class GapError(HeadraceError):
@@ -63,11 +63,11 @@ def decide_log(world: World, desired: Desired) -> LogDecision:
     state, server, slot = world.state, world.server, world.slot
     assert not isinstance(state, Unknown), "the caller waits for the state"
     has_begun = state is not None and state.phase == "following"
+    # A slot that could not be asked for is no slot that is gone.
     if isinstance(server, Unknown) or isinstance(slot, Unknown):
         return LogDecision(has_begun=has_begun)
-    failed = next((world.failures[key] for key in _FIRST_STEPS if key in world.failures), None)
-    if not has_begun and failed is not None and failed.error.retry is Retry.NEVER:
-        return LogDecision((EndRun(failed.error.cause, failed.error),))
+    if not has_begun and (refused := _refused_step(world)) is not None:
+        return LogDecision((EndRun(refused.cause, refused),))
     if state is None:
         return LogDecision((_begin(slot),))
     if (error := why_another_server(state, server)) is not None:
@@ -75,6 +75,12 @@ def decide_log(world: World, desired: Desired) -> LogDecision:
     if server.standby and state.standby is False:  # a failover that is not over: what it lacks is no gap
         return LogDecision(has_begun=has_begun)
     return _follow(world, desired, state, server, slot) if has_begun else _make_slot(world.catalog, slot)
+
+
+def _refused_step(world: World) -> HeadraceError | None:
+    """Return why a first step is refused for good; None where none is."""
+    errors = [world.failures[key].error for key in _FIRST_STEPS if key in world.failures]
+    return next((error for error in errors if error.retry is Retry.NEVER), None)
 
 
 def _follow(
@@ -112,6 +118,7 @@ def _make_slot(catalog: CatalogSeen | Unknown | None, slot: SlotSeen | None) -> 
 
 def _mend_gap(world: World, desired: Desired, gap: HeadraceError) -> LogDecision:
     if world.query is not None:
+        # First nothing writes any more: a batch would save a position in the log that is given up.
         return LogDecision((CloseQuery(gap.cause, gap),))
     if not desired.reseeds:
         return LogDecision((EndRun(gap.cause, gap),))

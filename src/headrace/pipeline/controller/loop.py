@@ -12,10 +12,10 @@ from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.controller.reconcile import reconcile
 from headrace.pipeline.controller.world import Failures, World
 
+# Seconds between two tries of what may pass by itself.
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
-"""Seconds between two tries of what may pass by itself."""
+# Seconds between two tries of a unit that somebody has to mend: each costs a backfill.
 _FIRST_UNIT_PAUSE, _LONGEST_UNIT_PAUSE = 60.0, 3600.0
-"""Seconds between two tries of a unit that somebody has to mend: each costs a backfill."""
 _CALM_SECONDS = 300.0
 _ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
 
@@ -34,6 +34,7 @@ class Controller:
     Attributes:
         failures: by an action's key, how often it has failed in a row.
         has_acted: whether the last round has done anything.
+        seen: what the last round has decided on; None before the first.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Controller:
     ) -> None:
         self.failures: dict[str, Failures] = {}
         self.has_acted = False
+        self.seen: tuple[World, Desired] | None = None
         self._look = look
         self._ports = ports
         self._tell = tell
@@ -54,7 +56,7 @@ class Controller:
     def go_round(self) -> EndRun | None:
         """Look once and act on it; return why the run ends, where it does."""
         self.has_acted = False
-        world, desired = self._look(self.failures)
+        self.seen = world, desired = self._look(self.failures)
         for action in reconcile(world, desired):
             self._tell(action)
             self.has_acted = True
@@ -74,6 +76,7 @@ class Controller:
         except HeadraceError as error:
             self._count(action.key, error)
             return isinstance(action, UnitAction)
+        # Not always its own key: that an index was created does not prove that it can be filled.
         self.failures.pop(action.proves, None)
         if action.delays is not None:
             self._count(*action.delays)
@@ -81,6 +84,7 @@ class Controller:
 
     def _count(self, key: str, error: HeadraceError) -> None:
         now, before = self._clock(), self.failures.get(key)
+        # After a calm time it is the first failure again, not the next in a row.
         goes_on = before is not None and now <= before.next_try + _CALM_SECONDS
         times, since = 1, now
         if before is not None and goes_on:

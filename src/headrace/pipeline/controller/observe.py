@@ -6,15 +6,15 @@ end of the log.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind
+from headrace.pipeline.answers import Answers
 from headrace.pipeline.continuity import see_server, see_slot, waits_for_promotion
-from headrace.pipeline.controller.desired import Desired, OpenOrder, SinkPolicy
+from headrace.pipeline.controller.desired import Desired, SinkPolicy
 from headrace.pipeline.controller.world import (
     CatalogSeen,
     Failures,
@@ -26,29 +26,25 @@ from headrace.pipeline.controller.world import (
 )
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.health_monitor import HealthMonitor
-from headrace.pipeline.reloads import Reloads
+from headrace.pipeline.reloads import Reloads, in_words
 from headrace.pipeline.sink_watch import SinkWatch
+from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.stream.run_stream import RunStream
 from headrace.pipeline.wal_budget import WalBudget
 from headrace.state import PipelineState, StateStore
+from headrace.state.lease import Lease
 
+# Errors for a name or a right that reading documents lacks: perhaps their file does not fit any more.
 _OF_CATALOG = frozenset({Kind.BINDING, Kind.PRIVILEGE})
-"""Errors for a name or a right that reading documents lacks: perhaps their file does not fit any more."""
-
-Interrupting = Callable[[], contextlib.AbstractContextManager[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
-    """What is looked at.
+@dataclass(eq=False, slots=True)
+class Observer:
+    """Looks at everything once a round; used from the run's thread.
 
     Attributes:
         sinks: by name; `""` is the one that keeps the state.
-        open_orders: returns the orders that are not answered yet, oldest first.
-        carried_out: returns the ids of the orders that this process works on.
-        lost_lease: returns why the lease was lost; None while it is held.
-        is_stopping: whether the run is asked to end.
-        interrupting: lets a stop interrupt a look that may take long.
+        stopping: asks the run to end, and interrupts a look that may take long.
     """
 
     health: HealthMonitor
@@ -58,45 +54,32 @@ class Observed:
     stream: RunStream
     budget: WalBudget
     reloads: Reloads
-    open_orders: Callable[[], tuple[OpenOrder, ...]]
-    carried_out: Callable[[], frozenset[str]]
-    lost_lease: Callable[[], HeadraceError | None]
-    is_stopping: Callable[[], bool]
-    interrupting: Interrupting
-
-
-class Observer:
-    """Looks once a round; used from the run's thread.
-
-    Args:
-        observed: what is looked at.
-        reseeds: whether everything is backfilled again behind a gap.
-    """
-
-    def __init__(self, observed: Observed, *, reseeds: bool) -> None:
-        self._observed = observed
-        self._reseeds = reseeds
-        self._explained: list[HeadraceError] = []
-        self._waits_for: HeadraceError | None = None
+    orders: Answers
+    lease: Lease
+    stopping: Stopping
+    _explained: list[HeadraceError] = field(default_factory=list, init=False)
+    _waits_for: HeadraceError | None = field(default=None, init=False)
 
     def look(self, failures: Mapping[str, Failures]) -> tuple[World, Desired]:
         """Ask everything, within time limits; what does not answer is unknown."""
-        observed = self._observed
-        observed.health.watch(observed.stream.signals)
-        with observed.interrupting():
-            observed.health.look(self._waits_for)
+        self.health.watch(self.stream.signals)
+        with self.stopping.interrupting():
+            self.health.look(self._waits_for)
+        # Slot, state, end of the log, in this order: a running query moves them meanwhile, and the other way
+        # round a slot would seem to be ahead of the state, which is a gap.
         slot = self._slot()
         state = self._state()
         known = None if isinstance(state, Unknown) else state
-        query = observed.stream.seen(known) if observed.definitions.is_known else None
-        backfills = observed.stream.backfills()
+        # Before the first inspection nothing can be planned, so no query runs.
+        query = self.stream.seen(known) if self.definitions.is_known else None
+        backfills = self.stream.backfills()
         failure = None if query is None else query.failure
         server = self._server(known, fresh=query is None or failure is not None)
         self._look_behind([failure, *(backfill.failure for backfill in backfills.values())])
         catalog = self._catalog(state, known)
         generations = () if known is None else known.generations
-        sinks = {name: self._sink(name, watch, known) for name, watch in observed.sinks.items()}
-        definitions = observed.definitions
+        sinks = {name: self._sink(name, watch, known) for name, watch in self.sinks.items()}
+        definitions = self.definitions
         world = World(
             now=time.monotonic(),
             state=state,
@@ -106,14 +89,12 @@ class Observer:
             sinks=sinks,
             reads=definitions.reads(generations) if definitions.is_known else {},
             unfit=definitions.unfit,
-            deferred={
-                id_: count for watch in observed.sinks.values() for id_, count in watch.deferred.items()
-            },
+            deferred={id_: count for watch in self.sinks.values() for id_, count in watch.deferred.items()},
             query=query,
             backfills=backfills,
             failures=failures,
-            carried_out=observed.carried_out(),
-            lost_lock=observed.health.lost or observed.lost_lease(),
+            carried_out=self.orders.carried_out(),
+            lost_lock=self.health.lost or self.lease.lost(),
         )
         self._waits_for = _why_waiting(world)
         return world, self._desired()
@@ -125,26 +106,26 @@ class Observer:
         self._explained = found
         if not new:
             return
-        self._observed.definitions.is_due = True
+        self.definitions.is_due = True
         if any(failure.kind in _OF_CATALOG for failure in new):
-            self._observed.definitions.inspect_again()
-        for watch in self._observed.sinks.values():
+            self.definitions.inspect_again()
+        for watch in self.sinks.values():
             watch.forget()
 
     def _slot(self) -> SlotSeen | Unknown | None:
-        health = self._observed.health
+        health = self.health
         if health.error is not None:
             return Unknown(health.error)
         slot = health.slot
         if slot is None:
             return None
-        over_budget = self._observed.budget.check(slot, health.seconds_behind)
+        over_budget = self.budget.check(slot, health.seconds_behind)
         return dataclasses.replace(see_slot(slot), reader=health.read_by_another, over_budget=over_budget)
 
     def _state(self) -> PipelineState | Unknown | None:
         """Return the state; while a query runs, as this process has saved it last: nobody else writes it."""
-        store = self._observed.store
-        if store.current is not None and self._observed.stream.is_running:
+        store = self.store
+        if store.current is not None and self.stream.is_running:
             return store.current
         try:
             return store.load()
@@ -153,7 +134,7 @@ class Observer:
 
     def _server(self, state: PipelineState | None, *, fresh: bool) -> ServerSeen | Unknown:
         try:
-            facts = self._observed.health.facts(fresh=fresh)
+            facts = self.health.facts(fresh=fresh)
         except HeadraceError as error:
             return Unknown(error)
         reached = 0 if state is None or fresh else state.reached
@@ -164,24 +145,24 @@ class Observer:
     ) -> CatalogSeen | Unknown | None:
         if isinstance(state, Unknown):
             return state
-        observed = self._observed
         try:
-            with observed.interrupting():
-                connection = observed.health.connection
-                observed.reloads.try_again(connection)
-                return observed.definitions.look(connection, known)
+            with self.stopping.interrupting():
+                connection = self.health.connection
+                self.reloads.try_again(connection)
+                return self.definitions.look(connection, known)
         except HeadraceError as error:
             return Unknown(error)
 
     def _sink(self, name: str, watch: SinkWatch, state: PipelineState | None) -> SinkSeen | Unknown:
         stored = () if state is None else state.in_sink(name).generations
-        indexes = {generation.index for generation in stored} | self._observed.definitions.indexes
-        with self._observed.interrupting():
+        indexes = {generation.index for generation in stored} | self.definitions.indexes
+        with self.stopping.interrupting():
             return watch.look(indexes, stored)
 
     def _desired(self) -> Desired:
-        observed = self._observed
-        definitions, deployment = observed.definitions, observed.definitions.project.deployment
+        definitions, deployment = self.definitions, self.definitions.project.deployment
+        with self.stopping.interrupting():  # a cluster that hangs must not delay the end of the run
+            orders = self.orders.open_orders()
         sinks = {
             target.key.sink: SinkPolicy(
                 bool(target.key.sink),
@@ -193,11 +174,11 @@ class Observer:
         return Desired(
             definitions.units() if definitions.is_known else {},
             sinks,
-            observed.open_orders(),
-            reseeds=self._reseeds,
-            reloaded=observed.reloads.results,
-            misread=observed.reloads.refusals,
-            stopping=observed.is_stopping(),
+            orders,
+            reseeds=definitions.project.reseeds,
+            reloaded={id_: str(result) for id_, result in self.reloads.results.items()},
+            misread={id_: in_words(error) for id_, error in self.reloads.refusals.items()},
+            stopping=self.stopping.is_set(),
         )
 
 

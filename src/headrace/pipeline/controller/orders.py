@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, ReadFiles, build_key
 from headrace.pipeline.controller.desired import Desired, OpenOrder
-from headrace.pipeline.controller.generations import UnitView, newest_generation_order, rollback_target
+from headrace.pipeline.controller.generations import UnitView, newest_generation_order, why_no_way_back
 from headrace.pipeline.controller.world import World
-from headrace.state import PipelineState
+from headrace.state import GenerationState, PipelineState
 from headrace.state.orders import OrderKind
 
 
@@ -38,36 +38,27 @@ def _answer_generation(
     if newest_generation_order(view.orders) is not order:
         return AnswerOrder("a newer order replaced it", order, done=False)
     answers = [generation for generation in view.generations if generation.request == order.id]
-    if not answers:
-        why_not = _why_impossible(order, view)
-        return AnswerOrder(why_not, order, done=False) if why_not else None
-    [generation, *_] = answers
-    replaced = generation.building and not view.fits(generation)
-    if why_not := generation.frozen or ("the files describe another one since then" if replaced else ""):
-        return AnswerOrder(why_not, order, done=False)
-    return (
-        AnswerOrder(f"{generation.generation} is served", order, done=True) if generation.published else None
-    )
+    if answers:
+        return _answer_by(answers[0], order, view)
+    why_not = _why_impossible(order, view)
+    return AnswerOrder(why_not, order, done=False) if why_not else None
+
+
+def _answer_by(generation: GenerationState, order: OpenOrder, view: UnitView) -> AnswerOrder | None:
+    """Answer an order by what became of its generation; None while that is not known."""
+    if generation.published and generation.followed:
+        return AnswerOrder(f"{generation.generation} is served", order, done=True)
+    is_replaced = generation.building and not view.fits(generation)
+    why_not = generation.frozen or ("the files describe another one since then" if is_replaced else "")
+    return AnswerOrder(why_not, order, done=False) if why_not else None
 
 
 def _why_impossible(order: OpenOrder, view: UnitView) -> str:
     if view.definition is not None and view.definition.misfit:
         return view.definition.misfit
-    if order.kind is OrderKind.ROLLBACK and rollback_target(view.generations) is None:
-        return why_no_way_back(view)
+    if order.kind is OrderKind.ROLLBACK:
+        return why_no_way_back(view.unit.index, view.generations)
     return ""
-
-
-def why_no_way_back(view: UnitView) -> str:
-    """Return why a rollback is not possible."""
-    stopped = [
-        former
-        for former in view.generations
-        if former.frozen and not former.building and not former.published
-    ]
-    if stopped:
-        return f"the generation before is not followed any more: {stopped[-1].frozen}"
-    return "no generation is retained beside the served one"
 
 
 def _answer_reload(order: OpenOrder, world: World, state: PipelineState, desired: Desired) -> Action | None:

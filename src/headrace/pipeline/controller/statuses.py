@@ -12,8 +12,8 @@ from headrace.pipeline.controller.generations import UnitView
 from headrace.pipeline.controller.world import Unknown, World
 from headrace.state import PipelineState
 
+# Steps whose failure keeps a unit from what it should be.
 _OF_UNITS = (Serve.__name__, StartBackfill.__name__, StopFollowing.__name__)
-"""Steps whose failure keeps a unit from what it should be."""
 
 
 class UnitPhase(enum.Enum):

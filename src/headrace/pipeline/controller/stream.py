@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.errors import POLICIES, HeadraceError, Kind, Retry
-from headrace.pipeline.controller.actions import (
-    Action,
-    ChangePlan,
-    CloseQuery,
-    EndRun,
-    StartBackfill,
-    StartQuery,
-    StopBackfill,
-)
+from headrace.pipeline.controller import actions
 from headrace.pipeline.controller.desired import Unit
 from headrace.pipeline.controller.world import Failures, SinkSeen, World
 from headrace.state import GenerationState, PipelineState
 
+# A query that fails so often in a row, and not by a unit or for a server, fails by a mistake of ours.
 _MOST_FAILURES = 5
-"""A query that fails so often in a row, and not by a unit or for a server, fails by a mistake of ours."""
 
 
 def wanted_plan(state: PipelineState) -> frozenset[str]:
@@ -30,7 +22,7 @@ def wanted_plan(state: PipelineState) -> frozenset[str]:
     return frozenset(generation.id for generation in state.generations if generation.followed)
 
 
-def decide_query(world: World, state: PipelineState, *, goes_on: bool) -> Iterator[Action]:
+def decide_query(world: World, state: PipelineState, *, goes_on: bool) -> Iterator[actions.Action]:
     """Start, change or close the query.
 
     Args:
@@ -42,17 +34,18 @@ def decide_query(world: World, state: PipelineState, *, goes_on: bool) -> Iterat
             yield _start(world)
     elif query.failure is not None:
         charged = any(is_charged(world, query.failure, generation) for generation in state.generations)
-        yield CloseQuery(query.failure.cause, query.failure, charged)
+        yield actions.CloseQuery(query.failure.cause, query.failure, charged)
     elif query.starting:
+        # It takes no plan before it runs; what has changed by then is offered in a later round.
         return
     elif query.plan == plan and query.outdated:
-        yield ChangePlan("what its documents are made of has changed")
+        yield actions.ChangePlan("what its documents are made of has changed")
     elif query.plan != plan:
         added, removed = sorted(plan - query.plan), sorted(query.plan - plan)
         why = "; ".join(
             f"{what} {', '.join(names)}" for what, names in (("with", added), ("without", removed)) if names
         )
-        yield ChangePlan(why)
+        yield actions.ChangePlan(why)
 
 
 def is_charged(world: World, failure: HeadraceError, generation: GenerationState) -> bool:
@@ -63,14 +56,14 @@ def is_charged(world: World, failure: HeadraceError, generation: GenerationState
     return generation.id in failure.units or not reads.isdisjoint(failure.tables)
 
 
-def _start(world: World) -> Action:
-    failed = world.failures.get(StartQuery.__name__)
+def _start(world: World) -> actions.Action:
+    failed = world.failures.get(actions.StartQuery.__name__)
     if failed is None:
-        return StartQuery("no query runs")
+        return actions.StartQuery("no query runs")
     if _has_lasted(failed, world.now):
-        return EndRun(failed.error.cause, failed.error)
+        return actions.EndRun(failed.error.cause, failed.error)
     lost_again = failed.error.kind is Kind.WORKER_LOST and failed.times > 1
-    return StartQuery(failed.error.cause, new_session=lost_again)
+    return actions.StartQuery(failed.error.cause, new_session=lost_again)
 
 
 def _has_lasted(failed: Failures, now: float) -> bool:
@@ -81,19 +74,17 @@ def _has_lasted(failed: Failures, now: float) -> bool:
     return failed.times >= policy.most_tries or now - failed.since >= policy.most_seconds
 
 
-def decide_backfills(world: World, state: PipelineState) -> Iterator[Action]:
+def decide_backfills(world: World, state: PipelineState) -> Iterator[actions.Action]:
     """Fill what is followed and not complete; end what is not filled any more."""
-    filled = {generation.id: generation for generation in state.generations if _is_filled(generation)}
+    filled = {generation.id: generation for generation in state.generations if generation.backfilling}
     for name in sorted(world.backfills):
         if name not in filled and not world.backfills[name].ending:
-            yield StopBackfill("it is not filled any more", _unit_of(state, name), name)
+            yield actions.StopBackfill("it is not filled any more", _unit_of(state, name), name)
     for name, generation in filled.items():
         if name not in world.backfills and _may_read(world, generation):
-            yield StartBackfill("it is not complete", Unit(generation.sink, generation.index), generation)
-
-
-def _is_filled(generation: GenerationState) -> bool:
-    return generation.followed and generation.building
+            yield actions.StartBackfill(
+                "it is not complete", Unit(generation.sink, generation.index), generation
+            )
 
 
 def _may_read(world: World, generation: GenerationState) -> bool:

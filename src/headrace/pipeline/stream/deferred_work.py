@@ -28,8 +28,8 @@ from headrace.spark.session import places_beside
 from headrace.state import DeferredKeys, KeyBatch
 from headrace.state.sink_notes import SecondarySinkNotes
 
+# Rounds of each task in a job: starting a job takes a tenth of a second.
 _ROUNDS = 5
-"""Rounds of each task in a job: starting a job takes a tenth of a second."""
 
 _LOOK_SECONDS = 1.0
 _LONGEST_JOB_PAUSE = 10.0
@@ -42,8 +42,8 @@ _LONGEST_PAUSE = 30.0
 _CALM_SECONDS = 60.0
 _END_SECONDS = 15.0
 
+# Takes the number of deferred documents, and why the sink is away or None.
 OnProgress = Callable[[int, str | None], None]
-"""Takes the number of deferred documents, and why the sink is away or None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,7 @@ class DeferredWork:
 
     Attributes:
         left: how many key batches were left at the last look.
+        failure: why the thread has ended; None while it works.
     """
 
     def __init__(self, spark: SparkSession, work: Work, job_gate: JobGate | None = None) -> None:
@@ -77,7 +78,7 @@ class DeferredWork:
         self._work = work
         self.left = 0
         self._whole = 0
-        self._failure: HeadraceError | None = None
+        self.failure: HeadraceError | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="headrace deferred", daemon=True)
 
@@ -95,10 +96,6 @@ class DeferredWork:
         """Use this plan for later jobs; the job that runs keeps the former one."""
         self._work = work
 
-    def failure(self) -> HeadraceError | None:
-        """Return why the thread has ended; None while it works."""
-        return self._failure
-
     def _serve(self) -> None:
         """Run jobs; keep the error that ends the thread, because nothing deferred is written after it."""
         try:
@@ -107,7 +104,7 @@ class DeferredWork:
             if not self._ending.is_set():  # else its job was cancelled
                 if not isinstance(error, HeadraceError):
                     error = unexpected("writing what was deferred failed", error)
-                self._failure = error
+                self.failure = error
 
     def _run_jobs(self) -> None:
         plan = self._work.plan
@@ -203,9 +200,11 @@ class CatchUp:
         while not self._ending.is_set() and (batches := deferred.oldest(_BATCHES_AT_ONCE)):
             if work is not self._work:
                 return
+            # Keys go once their documents are durable: a kill in between writes these again, as they were.
             worker.write_deferred(batches)
             deferred.done(batches)
             if why is not None and any(batch.generation in generations for batch in batches):
+                # The sink has taken documents: from the next batch on tasks try it again.
                 notes.note_available()
                 why = None
             self._on_progress(deferred.count(generations), why)

@@ -17,10 +17,8 @@ from pyspark import SparkContext
 
 from headrace.errors import failures_of
 from headrace.logs import configure_worker_logging
-from headrace.model.lsn import Lsn
-from headrace.model.names import CtidRange
 from headrace.pipeline.worker.plan import Work
-from headrace.pipeline.worker.worker import Worker
+from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.pipeline.worker.workers import worker_of
 from headrace.sinks.activity import BackfillCounter
 from headrace.spark.failures import short_traceback, spark_failures
@@ -33,28 +31,6 @@ class JobPart(Protocol):
 
     def write(self, worker: Worker) -> Iterator[tuple[str, int]]:
         """Write documents; yield generations and how many documents of them are durable, bit by bit."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class BackfillRange:
-    """A range of one generation's root rows to be backfilled.
-
-    Attributes:
-        generation: its name.
-        rows: the range of rows.
-        version: the version of every document, a position that the snapshot includes (decision 0015).
-        snapshot: the name of an exported snapshot; None: the current rows are read.
-        rows_per_second: the rate limit of this task.
-        throttled: whether the stream beside it has readers.
-    """
-
-    generation: str
-    rows: CtidRange
-    version: Lsn
-    snapshot: str | None
-    rows_per_second: float | None = None
-    throttled: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +49,11 @@ class BackfillRanges:
 
     def write(self, worker: Worker) -> Iterator[tuple[str, int]]:
         """Write the documents of each range, and report meanwhile how far it is."""
-        counter = BackfillCounter(worker.reports_to, self.job, self.task)
+        plan = worker.work.plan
+        counter = BackfillCounter(plan.writer.report, self.job, self.task)
         for part in self.ranges:
-            with failures_of(worker.unit_of(part.generation)):
-                result = worker.backfill(
-                    part.generation,
-                    part.rows,
-                    part.version,
-                    part.snapshot,
-                    part.rows_per_second,
-                    throttled=part.throttled,
-                    counter=counter,
-                )
+            with failures_of(plan.unit_of(part.generation)):
+                result = worker.backfill(part, counter)
             counter.finish(part.generation, result.upserted)
             yield part.generation, result.upserted
 

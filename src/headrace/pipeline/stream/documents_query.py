@@ -26,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from headrace.capture.columns import covers
 from headrace.capture.signals import OfferedPlan, SignalFiles
 from headrace.catalog.needs import Needs
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.pipeline.stream.documents_reader import Following, SourceSettings
 from headrace.pipeline.stream.documents_source import (
@@ -54,8 +54,8 @@ _LOG = logging.getLogger(__name__)
 _POLL_SECONDS = 0.2
 _PROGRESS_SECONDS, _PROGRESS_POLL = 0.5, 0.005
 _DONE = "done"
+# The parts of a batch in which its changes are taken from the reader's buffer.
 _PLANNING = ("getBatch", "queryPlanning")
-"""The parts of a batch in which its changes are taken from the reader's buffer."""
 _TIMED = {"resolve": "resolve_micros", "assemble": "assemble_micros", "write": "write_micros"}
 _LONGEST = "longest_"
 _QUERY = "query-"
@@ -119,6 +119,7 @@ class DocumentsQuery:
         self.signals = SignalFiles(folder)
         options = work.to_options()
         self._plan, self._plan_number = options[PLAN_OPTION], 0
+        # Before the source starts: it must not confirm what no state names.
         self.signals.set_confirm_limit(following.applied)
         self.signals.set_paused(paused=paused)
         self._settings = settings = SourceSettings(
@@ -168,6 +169,7 @@ class DocumentsQuery:
         # A plan that was not taken yet is replaced, with what it has changed of the settings.
         is_other = settings != self._settings or self.taken_from() is None
         changed = settings.to_option() if is_other else ""
+        # The number tells the source a plan that was offered again from the one that it has.
         self._plan_number += 1
         self.signals.offer_plan(self._plan_number, OfferedPlan(plan, changed))
         self._plan, self._settings = plan, settings
@@ -184,6 +186,7 @@ class DocumentsQuery:
 
     def _counts(self, batch: int) -> Counters:
         """Return the counts of batches up to `batch` that were not counted yet; Spark reports late."""
+        # Spark reports a batch a moment after it has logged it; what is missed now counts with the next.
         deadline = time.monotonic() + _PROGRESS_SECONDS
         while (
             (reports := self._recent_progress())
@@ -221,13 +224,17 @@ class DocumentsQuery:
             return []
 
     def failure(self) -> HeadraceError | None:
-        """Return why the query does not run any more; None while it runs or was stopped."""
-        if (tracker := self._tracker.failure()) is not None:
+        """Return why the query does not run any more, or its progress is not saved; None while both go on."""
+        if (tracker := self._tracker.failure) is not None:
             return tracker
         if self._query.isActive:
             return None
         error = self._query.exception()
-        return None if error is None else headrace_error(error)
+        return (
+            HeadraceError(Kind.SPARK, "the query ended without a reason")
+            if error is None
+            else headrace_error(error)
+        )
 
     def begun(self) -> bool:
         """Whether the first batch is done, and so every process and connection is up."""
@@ -247,11 +254,6 @@ class DocumentsQuery:
             (ms / 1000 for began, ms in durations if began + ms / 1000 >= now - RECENT_SECONDS), default=0.0
         )
 
-    @property
-    def active(self) -> bool:
-        """Whether the query runs and its progress is saved."""
-        return self._tracker.failure() is None and bool(self._query.isActive)
-
     def stop(self, patience: float = 8.0) -> None:
         """Stop the query after its current batch; a batch that takes longer is cut off and repeated later.
 
@@ -270,6 +272,7 @@ class DocumentsQuery:
         # A task that waits for a server does not notice the stop; the end of its session ends it.
         with contextlib.suppress(Py4JJavaError, PySparkException):
             self._query.stop()
+        # Behind the query: its last batch was perhaps logged only now.
         self._tracker.close()
 
     def _batch(self) -> int:

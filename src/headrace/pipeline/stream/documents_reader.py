@@ -7,9 +7,7 @@ row of counts. So a batch is done when its tasks are, and no data goes from one 
 
 from __future__ import annotations
 
-import base64
 import json
-import pickle
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -34,7 +32,7 @@ from headrace.model.lsn import KnownCommit, Lsn, format_lsn, parse_lsn
 from headrace.model.trace import CommitContext, TaskTrace
 from headrace.pipeline.stream.documents_source import NUMBERS, SETTINGS_OPTION, TEXTS
 from headrace.pipeline.stream.early_writes import EarlyWriter
-from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work
+from headrace.pipeline.worker.plan import PLAN_OPTION, SECRET_OPTION, Work, pack, unpack
 from headrace.pipeline.worker.task import Task, TaskShare, plan_tasks
 from headrace.pipeline.worker.worker import WrittenBatch
 from headrace.pipeline.worker.workers import applier_of
@@ -45,8 +43,8 @@ from headrace.spark.failures import short_traceback
 _RESULT = pa.schema([(name, pa.int64()) for name in NUMBERS] + [(name, pa.string()) for name in TEXTS])
 _BATCH_BYTES = 32 << 20
 _PAUSED_SECONDS = 0.1
+# For how long, and how many changes, batches that were written early are held back, to be planned as one.
 _HOLD_SECONDS, _MOST_HELD, _SIGNAL_SECONDS = 0.3, 2_000, 0.02
-"""For how long, and how many changes, batches that were written early are held back, to be planned as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +115,12 @@ class SourceSettings:
 
     def to_option(self) -> str:
         """Return the settings as the text of an option."""
-        return base64.b64encode(pickle.dumps(self)).decode("ascii")
+        return pack(self)
 
     @classmethod
     def from_option(cls, text: str) -> SourceSettings:
         """Read what `to_option` wrote; only for options that this process's own driver set."""
-        settings = pickle.loads(base64.b64decode(text))  # noqa: S301 - our own driver wrote it
+        settings = unpack(text)
         assert isinstance(settings, cls)
         return settings
 
@@ -178,7 +176,6 @@ class DocumentsPartition(InputPartition):
 
     Attributes:
         stream: the changes, as an Arrow IPC stream.
-        position: see `Task`.
         version: see `Task`.
         share: see `Task`.
         plan: the text of `PLAN_OPTION`; None: the query's first plan.
@@ -186,7 +183,6 @@ class DocumentsPartition(InputPartition):
     """
 
     stream: bytes
-    position: Lsn
     version: Lsn
     share: TaskShare
     plan: str | None
@@ -195,7 +191,7 @@ class DocumentsPartition(InputPartition):
     def task(self) -> Task:
         """Return the task."""
         with pa.ipc.open_stream(self.stream) as reader:
-            return Task(reader.read_all(), self.position, self.version, self.share)
+            return Task(reader.read_all(), self.version, self.share)
 
 
 @dataclass
@@ -263,6 +259,7 @@ class DocumentsReader(DataSourceStreamReader):
         if self._settings.early and self._early is None:
             self._early = EarlyWriter(self._options(self._plan))
         planner = self._open_planner(begin, begin)
+        # Spark asks only when the batch up to `start` is done; the signals hold back what no state names.
         planner.confirm(begin)
         if signals.is_paused():
             time.sleep(_PAUSED_SECONDS)  # Spark asks again at once
@@ -283,20 +280,18 @@ class DocumentsReader(DataSourceStreamReader):
             planner = self._open_planner(begin, behind)
             if self._settings.traced:
                 contexts = tuple(planner.contexts(begin, behind))
+            # Spark may plan a batch again, and otherwise: only the one that was written needs no task.
             if self._written is not None and self._written[:2] == (begin, behind):
                 reach("planned")
                 self._settings.signals.mark_planned()
                 return [WrittenPartition(self._written[2], contexts)]
             batches = planner.changes(begin, behind)
         stream, plan = to_ipc(batches), self._plan
-        tasks = plan_tasks(batches, behind.lsn, behind.version, self._settings.max_tasks)
+        tasks = plan_tasks(batches, behind.version, self._settings.max_tasks)
         if batches:
             reach("planned")
         self._settings.signals.mark_planned()
-        return [
-            DocumentsPartition(stream, task.position, task.version, task.share, plan, contexts)
-            for task in tasks
-        ]
+        return [DocumentsPartition(stream, task.version, task.share, plan, contexts) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Apply the changes of one partition; a repeated task writes the same documents or newer ones."""
@@ -324,9 +319,7 @@ class DocumentsReader(DataSourceStreamReader):
         done: list[WrittenBatch] = []
         position, until = begin, time.monotonic() + _HOLD_SECONDS
         while end != position:
-            tasks = plan_tasks(
-                self._planner.changes(position, end), end.lsn, end.version, self._settings.max_tasks
-            )
+            tasks = plan_tasks(self._planner.changes(position, end), end.version, self._settings.max_tasks)
             batch = self._early.write(tasks[0]) if len(tasks) == 1 else None
             if batch is None:
                 break
@@ -364,6 +357,7 @@ class DocumentsReader(DataSourceStreamReader):
             if offered[1].settings:
                 self._settings = SourceSettings.from_option(offered[1].settings)
                 self._planner.close()
+            # Last: the driver relies on it that this plan writes every change behind the position.
             signals.accept_plan(self._plan_number, position)
 
     def stop(self) -> None:

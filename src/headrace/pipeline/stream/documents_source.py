@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
     from headrace.pipeline.stream.documents_reader import DocumentsReader
 
+# The option with the pickled `SourceSettings`.
 SETTINGS_OPTION = "settings"
-"""The option with the pickled `SourceSettings`."""
+# The module that does the work, which workers import before they are forked.
 READER = "headrace.pipeline.stream.documents_reader"
-"""The module that does the work, which workers import before they are forked."""
 
 COUNTS = ("changes", "upserts", "deletes", "rejected")
+# What the stages of a task have done, and their microseconds; the sums are those of a batch.
 STAGES = ("resolved", "assembled", "resolve_micros", "assemble_micros", "write_micros")
-"""What the stages of a task have done, and their microseconds; the sums are those of a batch."""
+# 1 where the documents were written before Spark planned the batch, else 0.
 EARLY = "early"
-"""1 where the documents were written before Spark planned the batch, else 0."""
+# The microseconds from the oldest commit of a batch until a task was done; the batch's is the largest.
 TOTAL = "total_micros"
-"""The microseconds from the oldest commit of a batch until a task was done; the batch's is the largest."""
+# The changes of a batch by table, as JSON; of all tasks but one an empty text.
 TABLES = "tables"
-"""The changes of a batch by table, as JSON; of all tasks but one an empty text."""
+# The `TaskTrace` of a task, as JSON, else an empty text; that of a batch is its slowest task's.
 TRACE = "trace"
-"""The `TaskTrace` of a task, as JSON, else an empty text; that of a batch is its slowest task's."""
 
+# The numbers in the row of a task.
 NUMBERS = (*COUNTS, *STAGES, EARLY, TOTAL)
-"""The numbers in the row of a task."""
 TEXTS = (TABLES, TRACE)
+# The columns, for Spark.
 SCHEMA = ", ".join([*(f"{name} bigint" for name in NUMBERS), *(f"{name} string" for name in TEXTS)])
-"""The columns, for Spark."""
 
 
 class DocumentsSource(DataSource):

@@ -17,47 +17,35 @@ from queue import SimpleQueue
 
 from tenacity import Retrying, stop_after_attempt
 
-from headrace.errors import HeadraceError
 from headrace.model.changes import Key
 from headrace.model.lsn import Lsn
+from headrace.pipeline.worker.failure_policy import FailurePolicy
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.task import Task, plan_tasks
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
-from headrace.sinks.opensearch import Client
 
 _LOG = logging.getLogger(__name__)
 
+# A batch of more changes is left to its tasks.
 MOST_CHANGES = 200
-"""A batch of more changes is left to its tasks."""
 _MOST_DOCUMENTS = 500
 _PATIENCE_SECONDS = 0.3
+# After a batch that was not written in time, later ones are left to their tasks for so long.
 _REST_SECONDS = 10.0
-"""After a batch that was not written in time, later ones are left to their tasks for so long."""
+# A request may take so long: while one is under way no plan is taken, and the process does not end.
 _REQUEST_SECONDS = 5.0
-"""A request may take so long: while one is under way no plan is taken, and the process does not end."""
 
 
 class _LeftToTask(Exception):  # noqa: N818 - its words say why
     pass
 
 
-class _TryOnce:
+class _TryOnce(FailurePolicy):
     """The policy of early writes: the first failure leaves the batch to its task."""
-
-    def begin_batch(self) -> None:
-        """Do nothing."""
 
     def attempts(self) -> Retrying:
         """Return one attempt."""
         return Retrying(stop=stop_after_attempt(1), reraise=True)
-
-    def is_away(self) -> bool:
-        """Return False."""
-        return False
-
-    def note_failure(self, error: HeadraceError) -> None:
-        """Raise the error."""
-        raise error
 
     def defer(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:  # noqa: ARG002
         """Defer nothing.
@@ -82,7 +70,7 @@ class EarlyWriter:
         self._worker: Worker | None = None
         self._tasks: SimpleQueue[tuple[Task, Future[WrittenBatch]] | None] = SimpleQueue()
         threading.Thread(target=self._run, name="headrace early", daemon=True).start()
-        [nothing] = plan_tasks([], 0, 0, max_tasks=1)
+        [nothing] = plan_tasks([], 0, max_tasks=1)
         self._running = self._submit(nothing)  # opens the connections
         self._rests_until = 0.0
 
@@ -95,6 +83,7 @@ class EarlyWriter:
         """Write the documents of a batch; None where its task has to do it."""
         if not 0 < task.rows.num_rows <= MOST_CHANGES or self._work.plan.quarantine:
             return None  # entries of the quarantine have no versions: a late one could replace a newer
+        # Behind a batch that hangs this one would only wait: its task is sooner.
         if self.is_writing or time.monotonic() < self._rests_until:
             return None
         self._running = self._submit(task)
@@ -127,7 +116,7 @@ class EarlyWriter:
 
     def _apply(self, task: Task) -> WrittenBatch:
         if self._worker is None:
-            self._worker = Worker(self._work, _open_policy)
+            self._worker = Worker(self._work, lambda _: _TryOnce())
         written = self._worker.apply(task)
         if written.result.rejected:
             raise _LeftToTask("it has refused documents, which its task reports")
@@ -144,7 +133,3 @@ def _in_haste(work: Work) -> Work:
     writer = replace(work.plan.writer, busy_seconds=busy_seconds, report=None)
     plan = replace(work.plan, large_change=_MOST_DOCUMENTS, writer=writer)
     return replace(work, plan=plan, endpoints=replace(work.endpoints, sink=sink))
-
-
-def _open_policy(_state: Client) -> _TryOnce:
-    return _TryOnce()

@@ -28,8 +28,8 @@ from headrace.state import Counters, DeferredKeys, StateStore
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.02
 _DEFERRED_SECONDS = 1.0
+# Between two checks, while no change comes, that the saved state still exists.
 _RESTORED_SECONDS = 5.0
-"""Between two checks, while no change comes, that the saved state still exists."""
 
 
 class ProgressTracker:
@@ -42,6 +42,9 @@ class ProgressTracker:
         signals: tell the source how far it may confirm.
         counted: returns the counts of the batches up to a number that were not returned before.
         saved: called once their end is saved, with the time when that began and ended (nanoseconds).
+
+    Attributes:
+        failure: why nothing is saved any more; None while it is.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class ProgressTracker:
         self._saved = saved
         self._noted = -1
         self._next = self._next_look = 0.0
-        self._failure: HeadraceError | None = None
+        self.failure: HeadraceError | None = None
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="headrace noting", daemon=True)
 
@@ -78,14 +81,11 @@ class ProgressTracker:
         self._ending.set()
         self._thread.join()
 
-    def failure(self) -> HeadraceError | None:
-        """Return why nothing is saved any more; None while it is."""
-        return self._failure
-
     def _run(self) -> None:
         try:
             ending = False
             while not ending:
+                # One more look at the end: a batch may have been logged since the last.
                 ending = self._ending.wait(_LOOK_SECONDS)
                 done = self._commits.last()
                 if done > self._noted:
@@ -96,9 +96,9 @@ class ProgressTracker:
                     self._look()
         except HeadraceError as error:
             if not self._ending.is_set():  # else the next start repeats what was not saved
-                self._failure = error
+                self.failure = error
         except Exception as error:  # noqa: BLE001 - the end of a thread: `failure` returns it
-            self._failure = unexpected("noting what is applied failed", error)
+            self.failure = unexpected("noting what is applied failed", error)
 
     def _ahead(self) -> Lsn | None:
         """Return the position up to which changes are durable or deferred, where any are deferred."""
@@ -139,6 +139,7 @@ class ProgressTracker:
         """Save a position, and look again soon where documents before it are deferred."""
         for attempt in self._retrying():
             with attempt:
+                # Counted behind the batch: what its tasks have deferred was stored before Spark logged it.
                 state = self._store.advance(
                     reached.lsn,
                     counters,
@@ -146,6 +147,7 @@ class ProgressTracker:
                     last=reached.last,
                     began=began,
                 )
+        # Behind the durable state: the server forgets what is confirmed. A kill in between confirms it later.
         self._signals.set_confirm_limit(state.applied)
         self._next = time.monotonic() + _DEFERRED_SECONDS
         self._next_look = time.monotonic() + _RESTORED_SECONDS

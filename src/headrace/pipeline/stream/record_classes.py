@@ -39,15 +39,9 @@ def record_classes() -> None:
         return
     with archive.recording() as option:
         if option is not None:
-            _run_query(option)
-
-
-def _run_query(java_options: str) -> None:
-    with (
-        local_spark(preloaded=READER, java_options=java_options, end_within=_WRITTEN_WITHIN) as spark,
-        warmed_up(spark),
-    ):
-        pass
+            spark = local_spark(preloaded=READER, java_options=option, end_within=_WRITTEN_WITHIN)
+            with spark as session, warmed_up(session):
+                pass
 
 
 @contextlib.contextmanager

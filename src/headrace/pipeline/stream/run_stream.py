@@ -6,11 +6,11 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headrace.capture.signals import SignalFiles
-from headrace.errors import HeadraceError, Kind, unexpected
-from headrace.pipeline.backfill import Backfill, BackfillRate
+from headrace.errors import HeadraceError, unexpected
+from headrace.pipeline.backfill import Backfill
 from headrace.pipeline.controller.stream import wanted_plan
 from headrace.pipeline.controller.world import BackfillSeen, QuerySeen
 from headrace.pipeline.exported_snapshot import HeldSnapshot
@@ -23,71 +23,42 @@ from headrace.sinks.opensearch import Client
 from headrace.spark.background_session import BackgroundSpark
 from headrace.spark.jobs import JobGate
 from headrace.spark.session import LocalSpark
-from headrace.state import DeferredKeys, GenerationState, PipelineState, StateKey, StateStore
+from headrace.state import DeferredKeys, GenerationState, PipelineState, StateStore
 from headrace.status.board import StatusBoard
-from headrace.status.index_board import SecondaryIndexBoard
 from headrace.status.traces import Traces
 
+# The slot follows an idle server this often, and several times within the time that counts as a stall.
+_IDLE_SECONDS = 10.0
+# Without a change, the first batch does not end before; the stream counts as begun then.
 _QUIET_SECONDS = 15.0
-"""Without a change, the first batch does not end before; the stream counts as begun then."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunStreamSettings:
-    """What does not change while a run lasts.
-
-    Attributes:
-        key: names the pipeline.
-        publication: its name.
-        idle_seconds: see the capture's settings.
-        rate: the limits of backfills.
-        traces: records batches; None: they are not traced.
-    """
-
-    key: StateKey
-    publication: str
-    idle_seconds: float
-    rate: BackfillRate
-    traces: Traces | None = None
-
-
+@dataclass(eq=False, slots=True)
 class RunStream:
     """The query of one run, one after the other; used from the run's thread.
 
     A query starts in a thread: Spark takes seconds for it, in which backfills begin already.
 
-    Args:
+    Attributes:
         spark: the session; renewed where its processes are lost.
-        plans: plans what is written.
+        plans: plans what is written, for the files that hold.
         store: the state, which the query advances.
-        state: client of the cluster that keeps the state.
+        client: of the cluster that keeps the state.
         board: shows the progress.
         snapshot: the slot's snapshot, which backfills read.
-        settings: what does not change.
+        traces: records batches; None: they are not traced.
         check: checks a session, once it is open.
     """
 
-    def __init__(
-        self,
-        spark: BackgroundSpark,
-        plans: Plans,
-        store: StateStore,
-        *,
-        state: Client,
-        board: StatusBoard,
-        snapshot: HeldSnapshot,
-        settings: RunStreamSettings,
-        check: Callable[[LocalSpark], None],
-    ) -> None:
-        self._spark = spark
-        self._plans = plans
-        self._store = store
-        self._state = state
-        self._board = board
-        self._snapshot = snapshot
-        self._settings = settings
-        self._check = check
-        self._running: _Running | None = None
+    spark: BackgroundSpark
+    plans: Plans
+    store: StateStore
+    client: Client
+    board: StatusBoard
+    snapshot: HeldSnapshot
+    traces: Traces | None
+    check: Callable[[LocalSpark], None]
+    _running: _Running | None = field(default=None, init=False)
 
     # The query, see `StreamPort`.
 
@@ -95,30 +66,31 @@ class RunStream:
         """Start a query behind the stored position, which writes what the state follows."""
         assert self._running is None, "one query at a time"
         self._running = _Running(
-            self._plans.work(state),
-            self._plans.content(state),
+            self.plans.work(state),
+            self.plans.content(state),
             wanted_plan(state),
             JobGate(self._is_read),
         )
+        project = self.plans.project
         following = Following(
-            self._settings.key.slot,
-            self._settings.publication,
-            self._plans.needs(state),
+            project.slot,
+            project.publication,
+            self.plans.needs(state),
             state.place(),
             state.applied,
             deferred=state.ahead is not None,
-            idle_seconds=self._settings.idle_seconds,
+            idle_seconds=min(_IDLE_SECONDS, project.deployment.source.stalled_after / 4),
         )
         self._running.begin(lambda running: self._open(running, following, new_session=new_session))
 
     def change(self, state: PipelineState) -> None:
         """Offer the query a plan with what the state follows; it takes the plan at the end of its batch."""
         if self._running is not None:
-            work, content = self._plans.work(state), self._plans.content(state)
+            work, content = self.plans.work(state), self.plans.content(state)
             self._running.change(work, content, wanted_plan(state))
             query = self._running.query
             if query is not None:  # last: what it defers by the new plan is known to the others by then
-                query.offer(work, self._plans.needs(state))
+                query.offer(work, self.plans.needs(state))
 
     def close(self) -> None:
         """End the query, and everything beside it."""
@@ -136,7 +108,7 @@ class RunStream:
             running.plan,
             running.joined,
             running.leaving,
-            outdated=state is not None and self._plans.content(state) != running.content,
+            outdated=state is not None and self.plans.content(state) != running.content,
             starting=running.query is None,
             failure=running.failure(),
         )
@@ -158,10 +130,10 @@ class RunStream:
         query = None if running is None else running.query
         if running is None or query is None:
             return False
-        query.signals.set_paused(paused=self._board.control.paused is not None)
-        self._board.staged(query.stages)
+        query.signals.set_paused(paused=self.board.control.paused is not None)
+        self.board.staged(query.stages)
         if query.begun():
-            self._board.stall.note_first_batch()
+            self.board.stall.note_first_batch()
             running.has_begun = True
         elif time.monotonic() - running.began > _QUIET_SECONDS:
             running.has_begun = True
@@ -192,7 +164,7 @@ class RunStream:
 
     def _is_read(self) -> bool:
         """Whether readers see any generation that the stream writes."""
-        state = self._store.current
+        state = self.store.current
         return state is not None and any(
             generation.published and generation.followed and not generation.sink
             for generation in state.generations
@@ -201,23 +173,25 @@ class RunStream:
     def _open(self, running: _Running, following: Following, *, new_session: bool) -> None:
         """Open the session, then what runs beside the query, then the query; in a thread."""
         if new_session:
-            with self._board.report.working("starting Spark again …"):
-                self._spark.renew()
-        with self._board.report.working("starting Spark …"):
-            spark = self._spark.current
-        self._check(spark)
+            with self.board.report.working("starting Spark again …"):
+                self.spark.renew()
+        with self.board.report.working("starting Spark …"):
+            spark = self.spark.current
+        self.check(spark)
+        # Before the query: rows are read while Spark starts it, and its first batch may defer keys already.
         running.open_beside(spark, self._make_backfill, self._show_deferred)
         query = DocumentsQuery(
             spark.session,
             running.work,
             following,
             spark.scratch,
-            store=self._store,
-            deferred=DeferredKeys(self._state, self._settings.key),
-            paused=self._board.control.paused is not None,
-            traces=self._settings.traces,
+            store=self.store,
+            deferred=DeferredKeys(self.client, self.plans.project.key),
+            paused=self.board.control.paused is not None,
+            traces=self.traces,
         )
         running.job_gate.batch_seconds = query.batch_seconds
+        # Last: who sees the query finds everything that belongs to it.
         running.query = query
 
     def _make_backfill(self, spark: LocalSpark, work: Work, job_gate: JobGate) -> Backfill:
@@ -225,15 +199,15 @@ class RunStream:
         return Backfill(
             spark,
             work,
-            self._store,
-            SecondaryIndexBoard(self._board, sink) if sink else self._board,
-            snapshot=None if sink else self._snapshot,
-            rate=self._settings.rate,
+            self.store,
+            self.board,
+            snapshot=None if sink else self.snapshot,
+            limits=self.plans.project.deployment.backfill,
             job_gate=job_gate,
         )
 
     def _show_deferred(self, sink: str, deferred: int, away: str | None) -> None:
-        self._board.secondary(sink, deferred=deferred, away=away)
+        self.board.secondary(sink, deferred=deferred, away=away)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +289,7 @@ class _Running:
 
     def change(self, work: Work, content: bytes, plan: frozenset[str]) -> None:
         """Give everything beside the query another plan."""
+        # A batch that runs may still write what the new plan lacks: those indexes must not be dropped yet.
         self.leaving |= self.plan - plan
         self.joined &= plan
         self.work, self.content, self.plan = work, content, plan
@@ -344,15 +319,17 @@ class _Running:
         """Return why the query or the writing of deferred documents has ended; None while both go on."""
         if self._failure is not None:
             return self._failure
-        if self.query is not None and not self.query.active:
-            return self.query.failure() or HeadraceError(Kind.SPARK, "the query ended without a reason")
-        return None if self._deferred is None else self._deferred.failure()
+        if self.query is not None and (ended := self.query.failure()) is not None:
+            return ended
+        return None if self._deferred is None else self._deferred.failure
 
     def close(self) -> None:
         """End everything; the query's progress is saved on return, where the cluster answers."""
         if self._thread is not None:
+            # Spark cannot be interrupted while it starts a query, and one that came later would run unseen.
             self._thread.join()
         try:
+            # What runs beside ends first: a job would go on with a plan that no query has.
             self._held.close()
         finally:
             if self.query is not None:

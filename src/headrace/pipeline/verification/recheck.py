@@ -15,13 +15,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import zip_longest
 from typing import Any, Protocol
 
 from headrace.model.lsn import Lsn
 from headrace.sinks.opensearch.documents import StoredDocument
 
 _LONGEST = 120
-_NOTHING = "nothing"
+_ABSENT = object()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,19 +51,11 @@ def _parse(document: bytes) -> Any:
 
 def _differences(path: str, expected: Any, found: Any) -> Iterator[Difference]:
     if isinstance(expected, dict) and isinstance(found, dict):
-        for key in [*expected, *(key for key in found if key not in expected)]:
-            inner = _inside(path, key)
-            if key in expected and key in found:
-                yield from _differences(inner, expected[key], found[key])
-            else:
-                yield Difference(inner, _show(expected, key), _show(found, key))
+        for key in dict.fromkeys([*expected, *found]):
+            yield from _differences(_inside(path, key), expected.get(key, _ABSENT), found.get(key, _ABSENT))
     elif isinstance(expected, list) and isinstance(found, list):
-        for number in range(max(len(expected), len(found))):
-            inner = f"{path}[{number}]"
-            if number < min(len(expected), len(found)):
-                yield from _differences(inner, expected[number], found[number])
-            else:
-                yield Difference(inner, _show(expected, number), _show(found, number))
+        for number, (one, other) in enumerate(zip_longest(expected, found, fillvalue=_ABSENT)):
+            yield from _differences(f"{path}[{number}]", one, other)
     elif type(expected) is not type(found) or expected != found:
         yield Difference(path, _cut(_text(expected)), _cut(_text(found)))
 
@@ -73,13 +66,10 @@ def _inside(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _show(held: Any, key: Any) -> str:
-    exists = key in held if isinstance(held, dict) else key < len(held)
-    return _cut(_text(held[key])) if exists else _NOTHING
-
-
 def _text(value: Any) -> str:
     """Return `value` as JSON; numbers keep all their digits."""
+    if value is _ABSENT:
+        return "nothing"
     if isinstance(value, dict):
         members = [f"{_text(key)}:{_text(member)}" for key, member in value.items()]
         return f"{{{','.join(members)}}}"
@@ -93,8 +83,8 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
+# Seconds after each round; a document that keeps changing is given up after the last one.
 PAUSES = (0.0, 0.1, 0.3, 1.0, 2.0, 4.0)
-"""Seconds after each round; a document that keeps changing is given up after the last one."""
 
 
 class Verdict(enum.StrEnum):
@@ -104,12 +94,12 @@ class Verdict(enum.StrEnum):
     MISSING = "missing"
     EXTRA = "extra"
     DIFFERENT = "different"
+    # It was written again in every round, so it is followed but could not be compared.
     CHANGING = "changing"
-    """It was written again in every round, so it is followed but could not be compared."""
+    # It differs, but the pipeline does not reach the position of the read: undecided.
     UNAPPLIED = "unapplied"
-    """It differs, but the pipeline does not reach the position of the read: undecided."""
+    # Its rows cannot be read, so the expected document is unknown.
     UNREADABLE = "unreadable"
-    """Its rows cannot be read, so the expected document is unknown."""
 
     @property
     def is_drift(self) -> bool:
@@ -158,15 +148,12 @@ class DatabaseSide(Protocol):
 
     def look(self, ids: Sequence[str]) -> Look:
         """Read the documents as they should be now."""
-        ...
 
     def stamps(self, ids: Sequence[str]) -> Mapping[str, str]:
         """Return the stamps of those ids that have a document now."""
-        ...
 
     def position(self) -> Lsn:
         """Return a position behind everything that was read so far."""
-        ...
 
 
 class IndexSide(Protocol):
@@ -174,7 +161,6 @@ class IndexSide(Protocol):
 
     def read(self, ids: Sequence[str]) -> Mapping[str, StoredDocument]:
         """Read those documents that the index holds now."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +203,7 @@ class Recheck:
     def _round(
         self, ids: list[str], before: Mapping[str, StoredDocument]
     ) -> tuple[list[Finding], Mapping[str, StoredDocument]]:
+        # The order is the proof: the database, a position behind it, the stream up to there, the index.
         look = self.database.look(ids)
         position = self.database.position()
         applied = self._wait_applied(position)

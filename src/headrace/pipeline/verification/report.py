@@ -11,8 +11,8 @@ from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.model.units import quantity
 from headrace.pipeline.verification.recheck import Finding, Verdict, first_difference
 
+# Documents shown of each kind; all are counted.
 SHOWN = 10
-"""Documents shown of each kind; all are counted."""
 
 
 @dataclass(slots=True)

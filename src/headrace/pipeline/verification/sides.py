@@ -122,6 +122,7 @@ class StreamProgress:
             if self._applied.wait(lsn, _LOOK_SECONDS) is not None:
                 return True
             now, slot = self._applied.progress(), self._applied.slot()
+            # However slowly it moves, it is waited for: only a stream that stands is given up.
             if now != last:
                 last, since = now, time.monotonic()
             if away := self._applied.why_away():
@@ -143,37 +144,31 @@ _WHY = {
 }
 
 
-class Repair:
-    """Builds documents of one index again; used from one thread.
+def rebuild(
+    index: str,
+    database: DatabaseDocuments,
+    writer: DocumentWriter,
+    applied: AppliedPosition,
+    ids: Sequence[str],
+) -> dict[str, str]:
+    """Write the documents of `ids` as they should be; return, with reasons, those that cannot be.
 
     Args:
         index: the name of the index.
         database: reads the expected documents.
         writer: a writer to the sink that has `index` among its targets.
         applied: reads the position of the stream.
+        ids: of the documents.
+
+    Raises:
+        HeadraceError: SINK_UNREACHABLE, SINK_BUSY, SINK_REJECTED, CONNECTION, DATABASE.
     """
-
-    def __init__(
-        self, index: str, database: DatabaseDocuments, writer: DocumentWriter, applied: AppliedPosition
-    ) -> None:
-        self._index = index
-        self._database = database
-        self._writer = writer
-        self._applied = applied
-
-    def rebuild(self, ids: Sequence[str]) -> dict[str, str]:
-        """Write the documents of `ids` as they should be; return, with reasons, those that cannot be.
-
-        Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY, SINK_REJECTED, CONNECTION, DATABASE.
-        """
-        version = self._applied.state().reached
-        self._database.await_replay(version)
-        refused: dict[str, str] = {}
-        operations = self._database.operations(self._index, ids, version, refused)
-        return refused | {
-            rejection.id: rejection.reason for rejection in self._writer.write(operations).rejected
-        }
+    # Before the read: what the stream writes from now on has a higher version, and wins.
+    version = applied.state().reached
+    database.await_replay(version)
+    refused: dict[str, str] = {}
+    operations = database.operations(index, ids, version, refused)
+    return refused | {rejection.id: rejection.reason for rejection in writer.write(operations).rejected}
 
 
 def is_fenced(finding: Finding) -> bool:

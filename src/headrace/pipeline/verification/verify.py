@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 
 from headrace.assembly.digests import Digest, DigestRanges, Presence, Sample, digest_of
@@ -26,9 +27,9 @@ from headrace.pipeline.verification.report import Report
 from headrace.pipeline.verification.sides import (
     DatabaseDocuments,
     IndexDocuments,
-    Repair,
     StreamProgress,
     is_fenced,
+    rebuild,
     why_not,
 )
 from headrace.pipeline.worker.plan import Endpoints
@@ -36,7 +37,7 @@ from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
 from headrace.resolution.paths import find_paths
-from headrace.sinks.opensearch import Client, Generation, Generations
+from headrace.sinks.opensearch import Generation, Generations
 from headrace.sinks.opensearch.documents import count, ids, refresh
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import GenerationState, PipelineState
@@ -45,29 +46,27 @@ from headrace.state.verifications import Verifications
 _RANGE = 1000
 _REQUEST_BYTES = 8 << 20
 _REQUEST_DOCUMENTS = 500
+# The assumed size of a document whose size is unknown.
 _UNKNOWN_BYTES = 64 << 10
-"""The assumed size of a document whose size is unknown."""
 
 
+# Builds documents again; returns those that cannot be, with the reasons.
+Repair = Callable[[Sequence[str]], dict[str, str]]
+
+
+@dataclass(eq=False, slots=True)
 class Comparison:
     """Compares one index, and repairs it where `repair` is given; used from one thread.
 
     Memory holds a range of digests and, of the documents that differ, as many as `_REQUEST_BYTES` allows.
     """
 
-    def __init__(
-        self,
-        report: Report,
-        index: IndexDocuments,
-        recheck: Recheck,
-        repair: Repair | None,
-    ) -> None:
-        self._report = report
-        self._index = index
-        self._recheck = recheck
-        self._repair = repair
-        self._suspects: dict[str, int] = {}
-        self._reported: set[Verdict] = set()
+    report: Report
+    index: IndexDocuments
+    recheck: Recheck
+    repair: Repair | None
+    _suspects: dict[str, int] = field(default_factory=dict, init=False)
+    _reported: set[Verdict] = field(default_factory=set, init=False)
 
     def documents(self, ranges: DigestRanges, advance: Callable[[int], None]) -> None:
         """Compare every document of the database with the index's, and read the next range meanwhile.
@@ -78,8 +77,8 @@ class Comparison:
         for digests in _read_ahead(ranges):
             for chunk in _chunks(digests):
                 self._compare(chunk)
-            self._report.documents += sum(digest.digest is not None for digest in digests)
-            advance(self._report.documents)
+            self.report.documents += sum(digest.digest is not None for digest in digests)
+            advance(self.report.documents)
         self._recheck_suspects()
 
     def extras(self, presence: Presence, index_ids: Iterable[str], advance: Callable[[int], None]) -> None:
@@ -88,7 +87,7 @@ class Comparison:
         Raises:
             HeadraceError: as for `documents`.
         """
-        seen, sample = 0, self._report.sample
+        seen, sample = 0, self.report.sample
         self._reported = {Verdict.UNREADABLE}
         for page in _pages(index_ids, _RANGE):
             seen += len(page)
@@ -97,12 +96,12 @@ class Comparison:
             for id_ in chosen:
                 if id_ not in stamps:
                     self._suspect(id_, _UNKNOWN_BYTES)
-            self._report.ids += len(chosen)
+            self.report.ids += len(chosen)
             advance(seen)
         self._recheck_suspects()
 
     def _compare(self, chunk: list[Digest]) -> None:
-        indexed = self._index.read([digest.id for digest in chunk])
+        indexed = self.index.read([digest.id for digest in chunk])
         for digest in chunk:
             stored = indexed.get(digest.id)
             if not digest.readable:
@@ -110,7 +109,7 @@ class Comparison:
             elif stored is None or digest.digest is None:
                 same = stored is None and digest.digest is None
             else:
-                same = not self._recheck.contents or digest_of(stored.source) == digest.digest
+                same = not self.recheck.contents or digest_of(stored.source) == digest.digest
             if not same:
                 self._suspect(digest.id, digest.size)
 
@@ -124,54 +123,25 @@ class Comparison:
         if not suspects:
             return
         wrong = []
-        for finding in self._recheck.run(suspects):
+        for finding in self.recheck.run(suspects):
             if finding.verdict not in self._reported:
-                self._report.count_finding(finding)
+                self.report.count_finding(finding)
             if finding.verdict.is_drift:
                 wrong.append(finding.id)
-        if wrong and self._repair is not None:
-            self._rebuild(self._repair, wrong)
+        if wrong and self.repair is not None:
+            self._rebuild(self.repair, wrong)
 
     def _rebuild(self, repair: Repair, wrong: list[str]) -> None:
-        refused = repair.rebuild(wrong)
-        for finding in self._recheck.run(wrong):
-            if finding.verdict in (
-                Verdict.RIGHT,
-                Verdict.CHANGING,
-            ):  # a changing document is written by the stream anyway
-                self._report.repaired += 1
+        refused = repair(wrong)
+        for finding in self.recheck.run(wrong):
+            # A changing document is written by the stream anyway.
+            if finding.verdict in (Verdict.RIGHT, Verdict.CHANGING):
+                self.report.repaired += 1
             else:
                 reason = refused.get(finding.id)
-                self._report.count_unrepaired(
+                self.report.count_unrepaired(
                     finding.id, why_not(finding, reason), fenced=reason is None and is_fenced(finding)
                 )
-
-
-def compare(
-    comparison: Comparison,
-    ranges: DigestRanges,
-    presence: Presence,
-    client: Client,
-    report: Report,
-    *,
-    reporter: Reporter,
-) -> None:
-    """Compare in both directions, and put the results into `report`.
-
-    Raises:
-        HeadraceError: an error of either server.
-    """
-    began = time.monotonic()
-    refresh(client, report.generation)
-    total = count(client, report.generation)
-    sample = report.sample
-    expected = total if sample is None else round(total * sample.percent / 100)
-    with reporter.progress(f"{report.alias}: documents", expected) as advance:
-        comparison.documents(ranges, advance)
-    refresh(client, report.generation)
-    with reporter.progress(f"{report.alias}: ids", total) as advance:
-        comparison.extras(presence, ids(client, report.generation), advance)
-    report.seconds = time.monotonic() - began
 
 
 def _read_ahead(ranges: DigestRanges) -> Iterator[list[Digest]]:
@@ -277,6 +247,7 @@ def _compare(
     index, client = report.index, applied.documents
     spec, catalog = inspection.project.specs[index], inspection.catalog
     with contextlib.ExitStack() as held:
+        # A thread reads the next digests with one, while what differs is checked with the other.
         reading, looking = (held.enter_context(ReadSession(endpoints.database)) for _ in range(2))
         database = DatabaseDocuments(looking, spec, catalog)
         routed = spec.routing is not None
@@ -289,17 +260,19 @@ def _compare(
             alias = Generation(index, report.generation, "", 0, "").target
             writer = open_writer(client, {index: alias}, target.writer_options(), {index} if routed else ())
             held.enter_context(contextlib.closing(writer))
-            repair = Repair(index, database, writer, applied)
+            repair = partial(rebuild, index, database, writer, applied)
         comparison = Comparison(report, documents, recheck, repair)
-        ranges = DigestRanges(reading, spec, catalog, report.sample)
-        compare(
-            comparison,
-            ranges,
-            Presence(looking, spec, catalog),
-            client,
-            report,
-            reporter=reporter,
-        )
+        began, generation = time.monotonic(), report.generation
+        refresh(client, generation)
+        total = count(client, generation)
+        expected = total if report.sample is None else round(total * report.sample.percent / 100)
+        with reporter.progress(f"{report.alias}: documents", expected) as advance:
+            comparison.documents(DigestRanges(reading, spec, catalog, report.sample), advance)
+        # Again: the stream has written meanwhile, and ids are listed by a search.
+        refresh(client, generation)
+        with reporter.progress(f"{report.alias}: ids", total) as advance:
+            comparison.extras(Presence(looking, spec, catalog), ids(client, generation), advance)
+        report.seconds = time.monotonic() - began
         report.why_undecided, report.remedy = pipeline.why, pipeline.remedy
 
 

@@ -8,20 +8,20 @@ from itertools import islice
 from headrace.model.changes import Key
 from headrace.pipeline.worker.task import TaskShare
 
+# Keys of one write: enough for assembly and bulk requests to run in parallel.
 KEYS_AT_ONCE = 10_000
-"""Keys of one write: enough for assembly and bulk requests to run in parallel."""
 
+# Keys by index, for one write.
 IndexKeys = Mapping[str, Sequence[Key]]
-"""Keys by index, for one write."""
 
+# A write of no more keys is not divided: one bulk request holds its documents.
 _UNDIVIDED_KEYS = 500
-"""A write of no more keys is not divided: one bulk request holds its documents."""
 
+# With no more documents for each change, a batch is large but has no fan-out.
 _DOCUMENTS_FOR_A_CHANGE = 10
-"""With no more documents for each change, a batch is large but has no fan-out."""
 
+# Keys of a deferred chunk at most, and chunks of the smallest deferred change.
 _CHUNK_KEYS, _CHUNKS = 1_000, 50
-"""Keys of a deferred chunk at most, and chunks of the smallest deferred change."""
 
 
 class Deferral:
@@ -32,9 +32,6 @@ class Deferral:
         limit: documents of one index that a change may touch and still be written with its batch.
         changes: the number of changes of the batch.
         defer: saves chunks of keys of an index durably, to be written later.
-
-    Attributes:
-        deferred: how many keys were deferred.
     """
 
     def __init__(
@@ -45,12 +42,12 @@ class Deferral:
         defer: Callable[[str, Sequence[Sequence[Key]]], None],
     ) -> None:
         self._share = share
+        # A task resolves all changes and has its share of the keys, so it has that share of the limit.
         self._most = max(limit, _DOCUMENTS_FOR_A_CHANGE * changes) // share.count
         self._chunk = max(1, min(_CHUNK_KEYS, limit // _CHUNKS))
         self._defer = defer
         self._keys: dict[str, dict[Key, None]] = {}
         self._overflowed: set[str] = set()
-        self.deferred = 0
 
     def add(self, index: str, keys: Iterable[Key]) -> None:
         """Add keys; memory holds at most `limit` of an index, and those that are added at once."""
@@ -87,7 +84,6 @@ class Deferral:
             count -= len(chunks[-1])
         if chunks:
             self._defer(index, chunks)
-            self.deferred += sum(map(len, chunks))
         self._keys[index] = dict.fromkeys(left)
 
 

@@ -69,18 +69,14 @@ class Delivery:
             HeadraceError: SINK_REJECTED for a document of an index whose policy is to stop; SINK_UNREACHABLE
                 and SINK_BUSY, after which the operations must be assembled again.
         """
-        if not self._plan.quarantine:
-            result = self._writer.write(operations)
-            result += WriteResult(rejected=tuple(unreadable))
-            self._raise_refused(result)
-            self._report_refusals(result.rejected)
-            return result
-        held = self._quarantine.ids()
+        # One small read, where no entry has come or gone since the last batch.
+        held = self._quarantine.ids() if self._plan.quarantine else {}
         passed: dict[str, set[str]] = {}
         result = self._writer.write(_note_quarantined(operations, held, passed))
         result += WriteResult(rejected=tuple(unreadable))
         self._raise_refused(result)
         refused = [rejection for rejection in result.rejected if self._policy(rejection) is not None]
+        # Before the batch counts as written: then only the entry tells of the document.
         self._quarantine_documents(refused, version)
         self._report_refusals(result.rejected)
         for rejection in result.rejected:
@@ -107,6 +103,7 @@ class Delivery:
         """Quarantine refused documents, and delete older indexed versions where that is the policy."""
         current = [rejection for rejection in refused if not self._is_newer(rejection, version)]
         self._quarantine.put([self._entry(rejection, version) for rejection in current])
+        # At the refused version: the delete wins over all that is older, and the next change over it.
         outdated = [rejection for rejection in current if self._policy(rejection) == "delete"]
         if outdated:
             self._writer.write(
@@ -220,6 +217,7 @@ class SinkConnection:
             client, target = self.state, plan.mirrors[index]
         width = len(plan.specs[index].primary_key)
         try:
+            # A search misses what was written since the last refresh, and that would outlive a truncate.
             refresh(client, target)
             for id_ in ids(client, target):
                 key = key_of_id(id_, width)
@@ -249,8 +247,8 @@ class SinkConnection:
 
 
 _Item = TypeVar("_Item")
+# Items between two looks at the clock.
 _LOOK = 50
-"""Items between two looks at the clock."""
 
 
 def limit_rate(

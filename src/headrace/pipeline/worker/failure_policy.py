@@ -10,8 +10,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
 
 from tenacity import Retrying, retry_if_exception
 
@@ -22,12 +22,12 @@ from headrace.sinks.base import DocumentWriter, WriteResult
 from headrace.state import DeferredKeys
 from headrace.state.sink_notes import SecondarySinkNotes
 
+# How long a batch sends requests to a secondary sink; the last one may take as long again.
 LIMIT_SECONDS = 5.0
-"""How long a batch sends requests to a secondary sink; the last one may take as long again."""
 
 _CHECK_SECONDS = 1.0
+# The errors of a cluster that does not take documents now.
 UNAVAILABLE = {Kind.SINK_BUSY, Kind.SINK_UNREACHABLE}
-"""The errors of a cluster that does not take documents now."""
 
 
 class SinkFailure(HeadraceError):  # noqa: N818 - as opposed to errors of what is written
@@ -83,19 +83,19 @@ class SinkFailureWriter(DocumentWriter):
         self._writer.close()
 
 
-class FailurePolicy(Protocol):
-    """What a worker does while its sink fails."""
+class FailurePolicy(ABC):
+    """What a worker does while its sink fails; where nothing else is said, an error ends the task."""
 
-    def begin_batch(self) -> None:
+    def begin_batch(self) -> None:  # noqa: B027 - most policies count no time
         """Begin to count the time that a batch waits for the sink."""
 
+    @abstractmethod
     def attempts(self) -> Retrying:
         """Return the attempts of an action in which the sink takes part."""
-        ...
 
     def is_away(self) -> bool:
         """Whether documents are deferred without trying the sink."""
-        ...
+        return False
 
     def note_failure(self, error: HeadraceError) -> None:
         """Note that the sink is away; the caller then defers the documents.
@@ -103,12 +103,18 @@ class FailurePolicy(Protocol):
         Raises:
             HeadraceError: the error itself, where it is not the sink's or nothing is deferred for it.
         """
+        raise error
 
     def defer(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
-        """Store keys durably, whose documents are written later."""
+        """Store keys durably, whose documents are written later.
+
+        Raises:
+            NotImplementedError: what does not apply changes defers nothing.
+        """
+        raise NotImplementedError
 
 
-class WaitForSink:
+class WaitForSink(FailurePolicy):
     """The policy of the primary sink: actions are repeated until they succeed.
 
     Args:
@@ -118,27 +124,16 @@ class WaitForSink:
     def __init__(self, deferred: DeferredKeys) -> None:
         self._deferred = deferred
 
-    def begin_batch(self) -> None:
-        """Do nothing."""
-
     def attempts(self) -> Retrying:
         """Return attempts without an end."""
         return retrying()
-
-    def is_away(self) -> bool:
-        """Return False."""
-        return False
-
-    def note_failure(self, error: HeadraceError) -> None:
-        """Raise the error."""
-        raise error
 
     def defer(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
         """Store keys; see `DeferredKeys.add`."""
         self._deferred.add(generation, batches, version)
 
 
-class GiveUpSoon:
+class GiveUpSoon(FailurePolicy):
     """The policy for a secondary sink where no batch waits: an action fails after some seconds.
 
     Args:
@@ -148,31 +143,12 @@ class GiveUpSoon:
     def __init__(self, ending: threading.Event | None = None) -> None:
         self._ending = ending or threading.Event()
 
-    def begin_batch(self) -> None:
-        """Do nothing."""
-
     def attempts(self) -> Retrying:
         """Return the attempts of some seconds."""
         return _attempts_until(time.monotonic() + LIMIT_SECONDS, longest=2.0, ending=self._ending)
 
-    def is_away(self) -> bool:
-        """Return False."""
-        return False
 
-    def note_failure(self, error: HeadraceError) -> None:
-        """Raise the error."""
-        raise error
-
-    def defer(self, generation: str, batches: Iterable[Sequence[Key]], version: Lsn) -> None:
-        """Do nothing: what does not apply changes defers nothing.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError
-
-
-class DeferDocuments:
+class DeferDocuments(FailurePolicy):
     """The policy for a secondary sink beside the stream: documents that it does not take are deferred.
 
     Args:
@@ -208,6 +184,7 @@ class DeferDocuments:
         """
         if not is_from_sink(error):
             raise error
+        # At once for this task; the note below is for the tasks of other processes.
         self._away, self._next_check = True, time.monotonic() + _CHECK_SECONDS
         for attempt in retrying():
             with attempt:

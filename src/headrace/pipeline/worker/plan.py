@@ -154,25 +154,28 @@ class Work:
 
     def to_options(self) -> dict[str, str]:
         """Return the plans as one option, all secrets as another, and the name of a secondary sink."""
+        # Plans and endpoints apart: Spark writes options to logs and pages, and redacts only the secret one.
         works, sink = {"": self, **self.secondary}, self.plan.key.sink
         options = {
-            PLAN_OPTION: _pack({name: work.plan for name, work in works.items()}),
-            SECRET_OPTION: _pack({name: work.endpoints for name, work in works.items()}),
+            PLAN_OPTION: pack({name: work.plan for name, work in works.items()}),
+            SECRET_OPTION: pack({name: work.endpoints for name, work in works.items()}),
         }
         return options | ({SINK_OPTION: sink} if sink else {})
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> Self:
         """Read what `to_options` wrote; only for options that this process's own driver set."""
-        plans, endpoints = _unpack(options[PLAN_OPTION]), _unpack(options[SECRET_OPTION])
+        plans, endpoints = unpack(options[PLAN_OPTION]), unpack(options[SECRET_OPTION])
         secondary = {name: Work(plan, endpoints[name]) for name, plan in plans.items() if name}
         return cls(plans[""], endpoints[""], secondary)
 
 
-def _pack(value: object) -> str:
+def pack(value: object) -> str:
+    """Return a value as the text of an option; pickled, so only this process's own driver may have set it."""
     return base64.b64encode(pickle.dumps(value)).decode("ascii")
 
 
-def _unpack(text: str) -> dict[str, Any]:
-    content: dict[str, Any] = pickle.loads(base64.b64decode(text))  # noqa: S301 - our own driver wrote it
+def unpack(text: str) -> Any:
+    """Read what `pack` wrote."""
+    content: Any = pickle.loads(base64.b64decode(text))  # noqa: S301 - our own driver wrote it
     return content

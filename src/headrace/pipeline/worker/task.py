@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from headrace.model.changes import CHANGES_SCHEMA, Key
 from headrace.model.lsn import Lsn
 
+# A batch of fewer changes is not divided.
 LEAST_ROWS = 1_000
-"""A batch of fewer changes is not divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,7 @@ class TaskShare:
         """Return the keys that belong to this share."""
         if self.count == 1:
             return list(keys)
+        # Not `hash`, which differs from process to process: two tasks would have a document, or none.
         return [key for key in keys if crc32("\0".join(map(str, key)).encode()) % self.count == self.number]
 
 
@@ -42,13 +43,11 @@ class Task:
 
     Attributes:
         rows: the changes, in `CHANGES_SCHEMA`.
-        position: what is applied once every task of the batch is done (bytes).
         version: of the documents (bytes).
         share: the documents that this task writes.
     """
 
     rows: pa.Table
-    position: Lsn
     version: Lsn
     share: TaskShare = TaskShare()
 
@@ -64,21 +63,16 @@ class Task:
 
 
 def plan_tasks(
-    batches: Sequence[pa.RecordBatch],
-    position: Lsn,
-    version: Lsn,
-    max_tasks: int,
-    least_rows: int = LEAST_ROWS,
+    batches: Sequence[pa.RecordBatch], version: Lsn, max_tasks: int, least_rows: int = LEAST_ROWS
 ) -> list[Task]:
     """Return the tasks of a batch: each has all of its changes, and a share of the documents.
 
     Args:
         batches: the changes.
-        position: as `Task`.
         version: as `Task`.
         max_tasks: for a large batch.
         least_rows: a batch of so many changes is large.
     """
     rows = pa.Table.from_batches(batches, CHANGES_SCHEMA)
     count = max_tasks if rows.num_rows >= least_rows else 1
-    return [Task(rows, position, version, TaskShare(number, count)) for number in range(count)]
+    return [Task(rows, version, TaskShare(number, count)) for number in range(count)]

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from headrace.assembly import Assembler, Refuse
@@ -21,7 +21,7 @@ from headrace.model.names import CtidRange, TableName
 from headrace.model.stage import Stage
 from headrace.model.trace import StageSpan
 from headrace.pipeline.worker.deferral import KEYS_AT_ONCE, Deferral, IndexKeys, group_keys, halves
-from headrace.pipeline.worker.delivery import Delivery, SinkConnection, limit_rate
+from headrace.pipeline.worker.delivery import SinkConnection, limit_rate
 from headrace.pipeline.worker.failure_policy import UNAVAILABLE, FailurePolicy, WaitForSink
 from headrace.pipeline.worker.plan import Work
 from headrace.pipeline.worker.stage_times import StageTimes
@@ -38,12 +38,12 @@ from headrace.snapshot import are_rewritten, check_filenode, files_of, read_file
 from headrace.state import DeferredKeys, KeyBatch
 from headrace.state.deferred_keys import ALL_KEYS
 
+# Key batches that a task reads, writes and deletes together, at most.
 BATCHES_AT_ONCE = 10
-"""Key batches that a task reads, writes and deletes together, at most."""
 _REPORT_SECONDS = 5.0
+# Documents that were read longer ago are read again: with what `OpenSearchWriter` allows, this is within the
+# time for which a delete fences them, while a generation is followed and while it is filled.
 _OLDEST_SECONDS, _OLDEST_IN_BACKFILL = 1500.0, 43200.0
-"""Documents that were read longer ago are read again: with what `OpenSearchWriter` allows, this is within the
-time for which a delete fences them, while a generation is followed and while it is filled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +51,38 @@ class WrittenBatch:
     """The result of one task.
 
     Attributes:
-        position: the applied position once every task of the batch is done (bytes).
         changes: the number of changes of the batch; 0 where another task counts them.
         result: the documents that were written.
-        deferred: the number of documents that were deferred.
         times: what was done in each stage.
         spans: when it was done, for every sink.
     """
 
-    position: Lsn
     changes: int
     result: WriteResult = field(default_factory=WriteResult)
-    deferred: int = 0
     times: StageTimes = field(default_factory=StageTimes)
     spans: tuple[StageSpan, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillRange:
+    """A range of one generation's root rows to be backfilled.
+
+    Attributes:
+        generation: its name.
+        rows: the range of rows.
+        version: the version of every document, a position that was applied before (decision 0015).
+        snapshot: an exported one whose documents they are; None, or one that has gone, reads what is there,
+            which is no older.
+        rows_per_second: no faster than that.
+        throttled: leave the stream room in the sink.
+    """
+
+    generation: str
+    rows: CtidRange
+    version: Lsn
+    snapshot: str | None = None
+    rows_per_second: float | None = None
+    throttled: bool = False
 
 
 class Worker:
@@ -75,13 +93,16 @@ class Worker:
         open_policy: makes the policy for failures of the sink, from a client of the cluster that keeps the
             state; by default the sink is waited for.
 
+    Attributes:
+        work: the plan and the endpoints.
+
     Raises:
         HeadraceError: TRANSFORM: this process has other code of a transform than the plan was made with.
     """
 
     def __init__(self, work: Work, open_policy: Callable[[Client], FailurePolicy] | None = None) -> None:
         check_code(work.plan.code)
-        self._work = work
+        self.work = work
         self._session: ReadSession | None = None
         self._assemblers: dict[str, Assembler] = {}
         self._sink = SinkConnection(work)
@@ -98,23 +119,9 @@ class Worker:
         self._drop_session()
         self._sink.close()
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether the sink is not a cluster."""
-        return self._work.plan.is_plain
-
     def probe(self) -> None:
         """Check that the sink answers; see `SinkConnection.probe`."""
         self._sink.probe()
-
-    @property
-    def secondary(self) -> Mapping[str, Work]:
-        """The work of the secondary sinks, which other workers do."""
-        return self._work.written
-
-    def unit_of(self, generation: str) -> str:
-        """Return the id by which errors name a generation."""
-        return self._work.plan.unit_of(generation)
 
     def apply(self, task: Task) -> WrittenBatch:
         """Bring every document that the task's changes touch up to date, or defer it.
@@ -127,8 +134,8 @@ class Worker:
         try:
             if not task.rows.num_rows:
                 self._warm_up()
-                return WrittenBatch(task.position, 0)
-            self._reports = self._work.plan.writer.report
+                return WrittenBatch(0)
+            self._reports = self.work.plan.writer.report
             return self._apply(task)
         finally:
             report_stage(self._reports, None)
@@ -142,7 +149,7 @@ class Worker:
             self._times.resolve_seconds = time.perf_counter() - began
             self._times.tables = task.count_by_table()
         report_stage(self._reports, Stage.ASSEMBLE)
-        for index_keys in deferral.keys_to_write(self._work.plan.served):
+        for index_keys in deferral.keys_to_write(self.work.plan.served):
             self._times.resolved += sum(len(keys) for keys in index_keys.values())
             written = self._write(index_keys, task.version)
             if task.share.count == 1 and written.upserted + written.deleted:
@@ -150,69 +157,40 @@ class Worker:
             result += written
         self._times.total_seconds = task.seconds_since_commit()
         counted = task.rows.num_rows if is_first else 0
-        spans = self._times.spans(self._work.plan.key.sink)
-        return WrittenBatch(task.position, counted, result, deferral.deferred, self._times, spans)
+        spans = self._times.spans(self.work.plan.key.sink)
+        return WrittenBatch(counted, result, self._times, spans)
 
     def _warm_up(self) -> None:
         """Open, while there are no changes, the connections that the next change needs."""
         if self._session is None:
             for attempt in self._policy.attempts():
                 with attempt, self._open_session() as session:
-                    for index in self._work.plan.specs:
+                    for index in self.work.plan.specs:
                         self._assembler(session, index)
 
-    @property
-    def reports_to(self) -> ReportTo | None:
-        """Where the driver listens for reports; None where nobody does."""
-        return self._work.plan.writer.report
-
-    def backfill(
-        self,
-        index: str,
-        part: CtidRange,
-        version: Lsn,
-        snapshot: str | None,
-        rows_per_second: float | None = None,
-        *,
-        throttled: bool = False,
-        counter: BackfillCounter | None = None,
-    ) -> WriteResult:
-        """Write the documents of a range of root rows.
-
-        Args:
-            index: the generation.
-            version: a position that was applied before (decision 0015).
-            snapshot: an exported one whose documents they are; None, or one that has gone, reads what is
-                there, which is no older.
-            rows_per_second: no faster than that.
-            throttled: leave the stream room in the sink.
-            counter: counts the documents as they are written.
+    def backfill(self, part: BackfillRange, counter: BackfillCounter | None = None) -> WriteResult:
+        """Write the documents of a range of root rows; the counter counts them as they are written.
 
         Raises:
             HeadraceError: CONTINUITY, where the root table was rewritten or dropped meanwhile.
         """
-        delivery = self._sink.throttled_delivery() if throttled else self._sink.delivery
-        tables = files_of(self._work.plan.specs[index].tables(), self._work.plan.catalog)
+        tables = files_of(self.work.plan.specs[part.generation].tables(), self.work.plan.catalog)
         rewritten = False
         for attempt in self._policy.attempts():
             with (
                 attempt,
-                self._session_at(snapshot) as session,
+                self._session_at(part.snapshot) as session,
             ):
-                session.await_replay(version)
-                result = self._backfill(
-                    session, delivery, index, part, version, rate=rows_per_second, counter=counter
-                )
+                session.await_replay(part.version)
+                result = self._backfill(session, part, counter)
                 rewritten = session.in_transaction and are_rewritten(session, tables)
         if rewritten:  # the snapshot sees such a table as empty, and the log does not report it
-            return self.backfill(
-                index, part, version, None, rows_per_second, throttled=throttled, counter=counter
-            )
+            return self.backfill(replace(part, snapshot=None), counter)
         reach("range")
         return result
 
     def _session_at(self, snapshot: str | None) -> ReadSession:
-        url = self._work.endpoints.database
+        url = self.work.endpoints.database
         try:
             return ReadSession(url, snapshot=snapshot)
         except HeadraceError as error:
@@ -221,40 +199,34 @@ class Worker:
         return ReadSession(url)
 
     def _backfill(
-        self,
-        session: ReadSession,
-        delivery: Delivery,
-        index: str,
-        part: CtidRange,
-        version: Lsn,
-        *,
-        rate: float | None,
-        counter: BackfillCounter | None,
+        self, session: ReadSession, part: BackfillRange, counter: BackfillCounter | None
     ) -> WriteResult:
         """Write a range; repeat where a table was emptied meanwhile."""
-        plan = self._work.plan
+        delivery = self._sink.throttled_delivery() if part.throttled else self._sink.delivery
+        plan, index, version = self.work.plan, part.generation, part.version
         spec = plan.specs[index]
         tables = files_of(spec.tables(), plan.catalog)
         assembler = Assembler(session, spec, plan.catalog)
 
         def paced(operations: Iterator[DocumentOperation]) -> Iterator[DocumentOperation]:
-            limited = within(limit_rate(operations, rate), _OLDEST_IN_BACKFILL)
+            limited = within(limit_rate(operations, part.rows_per_second), _OLDEST_IN_BACKFILL)
             return limited if counter is None else counter.count(index, limited)
 
         while True:
+            # To a snapshot of before, a table that is truncated now has no rows. So the files must be the
+            # same ones before and after what was read is written.
             before = read_filenodes(session, tables)
             unreadable: list[Rejection] = []
             try:
-                operations = self._after_flush(session, assembler.assemble_range(part, version))
+                operations = self._after_flush(session, assembler.assemble_range(part.rows, version))
                 result = delivery.write(paced(operations), version)
             except HeadraceError as error:
                 if not is_refused_row(error):
                     raise
-                operations = assembler.assemble_range_by_keys(
-                    part, version, self._refuse_into(index, unreadable)
-                )
+                refuse = self._refuse_into(index, unreadable)
+                operations = assembler.assemble_range_by_keys(part.rows, version, refuse)
                 result = delivery.write(paced(operations), version, unreadable)
-            check_filenode(session, part)
+            check_filenode(session, part.rows)
             if read_filenodes(session, tables) == before:
                 return result
 
@@ -273,12 +245,13 @@ class Worker:
             yield from operations
 
     def rewrite(self, index: str, keys: Sequence[Key], version: Lsn) -> WriteResult:
-        """Assemble the documents of these keys again; `version` as for `backfill`."""
+        """Assemble the documents of these keys again; `version` as for a backfill."""
         return self._rewrite([(index, key) for key in keys], version)
 
     def _rewrite(self, items: Sequence[tuple[str, Key]], version: Lsn) -> WriteResult:
         for attempt in retrying():
             with attempt, self._open_session() as session:
+                # A session may be with a standby that is not so far: what it lacks would seem to be new.
                 session.await_replay(version)
         result = WriteResult()
         for first in range(0, len(items), KEYS_AT_ONCE):
@@ -301,7 +274,7 @@ class Worker:
 
         A read now includes everything before that position. Keys of a dropped generation are skipped.
         """
-        batches = [batch for batch in batches if batch.generation in self._work.plan.specs]
+        batches = [batch for batch in batches if batch.generation in self.work.plan.specs]
         if not batches:
             return WriteResult()
         version = max(batch.version for batch in batches)
@@ -328,13 +301,14 @@ class Worker:
             result += self.write_deferred(batches)
             for attempt in retrying():
                 with attempt:
+                    # Only now: a kill before leaves the batches, and their documents are written again.
                     self._deferred.done(batches)
             reach("deferred")
         return result
 
     def _collect_keys(self, task: Task) -> Deferral:
         """Return the keys to assemble; those of a whole index come from the sink."""
-        plan = self._work.plan
+        plan = self.work.plan
 
         def defer(index: str, chunks: Sequence[Sequence[Key]]) -> None:
             self._policy.defer(index, chunks, task.version)
@@ -352,7 +326,7 @@ class Worker:
 
     def _add_all_keys(self, deferral: Deferral, index: str, version: Lsn) -> None:
         """Add the keys of every document of the index, or defer them all."""
-        plain = self._work.plan.is_plain  # its keys come from the cluster that keeps the state
+        plain = self.work.plan.is_plain  # its keys come from the cluster that keeps the state
         if plain or not self._policy.is_away():
             try:
                 keys = self._sink.keys(index)
@@ -364,6 +338,7 @@ class Worker:
                 self._policy.note_failure(error)
             else:
                 return
+        # Which keys these are only the sink knows: it is asked when it is back.
         self._policy.defer(index, [[ALL_KEYS]], version)
 
     def _write_unchanged(self, index_keys: IndexKeys, version: Lsn) -> WriteResult:
@@ -372,7 +347,7 @@ class Worker:
         Rows that were deleted between reading and writing are deleted again. The cluster may have forgotten
         the stream's delete, after `gc_deletes` or because a node was restarted.
         """
-        plan = self._work.plan
+        plan = self.work.plan
         tables = files_of(
             {table for index in index_keys for table in plan.specs[index].tables()}, plan.catalog
         )
@@ -460,7 +435,7 @@ class Worker:
                 keys, version, self._refuse_into(index, unreadable)
             )
         except HeadraceError as error:
-            error.concerning(units=[self.unit_of(index)])
+            error.concerning(units=[self.work.plan.unit_of(index)])
             if error.retry is Retry.BACK_OFF or index in error.cause:
                 raise
             what = f"the documents of {index} cannot be assembled"
@@ -483,25 +458,27 @@ class Worker:
         def refuse(*rejection: str) -> None:
             unreadable.append(Rejection(*rejection))
 
-        return None if self._work.plan.stops_at(index) else refuse
+        return None if self.work.plan.stops_at(index) else refuse
 
     @contextlib.contextmanager
     def _open_session(self) -> Iterator[ReadSession]:
         """Yield the worker's session; after an error the next use gets a new one."""
         if self._session is None or self._session.closed:
-            self._session = ReadSession(self._work.endpoints.database)
+            self._session = ReadSession(self.work.endpoints.database)
             self._session_name = ""
             self._assemblers.clear()
         try:
             self._name(self._session)
             yield self._session
         except HeadraceError:
+            # How far the statement came is not known, so the session is not used again.
             self._drop_session()
             raise
 
     def _name(self, session: ReadSession) -> None:
         """Show in the server whether the session works for the stream, or for a job beside it."""
-        slot = self._work.plan.key.slot
+        slot = self.work.plan.key.slot
+        # The stall monitor knows by the name whether a statement that is under way is one of the stream.
         name = stream_name(slot) if self._is_stream else application_name(slot)
         if name != self._session_name:
             session.query("SELECT set_config('application_name', $1, false)", (name,))
@@ -514,6 +491,6 @@ class Worker:
 
     def _assembler(self, session: ReadSession, index: str) -> Assembler:
         if index not in self._assemblers:
-            plan = self._work.plan
+            plan = self.work.plan
             self._assemblers[index] = Assembler(session, plan.specs[index], plan.catalog)
         return self._assemblers[index]

@@ -9,7 +9,7 @@ import dataclasses
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Protocol
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,16 +23,8 @@ from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import Worker, WrittenBatch
 from headrace.state.sink_notes import SecondarySinkNotes
 
+# Factor of the request timeout where no batch waits.
 _UNHURRIED_FACTOR = 4
-"""Factor of the request timeout where no batch waits."""
-
-
-class Applier(Protocol):
-    """Brings documents up to date with changes."""
-
-    def apply(self, task: Task) -> WrittenBatch:
-        """Apply a task's changes; see `Worker.apply`."""
-        ...
 
 
 class AllSinks:
@@ -59,13 +51,14 @@ class AllSinks:
         beside, spans = self._secondary, list[StageSpan]()
         if _truncates(task.rows):
             # Plain sinks read existing keys from the primary cluster, so they come before it deletes them.
-            plain = [worker for worker in beside if worker.is_plain]
-            beside = [worker for worker in beside if not worker.is_plain]
+            plain = [worker for worker in beside if worker.work.plan.is_plain]
+            beside = [worker for worker in beside if not worker.work.plan.is_plain]
             spans += self._run_all(plain, task)
         others = self._thread.submit(self._run_all, beside, task)
         try:
             result = self.primary.apply(task)
         finally:
+            # Also after an error: a task must not end while its threads still write.
             wait([others])
         spans += others.result()
         return dataclasses.replace(result, spans=(*result.spans, *spans))
@@ -87,22 +80,33 @@ def _truncates(rows: pa.Table) -> bool:
     return bool(pc.any(pc.equal(rows.column("op"), Op.TRUNCATE.value)).as_py())
 
 
-_Options = tuple[str, str]
-_WORKERS: dict[str, tuple[_Options, Worker]] = {}
-_ALL: list[tuple[_Options, AllSinks]] = []
+@dataclass(slots=True)
+class _Open:
+    """A worker of this process, with those of the secondary sinks once the stream has asked for them."""
+
+    options: tuple[str, str]
+    worker: Worker
+    all_sinks: AllSinks | None = None
+
+
+# Spark uses a Python process for many tasks: connections stay open until a task has another plan.
+_OPEN: dict[str, _Open] = {}
+
+
+def _open(options: Mapping[str, str]) -> _Open:
+    """Return this process's worker for the options of `Work.to_options`; close the sink's former one."""
+    wanted, sink = (options[PLAN_OPTION], options[SECRET_OPTION]), options.get(SINK_OPTION, "")
+    if sink in _OPEN and _OPEN[sink].options != wanted:
+        former = _OPEN.pop(sink)
+        (former.all_sinks or former.worker).close()
+    if sink not in _OPEN:
+        _OPEN[sink] = _Open(wanted, open_worker(Work.from_options(options)))
+    return _OPEN[sink]
 
 
 def worker_of(options: Mapping[str, str]) -> Worker:
-    """Return this process's worker for the options of `Work.to_options`; close the sink's former one."""
-    key, sink = (options[PLAN_OPTION], options[SECRET_OPTION]), options.get(SINK_OPTION, "")
-    known = _WORKERS.get(sink)
-    if known is not None and known[0] == key:
-        return known[1]
-    if known is not None:
-        _close(known[1])
-    worker = open_worker(Work.from_options(options))
-    _WORKERS[sink] = key, worker
-    return worker
+    """Return what writes to the one sink of the options, for jobs beside the stream."""
+    return _open(options).worker
 
 
 def open_worker(work: Work, ending: threading.Event | None = None) -> Worker:
@@ -123,27 +127,12 @@ def _open_deferring(work: Work) -> Worker:
     )
 
 
-def applier_of(options: Mapping[str, str]) -> Applier:
+def applier_of(options: Mapping[str, str]) -> Worker | AllSinks:
     """Return what applies changes to all sinks, for the stream."""
-    worker = worker_of(options)
-    if not worker.secondary:
-        return worker
-    key = options[PLAN_OPTION], options[SECRET_OPTION]
-    for known, applier in _ALL:
-        if known == key:
-            return applier
-    _ALL[:] = [(key, AllSinks(worker, worker.secondary))]
-    return _ALL[0][1]
-
-
-def _close(worker: Worker) -> None:
-    """Close a worker, with those of the secondary sinks that it has."""
-    for _, applier in _ALL:
-        if applier.primary is worker:
-            applier.close()
-            _ALL.clear()
-            return
-    worker.close()
+    known = _open(options)
+    if known.all_sinks is None and known.worker.work.written:
+        known.all_sinks = AllSinks(known.worker, known.worker.work.written)
+    return known.all_sinks or known.worker
 
 
 def _with_timeout(work: Work, seconds: float) -> Work:

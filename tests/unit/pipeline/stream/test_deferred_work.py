@@ -16,7 +16,7 @@ def test_what_nobody_expected_is_a_failure_and_no_silence() -> None:
     nothing = cast("Work", None)
     with DeferredWork(cast("SparkSession", None), nothing) as beside:
         deadline = time.monotonic() + 10
-        while (failure := beside.failure()) is None and time.monotonic() < deadline:
+        while (failure := beside.failure) is None and time.monotonic() < deadline:
             time.sleep(0.01)
     assert failure is not None
     assert failure.kind is Kind.INTERNAL

@@ -44,9 +44,9 @@ def test_a_failure_while_writing_counts_too() -> None:
 
 def test_changes_are_counted_by_table() -> None:
     rows = [{"schema": "public", "table": table, "op": "u"} for table in ("users", "users", "orders")]
-    task = Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), 1, 1)
+    task = Task(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA), 1)
     assert task.count_by_table() == {"public.users": 2, "public.orders": 1}
-    assert Task(CHANGES_SCHEMA.empty_table(), 1, 1).count_by_table() == {}
+    assert Task(CHANGES_SCHEMA.empty_table(), 1).count_by_table() == {}
 
 
 def operations(count: int, error: HeadraceError | None = None) -> Iterator[DocumentOperation]:

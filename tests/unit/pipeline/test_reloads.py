@@ -8,7 +8,7 @@ import pytest
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.pipeline.project import Project, open_project
-from headrace.pipeline.reloading import ReloadResult, check_code, check_fixed, load_checked
+from headrace.pipeline.reloads import ReloadResult, check_code, check_fixed, load_checked
 
 CONFIG = """
 [source]
