@@ -8,9 +8,9 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import format_lsn
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.project import find_index
-from headrace.pipeline.upgrade import plan_adoption
 from headrace.sinks.opensearch import Generations
 from headrace.sinks.opensearch.adoption import adopt, check_deletable, holders
+from headrace.tools.upgrade import plan_adoption
 
 
 def adopt_name(context: CommandContext, index: str | None, name: str | None, *, delete_index: bool) -> bool:
