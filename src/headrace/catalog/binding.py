@@ -158,24 +158,7 @@ class _Binder:
                 "makes the cluster refuse the document",
                 'A CHECK on the column keeps it shorter; `on_error = "quarantine"` leaves the document out.',
             )
-        if field.tag == "custom":
-            if not type_check.reads_custom(field.postgres, column):
-                self._error(
-                    field.place,
-                    f"{table.name}.{column.name} is {column.type} and "
-                    f"accepts only {', '.join(field.postgres)}",
-                    type_check.custom_remedy(field, column),
-                )
-        elif not type_check.reads(field.tag, column):
-            problem = f"{table.name}.{column.name} is {column.type} and is declared as {field.tag}"
-            tags = type_check.fitting_tags(column)
-            self._error(
-                field.place,
-                problem,
-                f"Declare it as {' or '.join(tags[:3])}."
-                if tags
-                else type_check.custom_remedy(field, column),
-            )
+        self._check_type(table, column, field)
         if field.transforms and not type_check.holds_texts(column):
             self._misfit(table, column, field.place, "has transforms, which are for text", [])
         if field.required and field.default is None and field.column not in key:
@@ -186,6 +169,17 @@ class _Binder:
                 f"the default {field.default!r} is no {field.opensearch}, and the index refuses it",
                 "Write a value of the field's type.",
             )
+
+    def _check_type(self, table: Table, column: Column, field: ColumnField) -> None:
+        """Check that the field's type reads the column's."""
+        what, remedy = f"{table.name}.{column.name} is {column.type}", type_check.custom_remedy(field, column)
+        if field.tag == "custom":
+            if not type_check.reads_custom(field.postgres, column):
+                self._error(field.place, f"{what} and accepts only {', '.join(field.postgres)}", remedy)
+        elif not type_check.reads(field.tag, column):
+            tags = type_check.fitting_tags(column)
+            declare = f"Declare it as {' or '.join(tags[:3])}." if tags else remedy
+            self._error(field.place, f"{what} and is declared as {field.tag}", declare)
 
     def _check_not_null(self, table: Table, names: Iterable[str], place: Place) -> None:
         """Warn where a required field's column may be NULL."""

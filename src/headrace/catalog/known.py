@@ -168,12 +168,19 @@ def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
             carry the key of a deleted row.
     """
     named = given.get(table.name, given.get(None))
-    if named is None:
-        key = table.primary_key
-        uncarried = [name for name in key if name not in table.identity_columns]
-        if uncarried and table.replica_identity == "index":
-            raise uncarried_key(table.name, uncarried[0], table.identity_columns)
-        return key or (table.identity_columns if table.replica_identity == "index" else ())
+    if named is not None:
+        _check_given(table, named)
+        return named
+    key = table.primary_key
+    if table.replica_identity != "index":
+        return key
+    uncarried = [name for name in key if name not in table.identity_columns]
+    if uncarried:
+        raise uncarried_key(table.name, uncarried[0], table.identity_columns)
+    return key or table.identity_columns
+
+
+def _check_given(table: Table, named: tuple[str, ...]) -> None:
     columns = [column.name for column in table.columns]
     for name in named:
         if name not in columns:
@@ -187,7 +194,6 @@ def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
             f"the log does not carry {missing[0]} of deleted rows of {table.name}, which tableKeys names",
             f"Run: {_remedy(table, named)}",
         )
-    return named
 
 
 def uncarried_key(table: TableName, column: str, carried: Sequence[str]) -> UncarriedKeyError:
