@@ -79,11 +79,12 @@ def _of_one_table(
     partial = changes.take(pa.array(short))
     known = {name: texts.known for name, texts in column_texts(partial.column("after"), columns).items()}
     missing = tuple(name for name in columns if not pc.all(known[name]).as_py())
-    keys = list(zip(*(texts.to_pylist() for texts in key_texts(partial, table.key)), strict=True))
-    whole = [at for at, key in enumerate(keys) if None not in key]
-    looked_up = look([keys[at] for at in whole], missing) if missing else {}
+    if not missing:
+        return {}
+    keys = _whole_keys(partial, table.key)
+    whole = list(keys)
     rows: dict[int, list[tuple[str, str | None]]] = {}
-    for place, texts in looked_up.items():
+    for place, texts in look(list(keys.values()), missing).items():
         at = whole[place]
         logged = partial.column("after")[at].as_py()
         gaps = [
@@ -92,6 +93,12 @@ def _of_one_table(
         if gaps:
             rows[int(short[at])] = [*logged, *gaps]
     return rows
+
+
+def _whole_keys(changes: pa.RecordBatch, key: tuple[str, ...]) -> dict[int, Key]:
+    """Return the keys that no NULL is in, by the row's index: no other row can be looked up."""
+    keys = zip(*(texts.to_pylist() for texts in key_texts(changes, key)), strict=True)
+    return {at: values for at, values in enumerate(keys) if None not in values}
 
 
 _KEYS_AT_ONCE = 1_000

@@ -181,20 +181,28 @@ def function_findings(session: ReadSession, specs: Iterable[IndexSpec]) -> list[
     names = sorted(set(chain.from_iterable(filters.values())))
     if not names:
         return []
-    rows = session.query(_VOLATILITY, tuple(map(list, zip(*names, strict=True))))
-    kinds: dict[Function, Literal["error", "warning"]] = {}
-    for schema, name, is_volatile, is_stable in rows:
-        if is_volatile:
-            kinds[schema, name] = "error"
-        elif is_stable and schema != _OWN_SCHEMA:
-            # PostgreSQL's own stable functions depend on settings that a reading session pins.
-            kinds[schema, name] = "warning"
+    levels = _read_levels(session, names)
     return [
-        _function_finding(kinds[function], condition, function)
+        _function_finding(levels[function], condition, function)
         for condition, called in filters.items()
         for function in called
-        if function in kinds
+        if function in levels
     ]
+
+
+def _read_levels(
+    session: ReadSession, names: Sequence[Function]
+) -> dict[Function, Literal["error", "warning"]]:
+    """Read how bad it is to call each of these functions; those that are harmless are absent."""
+    levels: dict[Function, Literal["error", "warning"]] = {}
+    rows = session.query(_VOLATILITY, tuple(map(list, zip(*names, strict=True))))
+    for schema, name, is_volatile, is_stable in rows:
+        if is_volatile:
+            levels[schema, name] = "error"
+        elif is_stable and schema != _OWN_SCHEMA:
+            # PostgreSQL's own stable functions depend on settings that a reading session pins.
+            levels[schema, name] = "warning"
+    return levels
 
 
 def _functions_of(condition: Filter) -> tuple[Function, ...]:

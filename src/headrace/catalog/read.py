@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.catalog.table import (
     Catalog,
@@ -147,6 +146,7 @@ ORDER BY 1, 2
 
 _IDENTITIES: dict[str, ReplicaIdentity] = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 _EQUALITY = ("btree", "hash")
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class _Details:
     """What the queries beside the first one say of relations, by OID; `indexes` has unusable ones too."""
 
     leaves: Mapping[int, list[_Leaf]]
-    columns: Mapping[int, tuple[Column, ...]]
+    columns: Mapping[int, list[Column]]
     indexes: Mapping[int, list[_Index]]
     foreign_keys: Mapping[int, list[tuple[Any, ...]]]
     read_by_view: Mapping[int, list[tuple[Any, ...]]]
@@ -234,26 +234,31 @@ def _read_details(session: ReadSession, kinds: Mapping[int, str]) -> _Details:
     """Read what belongs to the relations with these OIDs, and to their leaf partitions."""
     partitioned = [oid for oid, kind in kinds.items() if kind == "p"]
     views = [oid for oid, kind in kinds.items() if kind in {"v", "m"}]
-    leaves = {
-        oid: [_Leaf(*row) for row in rows]
-        for oid, rows in _grouped(session.query(_LEAVES, (_texts(partitioned),))).items()
-    }
+    leaves = _read(session, _LEAVES, partitioned, lambda row: _Leaf(*row))
     # Each leaf has an identity of its own: an update is logged with that of the leaf that holds the row.
-    all_oids = _texts([*kinds, *(leaf.oid for of_table in leaves.values() for leaf in of_table)])
-    columns = _grouped(session.query(_COLUMNS, (all_oids,)))
-    indexes = _grouped(session.query(_INDEXES, (all_oids,)))
+    all_oids = [*kinds, *(leaf.oid for of_table in leaves.values() for leaf in of_table)]
     return _Details(
         leaves,
-        {oid: tuple(Column(*row) for row in rows) for oid, rows in columns.items()},
-        {oid: [_index(row) for row in rows] for oid, rows in indexes.items()},
-        _grouped(session.query(_FOREIGN_KEYS, (_texts(kinds),))),
-        _grouped(session.query(_READ_BY_VIEWS, (_texts(views),))) if views else {},
+        _read(session, _COLUMNS, all_oids, lambda row: Column(*row)),
+        _read(session, _INDEXES, all_oids, _index),
+        _read(session, _FOREIGN_KEYS, kinds, lambda row: row),
+        _read(session, _READ_BY_VIEWS, views, lambda row: row) if views else {},
     )
+
+
+def _read(
+    session: ReadSession, sql: str, oids: Iterable[int], make: Callable[[tuple[Any, ...]], _Row]
+) -> dict[int, list[_Row]]:
+    """Query what belongs to relations, by the OID in the first column; `make` gets the others."""
+    found: dict[int, list[_Row]] = {}
+    for oid, *row in session.query(sql, ([str(oid) for oid in oids],)):
+        found.setdefault(oid, []).append(make(tuple(row)))
+    return found
 
 
 def _table(row: tuple[Any, ...], details: _Details) -> Table:
     schema, name, oid, kind, letter, rows, pages, inherited = row
-    columns, indexes = details.columns.get(oid, ()), details.valid_indexes(oid)
+    columns, indexes = tuple(details.columns.get(oid, ())), details.valid_indexes(oid)
     leaves = details.leaves.get(oid, [])
     if leaves:
         # The partitioned table itself holds no rows: neither its identity nor its estimates count.
@@ -283,18 +288,6 @@ def _table(row: tuple[Any, ...], details: _Details) -> Table:
 def _index(row: tuple[Any, ...]) -> _Index:
     *facts, columns = row
     return _Index(*facts, tuple(columns))  # type: ignore[call-arg]  # mypy does not count a starred list
-
-
-def _texts(oids: Iterable[int]) -> list[str]:
-    return [str(oid) for oid in oids]
-
-
-def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
-    """Group rows by their first column, which is removed."""
-    result: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-    for row in rows:
-        result[row[0]].append(row[1:])
-    return dict(result)
 
 
 def _unique_keys(indexes: Sequence[_Index], columns: Sequence[Column]) -> tuple[UniqueKey, ...]:

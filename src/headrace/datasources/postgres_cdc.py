@@ -193,20 +193,24 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         planner = self._open_planner(begin, origin, begin, since_of(start))
         if new or begin != stored or self._tables.is_outdated(start):
             return here | self._tables.fields()
+        # `start` is in the commit log when Spark asks for what follows it, and never confirmed before.
         planner.confirm(begin)
         self._tables.watch()
-        end = begin
-        try:
-            end = planner.next_offset(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-        except HeadraceError:
-            if not self._tables.has_reused_names:  # it says more than that a column is another one
-                raise
+        end = self._next_end(planner, begin, limit)
         if altered := self._tables.reused():
             return self._read_again(here, altered)
         if end == begin or planner.origin is None:
             return start
         fields = since_fields(since_of(start), end.lsn) | keep_batch_start(start, self._initial)
         return end.to_json() | planner.origin.to_json() | self._tables.fields() | fields
+
+    def _next_end(self, planner: ChangePlanner, begin: Offset, limit: ReadLimit) -> Offset:
+        try:
+            return planner.next_offset(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        except HeadraceError:
+            if not self._tables.has_reused_names:  # it says more than that a column is another one
+                raise
+            return begin
 
     def _read_again(self, here: dict[str, Any], tables: tuple[TableName, ...]) -> dict[str, Any]:
         """Return the offset from which the rows of `tables` are read again; the log is read on from there."""

@@ -101,13 +101,7 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
     sent = [column.name for column in table.columns if not column.generated]
     names = chosen_columns(options, table.name, sent)
     key = key_columns(table, options.table_keys)
-    missing = [name for name in key if name not in names]
-    if missing:
-        raise HeadraceError(
-            Kind.USAGE,
-            f"the key of {table.name} is {', '.join(key)}, and {missing[0]} is left out",
-            "Ask for the key's columns too.",
-        )
+    check_key_kept(table.name, key, names)
     _check_old_rows(options, table)
     declared = {attribute.name: (attribute.type, attribute.modifier) for attribute in types.attributes}
     left_out = frozenset(declared) - frozenset(names)
@@ -134,6 +128,21 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
     types_of_key = {name: sql[name] for name in key}
     reread = Reread(table.name, types_of_key, expected.may_change, key_operators(table, key))
     return RowsPlan(shape, expected, reread if options.unchanged_toast == "reread" and key else None)
+
+
+def check_key_kept(table: TableName, key: Sequence[str], wanted: Collection[str]) -> None:
+    """Refuse columns without those of the key, by which rows are known again.
+
+    Raises:
+        HeadraceError: USAGE.
+    """
+    missing = [name for name in key if name not in wanted]
+    if missing:
+        raise HeadraceError(
+            Kind.USAGE,
+            f"the key of {table} is {', '.join(key)}, and {missing[0]} is left out",
+            "Ask for the key's columns too.",
+        )
 
 
 def check_names(shape: RowShape) -> None:

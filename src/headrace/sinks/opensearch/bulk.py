@@ -145,16 +145,18 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
         return Outcome.DONE
     if status == 409:  # noqa: PLR2004
         return Outcome.FENCED
-    if status == 429 or status >= 500 or kind in _RETRYABLE or _has_no_index(error):  # noqa: PLR2004
+    if status == 429 or status >= 500 or _is_passing(error):  # noqa: PLR2004
         return Outcome.RETRY
     if kind == "index_not_found_exception":
         return Outcome.GONE
     return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
 
 
-def _has_no_index(error: Any) -> bool:
-    """Tell whether the alias leads to several indexes, or to no writable one; no document is the cause."""
-    return isinstance(error, dict) and str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
+def _is_passing(error: Any) -> bool:
+    """Tell whether no document is the cause, or the alias leads to several indexes, or no writable one."""
+    if not isinstance(error, dict):
+        return False
+    return error.get("type") in _RETRYABLE or str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
 
 
 def deleted_from(data: bytes, index: str) -> bool:
