@@ -128,12 +128,15 @@ class RootRouting(RelationRouting):
         same transaction, so this waits until the transaction is visible, however long its commit waits for a
         synchronous standby.
         """
+        # The catalog is read as of now: before the description's own transaction is visible it shows the
+        # table as it was.
         while not await_visible(self.session(), np.array([xid]), timeout=_LOOK_SECONDS):
             self._on_invisible(self.session().server_mark)
         root = self._roots.root_of(relation.oid, relation.table)
         if not self._topmost:  # documents are rebuilt when their tables are renamed
             self._check_name(self._own.get(relation.oid), relation.table, root)
         self._own[relation.oid] = relation.table
+        # What was read as rows counts from its snapshot on; earlier names do not matter.
         if self._columns is not None and self._is_used(root, commit_lsn):
             self._columns.take(self.session(), relation, root, xid)
         return relation if root == relation.table else replace(relation, table=root)
@@ -230,6 +233,7 @@ class DocumentRouting(RootRouting):
 
         An INSERT needs no old row: a new partition may have some before its replica identity is set.
         """
+        # The log marks the columns of the identity as they were when the row was written.
         carried = {column.name for column in relation.columns if column.key}
         needs = self._needs_at(relation.table, commit_lsn)
         missing = [name for name, need in needs.items() if need.carried and name not in carried]
@@ -383,6 +387,7 @@ class GuardedRouting(RootRouting):
 
     def _note(self, lsn: Lsn, missing: frozenset[str]) -> None:
         """Note that the log lacks the columns `missing` from the commit at `lsn` on."""
+        # A connection begins earlier than the one before it ended: a note may repeat.
         before = bisect.bisect_right(self._absences, lsn, key=lambda absence: absence[0])
         if missing != (self._absences[before - 1][1] if before else frozenset()):
             self._absences = (*self._absences[:before], (lsn, missing), *self._absences[before:])

@@ -73,6 +73,7 @@ def _of_one_table(
     """Return the completed new rows of the changes that lacked values and were found, by their index."""
     columns = tuple(table.columns)
     after = changes.column("after")
+    # A new row that has every column needs no look: mostly that is all of them.
     short = np.flatnonzero(np.diff(after.offsets.to_numpy()) < len(columns))
     if not len(short):
         return {}
@@ -153,6 +154,7 @@ class Reread:
         try:
             return self._read(session, keys, columns)
         except HeadraceError as error:
+            # A dropped column has no value to be read, and the log still names it in older rows.
             if not self.may_change or not error.cause.endswith(_NO_COLUMN):
                 raise
         existing = {name for (name,) in session.query(_COLUMNS, (self.table.schema, self.table.name))}
@@ -172,6 +174,7 @@ class Reread:
             parts = [[key[number] for key in page] for number in range(len(self.key))]
             for place, *texts in session.query(self.sql(columns), parts):
                 rows[first + place - 1] = tuple(texts)
+        # What a crash of the server would undo must not be handed on as a row's newest value.
         session.await_flush()
         return rows
 

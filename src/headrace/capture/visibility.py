@@ -25,6 +25,7 @@ def are_visible(xids: Numbers, snapshot: str) -> bool:
     """
     lowest, top, running = snapshot.split(":")
     highest = int(top)
+    # The log has 32 bits of each id. The open ones lie within 2**31 of one another, or the server stops.
     full = highest + ((xids - highest + _HALF) & (2 * _HALF - 1)) - _HALF
     recent = full[full >= int(lowest)]
     in_flight = [int(xid) for xid in running.split(",") if xid]
@@ -42,10 +43,12 @@ def await_visible(
     deadline = time.monotonic() + timeout
     while len(xids):
         [(in_recovery, snapshot)] = session.query(_SNAPSHOT)
+        # On a standby the log comes from replay: what was sent is decoded after it was replayed.
         if in_recovery or are_visible(xids, snapshot):
             return True
         if time.monotonic() >= deadline:
             return False
         time.sleep(max(0.0, min(poll, deadline - time.monotonic())))
+        # Mostly visible within a millisecond; a synchronous standby that is away may take hours.
         poll = min(poll * 2, 0.2)
     return True

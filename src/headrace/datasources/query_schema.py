@@ -89,10 +89,11 @@ def _selection(options: CdcOptions, table: Table, shape: RowShape, session: Read
     """
     columns: frozenset[str] | None = None
     identity = {name: table.column(name) for name in table.identity_columns}
+    # A list without a column of the identity lets UPDATE and DELETE of the table fail, under FULL any list.
     listable = all(column is not None and not column.generated for column in identity.values())
-    if options.columns and listable and table.kind == "r" and table.replica_identity != "full":
-        [(version,)] = session.query("SELECT current_setting('server_version_num')::int")
-        columns = frozenset(shape.columns) | frozenset(identity) if version >= PARTS_SINCE else None
+    is_plain = table.kind == "r" and table.replica_identity != "full"
+    if options.columns and listable and is_plain and session.server_version >= PARTS_SINCE:
+        columns = frozenset(shape.columns) | frozenset(identity)
     return PublicationFilter(columns, options.conditions.get(table.name))
 
 

@@ -112,6 +112,7 @@ def _check_identity(
     facts: IdentityFacts, required: Sequence[str], sender: Sender, *, added: bool
 ) -> tuple[list[str], tuple[str, ...], tuple[str, ...]]:
     """Return why Headrace may not mend the replica identity, the SQL for it, and what is hidden of it."""
+    # No identity helps where nothing is logged.
     if facts.kind in _NO_LOG or not facts.logged:
         return [_NO_LOG.get(facts.kind, "an unlogged table's changes are not in the log")], (), ()
     change = None if facts.kind == "p" else stronger_identity(facts, required)

@@ -113,6 +113,7 @@ def needed_columns(facts: IdentityFacts, required: Iterable[str]) -> frozenset[s
 
 def covers(facts: IdentityFacts, needed: frozenset[str]) -> bool:
     """Return whether the current identity carries the needed columns, and lets writers write."""
+    # Without any identity an UPDATE fails once the table is published.
     return facts.writable_when_published and (
         facts.current.kind == "full" or needed <= facts.identity_columns
     )
@@ -159,6 +160,7 @@ def identity_after(facts: IdentityFacts, change: IdentityChange | None) -> froze
 def change_problem(facts: IdentityFacts, change: IdentityChange) -> HeadraceError | None:
     """Return why the change would make the table's writers fail; None where it would not."""
     covered = None if change.identity.kind == "full" else identity_after(facts, change)
+    # PostgreSQL refuses UPDATE and DELETE where a list lacks a column of the identity.
     for publication, listed in facts.column_lists:
         if covered is None or not covered <= listed:
             return HeadraceError(
@@ -196,6 +198,7 @@ def alter_identity(table: TableName, identity: RecordedIdentity) -> str:
 def index_name(table: TableName, columns: tuple[str, ...]) -> str:
     """Return the name of the index that Headrace creates for these columns; the same every time."""
     text = "\0".join((table.schema, table.name, *columns))
+    # From table and columns alone: a set-up that was killed finds its own index again.
     end = "_headrace_" + hashlib.sha256(text.encode()).hexdigest()[:8]
     return table.name.encode()[: _MAX_NAME_BYTES - len(end)].decode(errors="ignore") + end
 

@@ -193,6 +193,8 @@ def ensure_published(
             _publish(
                 connection, added, publication, existing, facts, create=create, requirements=requirements
             )
+            # After the tables were added, before their rows are read: nothing falls between snapshot and
+            # stream.
             _await_writers(connection, added)
 
 
@@ -297,6 +299,7 @@ def plan_source(
     """
     missing = unpublished_tables(found, existing)
     refused = list(unusable_tables(found, dict.fromkeys(tables, ())))
+    # pgoutput looks publications up as of each change: at the slot's beginning there was none.
     if existing is None and slot is not None:
         refused.append(publication_too_young(publication, slot))
     if existing is not None and missing and not (create and existing.own):

@@ -49,6 +49,7 @@ class ReadSession(Closeable):
         if snapshot is not None:
             try:
                 self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                # The first statement of the transaction: another one would take a snapshot of its own.
                 self.query(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
             except HeadraceError:
                 self.close()
@@ -62,6 +63,11 @@ class ReadSession(Closeable):
     def closed(self) -> bool:
         """Whether the connection is closed or broken."""
         return self._connection.closed or self._connection.broken
+
+    @property
+    def server_version(self) -> int:
+        """The server's version, as `server_version_num` counts."""
+        return self._connection.info.server_version
 
     @property
     def in_transaction(self) -> bool:
@@ -81,6 +87,7 @@ class ReadSession(Closeable):
                 for what the server refuses.
         """
         try:
+            # Parameters are sent apart from the statement: no value is ever part of SQL.
             cursor = self._connection.execute(
                 sql.encode(), parameters or None, prepare=None if reusable else False
             )
@@ -125,6 +132,7 @@ class ReadSession(Closeable):
         try:
             yield
         except HeadraceError as error:
+            # A lost connection has no transaction any more.
             if error.kind is not Kind.CONNECTION:
                 self.query("ROLLBACK TO SAVEPOINT headrace")
             raise

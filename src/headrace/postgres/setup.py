@@ -62,12 +62,10 @@ def plan_setup(
         version: the server's, as `server_version_num`.
         managed: whether the publication may be created and extended; where not, its gaps are errors.
     """
-    refused = unusable_tables(tables, required)
-    if existing is not None:
-        read = listed_columns(tables, required, existing)
-        refused += publication_problems(existing, read, roots_of(tables))
-    elif slot is not None:
-        refused += (publication_too_young(publication, slot),)
+    refused = (
+        *unusable_tables(tables, required),
+        *_check_publication(tables, required, publication, existing, slot),
+    )
     missing = unpublished_tables(tables, existing)
     sender = Sender(publication, existing, altered=managed)
     identities = _check_identities(tables, required, policy, sender, frozenset(missing))
@@ -93,6 +91,20 @@ def plan_setup(
         undo = "; ".join(step.undo for step in identity_steps)
         warnings += (f"the publication is not Headrace's and records nothing; undo by hand: {undo}",)
     return SetupPlan(steps, proposed, (*refused, *identities.refused), warnings, identities.outstanding)
+
+
+def _check_publication(
+    tables: Sequence[IdentityFacts],
+    required: Mapping[TableName, Sequence[str]],
+    publication: str,
+    existing: PublicationFacts | None,
+    slot: SlotFacts | None,
+) -> tuple[HeadraceError, ...]:
+    if existing is not None:
+        read = listed_columns(tables, required, existing)
+        return publication_problems(existing, read, roots_of(tables))
+    # pgoutput looks a publication up as of each change: at the slot's beginning there was none.
+    return () if slot is None else (publication_too_young(publication, slot),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +157,7 @@ class _IdentityCheck:
 def _check_identity(
     facts: IdentityFacts, columns: Sequence[str], policy: Policy, sender: Sender, *, added: bool
 ) -> _IdentityCheck:
+    # A partitioned table without partitions has no old rows.
     change = None if facts.kind == "p" else stronger_identity(facts, columns)
     # Without any identity the table's writers would fail once it is published: that no policy ignores.
     is_ignored = policy == "ignore" and facts.writable_when_published
@@ -260,6 +273,7 @@ def _identity_steps(
     steps: list[Step] = []
     for change in changes:
         if record is not None:
+            # The identity before Headrace came, also after a second alteration: that one is restored.
             first = record.identities.get(change.table, (change.before, change.before))[0]
             record = replace(
                 record,
