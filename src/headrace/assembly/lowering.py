@@ -204,6 +204,7 @@ class _Lowering:
             raise _schema_error(field.place, f"{field.key} names no junction table", "Add through.")
         sides = (*parent, through.left_references), (*related, through.right_references)
         ends = [self._columns(table, [name], field.place) if name else key for table, key, name in sides]
+        # A junction has one column for each side.
         if any(len(end) != 1 for end in ends):
             raise _schema_error(
                 field.place, f"{field.key} goes through {through.table} between keys of several columns"
@@ -243,6 +244,7 @@ class _Lowering:
     def _key(self, table: Table, declared: tuple[str, ...], place: Place) -> tuple[Column, ...]:
         names = declared or table.primary_key
         key = self._columns(table, names, place)
+        # Two rows under one id would overwrite each other for ever.
         if not any(set(unique.columns) <= set(names) for unique in table.unique_keys):
             raise _schema_error(
                 place,
@@ -265,6 +267,7 @@ def _pair(
 
 
 def _json(value: object) -> str:
+    # NaN is no JSON, and the cluster would refuse every document.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 

@@ -69,6 +69,7 @@ def findings(spec: IndexSpec, catalog: Catalog) -> list[BindingFinding]:
     """Return the errors and warnings about `spec`, each once, in the order of the file."""
     binder = _Binder(catalog)
     binder.index(complete(spec, catalog))
+    # A table or key that several fields name is checked for each of them.
     return list({str(finding.error): finding for finding in binder.findings}.values())
 
 
@@ -360,6 +361,7 @@ class _Binder:
         """Check that the columns that join two tables exist, can be compared, and are in the log."""
         found = [self._column(left, name, place) for name in columns]
         for column in found:
+            # A row could not be led to its documents by a column that the log lacks.
             if column is not None and column.generated:
                 self._error(
                     place,

@@ -121,6 +121,7 @@ def _admits(session: ReadSession, checks: Sequence[str], column: Column, text: s
     if not checks:
         return True
     tested = " AND ".join(f"({check}) IS NOT FALSE" for check in checks)
+    # A cast to varchar(n) would cut the tried value silently.
     kind = "text" if column.base_type in ("varchar", "bpchar", "name") else column.type
     try:
         [(admitted,)] = session.query(
@@ -421,6 +422,7 @@ def _count_rows(
             fanout = fanouts.get(_link(field), Fanout(0, 0))
             rows_each = fanout.most if top else fanout.usual
             rows = parents * (rows_each if field.limit is None else min(rows_each, field.limit))
+            # Plain objects are no documents of their own in the index.
             if not field.scalar and dict(field.options).get("type", "nested") == "nested":
                 yield field, rows
         yield from _count_rows(field.fields, rows, fanouts, top=top and not field.to_many)
@@ -442,6 +444,7 @@ def read_fanouts(session: ReadSession, links: set[Link]) -> dict[Link, Fanout]:
     )
     fanouts = {}
     for schema, name, column, rows, distinct, top_share in session.query(_STATISTICS, columns):
+        # Negative: a share of the rows, so that it stays right while the table grows.
         values = distinct if distinct > 0 else -distinct * rows
         usual = rows / values if values else 0.0
         fanouts[TableName(schema, name), column] = Fanout(usual, max(usual, top_share * rows))

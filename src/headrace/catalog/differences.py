@@ -116,6 +116,7 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
 
 def _moved_leaves(old: TablePrint, new: TablePrint) -> tuple[set[int], set[int]]:
     """Return the leaves that came and those that went; one that was detached and attached again did both."""
+    # Detached and attached meanwhile: rows may have gone and come without the log.
     again = {oid for oid in old.parts.keys() & new.parts if old.parts[oid].edges != new.parts[oid].edges}
     return new.parts.keys() - old.parts | again, old.parts.keys() - new.parts | again
 
@@ -123,6 +124,7 @@ def _moved_leaves(old: TablePrint, new: TablePrint) -> tuple[set[int], set[int]]
 def _possibly_unlogged(old: TablePrint, new: TablePrint) -> Iterator[int]:
     for oid, part in old.parts.items():
         now = new.parts.get(oid)
+        # With a TOAST table its oid tells, see `is_rewritten`.
         if now is not None and _may_have_been_unlogged(part, now) and not (part.toast or now.toast):
             yield oid
 
@@ -132,6 +134,7 @@ def _may_have_been_unlogged(before: PartPrint, now: PartPrint) -> bool:
 
     SET UNLOGGED and SET LOGGED rewrite a table each; PostgreSQL refuses them while it is published by name.
     """
+    # Listed all the time: PostgreSQL has refused SET UNLOGGED.
     return is_rewritten(before, now) and not before.listings & now.listings
 
 
@@ -140,10 +143,12 @@ def is_rewritten(before: PartPrint, now: PartPrint) -> bool:
 
     That is known only as far as a TOAST table shows it.
     """
+    # VACUUM FULL, CLUSTER and TRUNCATE give the TOAST table a new file, and keep its oid.
     return now.file != before.file and (now.toast != before.toast or not now.toast)
 
 
 def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[TableChange]:
+    # The row type is written by a change of owner too, which moves no row.
     if new.named != old.named and new.owner == old.owner:
         yield TableChange(
             table, f"the table {table} was called otherwise, or was in another schema, and is back"
@@ -152,6 +157,7 @@ def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[Table
         yield TableChange(
             table, f"other tables inherit from {table} now, or did: their changes are not its own"
         )
+    # A membership that is new is no loss; one that is gone was a while without changes in the log.
     if not old.members <= new.members:
         yield TableChange(table, f"the table {table} has left the publication, or is published in part now")
     for name, column in old.columns.items():
@@ -186,6 +192,7 @@ def _column(
 ) -> Iterator[TableChange]:
     what = f"the column {name} of the table {table}"
     new, new_name = table_now.columns.get(name), table_now.names.get(old.number)
+    # The column exists, and is not among those that this fingerprint was asked for.
     if new is None and new_name == name:
         return
     if new is None:
@@ -197,8 +204,10 @@ def _column(
     elif not has_only_more_labels(old.inside, new.inside):
         sentence = f"the values of {what} were made of ({old.inside}), and are of ({new.inside}) now"
     elif rewritten and new.touched != old.touched:
+        # ALTER … TYPE … USING may compute other values of the same type.
         sentence = f"{what} was altered, and the table rewritten: its values may be others"
     elif not old.versions <= new.versions:
+        # As a label that was renamed, and renamed back: documents in between have the other name.
         sentence = f"what the values of {what} are made of was altered, and altered back"
     else:
         return
@@ -220,6 +229,7 @@ def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Ite
     elif via_root_now and not via_root:
         yield TableChange(table, "the publication has publish_via_partition_root on now")
     elif version != version_now:
+        # The xmin of its row: what it published in between is not known.
         yield TableChange(
             table, "the publication was altered: what was written meanwhile may be missing from the log"
         )
@@ -296,10 +306,12 @@ def has_kept_rows(session: ReadSession, rewrite: PartChange) -> bool:
     """
     if not rewrite.ended:
         return False
+    # xmin has 32 bits; `age` compares them around the present.
     wrapped = str(rewrite.ended % (1 << 32))
     [(has_older, transactions_since)] = _query_either(
         session, rewrite, _BEFORE, (str(rewrite.oid), wrapped, str(rewrite.ended))
     )
+    # Beyond 2**31 transactions an old row looks younger than a new one.
     return bool(has_older) and int(transactions_since) < _COMPARABLE
 
 

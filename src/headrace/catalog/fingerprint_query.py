@@ -20,6 +20,7 @@ def read_fingerprint(session: ReadSession, usage: Usage, publication: str) -> Fi
     before = read_once(session, usage, publication)
     while True:
         [(position,)] = session.query(_POSITION)
+        # Same before and after the position was read: so it held at that position.
         after = read_once(session, usage, publication)
         if after == before:
             return Fingerprint(after.tables, after.publication, int(position), before.ended)

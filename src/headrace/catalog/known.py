@@ -123,6 +123,7 @@ class KnownTables:
         altered = [table for table, state in states.items() if self._known.get(table, ("",))[0] != state]
         if altered:
             for table, known in read_known(session, altered, self._given, self._publication).items():
+                # The state that was read before: an alteration in between is found at the next look.
                 self._known[table] = (states[table], known)
         return {table: self._known[table][1] for table in states if table in self._known}
 
@@ -172,6 +173,7 @@ def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
         _check_given(table, named)
         return named
     key = table.primary_key
+    # Under `default` and `full` the log carries the primary key.
     if table.replica_identity != "index":
         return key
     uncarried = [name for name in key if name not in table.identity_columns]

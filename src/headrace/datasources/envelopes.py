@@ -128,6 +128,7 @@ def changes_schema(options: CdcOptions) -> StructType:
     if options.form == "elements":
         return from_arrow_schema(ELEMENTS_SCHEMA)
     columns = from_arrow_schema(ENVELOPE_SCHEMA)
+    # The driver's facts travel with the schema: `headrace.spark.table` needs no connection.
     columns["after"].metadata = {
         TABLES: json.dumps({str(table): table_facts.to_text() for table, table_facts in known.items()})
     }

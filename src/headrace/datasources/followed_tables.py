@@ -204,6 +204,7 @@ class FollowedTables:
         tables = [table for table in self.named if known is None or table in known]
         found = self._read_published()  # before this process alters it
         origin = LogOrigin.from_json(start)
+        # Oids and xids of another server mean nothing here; the reader of the log reports that server.
         if origin is None or (origin.system, origin.database) == found.place:
             self._catalog.restore(start)
         self.publish((), tables)
@@ -249,6 +250,7 @@ class FollowedTables:
         if self._options.on_unlogged_change == "keep":
             found = [change for change in found if change.effect is not Effect.DEPARTED]
         altered = self._read_again(found)
+        # Only now: a query that ends because of a change must find it again.
         self._catalog.accept()
         return altered
 
@@ -293,6 +295,7 @@ class FollowedTables:
         A repeated batch has the tables that it had; what was read as rows is not reported again.
         """
         followed = tables_of(end)
+        # A batch that is repeated must not have changes of a table that was added since.
         new = () if followed is None else set(self.named) - set(followed)
         return {**since_of(start), **dict.fromkeys(new)}
 

@@ -145,6 +145,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             prepared = self._prepare()
             self._used = True
             begin = first_offset(self._options, prepared.confirmed, self._flushed_position)
+            # Spark stores it with the first batch; until then only this process knows where the query began.
             self._initial = begin | origin_of(prepared).to_json() | self._tables.fields()
             self._resumed = True
         return self._initial
@@ -165,6 +166,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _keep(self, made: ExportedSlot) -> None:
         """Keep a created slot open if its snapshot will be read, or if it is temporary."""
+        # Its snapshot is the only one whose place in the log is known exactly.
         if self._options.reads_first or made.temporary:
             self._exported = made
         else:
@@ -188,9 +190,11 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return rows | origin_fields | self._tables.fields()
         self._forget_rows()
         here = begin.to_json() | since_fields(since_of(start), begin.lsn) | origin_fields
+        # Before the log is read on: rows that are read again stand before the changes that follow.
         if not new and (altered := self._tables.unlogged()):
             return self._read_again(here, altered)
         planner = self._open_planner(begin, origin, begin, since_of(start))
+        # A batch without changes: the checkpoint must know the tables before anything of theirs is planned.
         if new or begin != stored or self._tables.is_outdated(start):
             return here | self._tables.fields()
         # `start` is in the commit log when Spark asks for what follows it, and never confirmed before.
@@ -226,10 +230,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except HeadraceError as error:
             if self._options.fail_on_data_loss or error.kind not in LOSSES:
                 raise
+            # The server may show a slot as well of which it has just failed to find the log.
             self._is_read_in_vain = error.kind is Kind.SLOT_LOST
         self._close_stream()
         self._forget_rows()
         self._close_slot()
+        # Checked anew: the slot is dropped and made again, or stands elsewhere.
         self._resumed, self._moved = False, None
         try:
             return work()
@@ -276,6 +282,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = frozenset(followed)
         tables = tuple(table for table in done.tables if not wanted or table in wanted)
         progress: dict[str, Any] = {}
+        # Another process has planned the parts, or died: the attempt begins anew, in another snapshot.
         if self._rows is None and (tables or not done.tables):
             self._rows = rows = InitialRows(self._options, begin.lsn, done.attempt + 1, self._exported)
             shape = None if self._plan is None else self._plan.shape
@@ -317,10 +324,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = SnapshotProgress.from_json(start), SnapshotProgress.from_json(end)
         if first is not None or last is not None:
             return self._parts(first or SnapshotProgress(), last)
+        # Spark asks for the initial offset again where it repeats the first batch.
         behind, start = Offset.from_json(end), batch_start(start, end)
         begin = self._resume(start, behind.lsn)
         if not self._options.fail_on_data_loss and begin.order > behind.order:
             _LOG.warning("a batch up to %s is without the changes that are lost", format_lsn(behind.lsn))
+            # Its changes are lost: the batch is empty, and Spark goes on behind it.
             begin = behind
         check_order(begin, behind)
         batches: list[pa.RecordBatch] = []

@@ -56,6 +56,7 @@ def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
         found = read_catalog(session, [table])
         if table not in found:
             raise no_table(session, table)
+        # The log has a child's rows under the child's name, and they would be missing.
         check_inheritance_children(session, [table])
         types = read_row_types(session, [table])[table]
         plan = _plan(options, found[table], types)
@@ -105,6 +106,7 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
     check_key_kept(table.name, key, names)
     _check_old_rows(options, table)
     declared = {attribute.name: (attribute.type, attribute.modifier) for attribute in types.attributes}
+    # A column that is not in any of them is a new one.
     left_out = frozenset(declared) - frozenset(names)
     shape = RowShape(
         table.name,
@@ -172,6 +174,7 @@ def check_distinct(table: TableName, columns: Iterable[str]) -> None:
     known: dict[str, str] = {}
     for name in columns:
         other = known.setdefault(name.lower(), name)
+        # Spark resolves names without their case, unless it is told otherwise.
         if other != name:
             raise HeadraceError(
                 Kind.USAGE,

@@ -103,6 +103,7 @@ class DocumentOperation:
 
 def key_of_id(id_: str, width: int) -> Key:
     """Return the key of `width` values that a document's id was formed from."""
+    # A single key is not encoded: its colons and percent signs are its own.
     return (id_,) if width == 1 else tuple(unquote(part) for part in id_.split(":"))
 
 

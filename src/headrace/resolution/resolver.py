@@ -79,6 +79,7 @@ class Resolver:
         for table, rows in tables_of(changes).items():
             routes = self._plan.routes.get(table, ())
             if routes and has_truncate(rows):
+                # The rows are gone, so nothing says which documents they were in.
                 everything |= {route.index for route in routes}
                 rows = without_truncates(rows)  # noqa: PLW2901 - the same rows, those that carry values
             for (columns, since, reads), same_routes in _by_columns(routes).items():
@@ -96,6 +97,7 @@ class Resolver:
                 raise
         else:
             return
+        # Older changes may hold a label of before; the index was read after them.
         late = changes.filter(pc.greater_equal(changes["_commit_lsn"], route.since))
         _, found = self._collect(late)
         try:
@@ -119,6 +121,7 @@ class Resolver:
         found = self._session.stream(route.statement, columns, size=_KEYS_PER_CHUNK)
         with closing(found):
             while chunk := list(islice(found, _KEYS_PER_CHUNK)):
+                # A root row whose key is NULL is no document.
                 yield [key for key in chunk if None not in key]
 
 

@@ -45,6 +45,7 @@ def read_fields(record: MappingReader, parent: Parent) -> tuple[Field, ...]:
         field = _field(record.mistakes, node, parent)
         if field is None:
             continue
+        # JSON with one key twice: a reader takes either value.
         if field.key and field.key in seen:
             first = seen[field.key].place.line
             record.mistakes.add(
@@ -86,6 +87,7 @@ def _read_tagged(tag: str, record: MappingReader, key: str, parent: Parent) -> F
 def _tag(mistakes: Mistakes, node: MappingNode) -> str | None:
     """Return the only type key of a field."""
     words = [str(key.value) for key, _ in node.value if isinstance(key, ScalarNode)]
+    # A field is known by its type key, whose value is the document key.
     tags = [word for word in dict.fromkeys(words) if word in language.TAGS]
     if len(tags) == 1:
         return tags[0]

@@ -256,6 +256,7 @@ class IndexSpec:
     def conditions(self) -> Iterator[tuple[TableName, Filter]]:
         """Yield every filter of the index, with the table whose rows it selects."""
         when = self.soft_delete.when if self.soft_delete is not None else ()
+        # Of the root too: a change of what they test makes a document come or go.
         yield from ((self.table, condition) for condition in (*self.filters, *when))
         yield from _conditions(self.fields)
 

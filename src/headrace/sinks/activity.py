@@ -255,6 +255,7 @@ class Activity:
     def __init__(self, to: ReportTo | None, bulk_bytes: int, timeout: float) -> None:
         self._to = to
         self._lasts = timeout + _LONGEST_PAUSE
+        # One process has several writers, and a restarted one the same pid perhaps.
         self._writer = f"{socket.gethostname()}:{os.getpid()}:{id(self):x}"
         self._lock = threading.Lock()
         self._socket = None if to is None else socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -306,6 +307,7 @@ class Activity:
     def _tell(self, *, now: bool) -> None:
         to = self._to
         with self._lock:
+            # Twice a second is enough for people; what changes the state is told at once.
             if to is None or self._socket is None or (not now and time.monotonic() < self._next):
                 return
             self._next = time.monotonic() + _PAUSE

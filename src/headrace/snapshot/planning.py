@@ -181,9 +181,11 @@ def _files(
         files = files_of.setdefault(table, [])
         if files is None:
             continue
+        # A role may read a table and not its partitions: then the whole is one part.
         if not readable and leaf != table:
             files_of[table] = None
             continue
+        # A rewritten table is empty to an older snapshot: its rows would be missed silently.
         if heap and seen not in {0, filenode}:
             raise HeadraceError(
                 Kind.CONTINUITY,

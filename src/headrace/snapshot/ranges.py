@@ -98,6 +98,7 @@ def check_filenode(session: Queries, part: CtidRange) -> None:
     name = quoted(part.table)
     if session.query("SELECT to_regclass($1) IS NULL", (name,)) == [(True,)]:
         raise _changed(part.table, "dropped")
+    # Takes the lock: from here to the end of the transaction nobody rewrites the table.
     session.query(f"SELECT FROM {name} LIMIT 0")
     sql = "SELECT pg_relation_filenode($1::regclass)::bigint"
     if session.query(sql, (name,)) != [(part.filenode,)]:

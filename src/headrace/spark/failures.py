@@ -35,6 +35,7 @@ def headrace_error(error: Exception) -> HeadraceError:
         Py4JError, OSError: the JVM has ended, so that it cannot say what was wrong.
     """
     text = str(error)
+    # An error crosses two processes as text; our line in it says which one it was.
     found = HeadraceError.find(text)
     if found is not None:
         return found

@@ -39,6 +39,7 @@ def trees_of(kind: ValueType, texts: pa.StringArray) -> list[Tree | None]:
 
 def arrays(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converted:
     """Convert to lists, nested once for each declared dimension; other numbers of dimensions do not fit."""
+    # Without quotes Arrow splits a whole column at once, and no Python object is made for a value.
     if kind.dimensions == 1 and (plain := plain_lists(kind, texts)) is not None:
         elements = convert(kind.parts[0], plain.flatten())
         counts, missing = pc.fill_null(pc.list_value_length(plain), 0).to_numpy(), mask_of(texts.is_null())

@@ -42,6 +42,7 @@ def _tokens(delimiter: str) -> re.Pattern[str]:
 
 def array_tree(text: str, delimiter: str = ",") -> Tree:
     """Parse the elements of an array; its lower bounds are ignored."""
+    # `[0:2]={…}`: PostgreSQL prints lower bounds other than 1.
     bounds = _BOUNDS.match(text)
     assert bounds is not None
     root: Tree = []
@@ -74,6 +75,7 @@ def array_tree(text: str, delimiter: str = ",") -> Tree:
 def _element(token: re.Match[str]) -> str | None:
     if token[2] is not None:
         return _ESCAPED.sub(r"\1", token[2])
+    # In quotes it is the text NULL.
     return None if token[3] == "NULL" else token[3]
 
 

@@ -158,6 +158,7 @@ class Generations:
         taken = [
             self._match(name, index) for index in self._candidates(name)
         ]  # also by other indexes with similar names
+        # Above all that exist, also where another program has made an index of such a name.
         number = max((int(match[2]) for match in taken if match is not None), default=0) + 1
         index = f"{self.alias(name)}_{spec_hash}_{number}"
         meta = {_OURS: {"index": name, "hash": spec_hash, "schema": schema}}
@@ -174,6 +175,7 @@ class Generations:
         }
         self._client.call("PUT", path(index), self._client.product().adapt(request))
         generation = Generation(name, index, spec_hash, number, self._uuid(index), schema)
+        # A template may change what is stored without any error at creation.
         if (fault := template_fault(self._client, index)) is not None:
             self.drop(generation)
             raise fault
@@ -197,6 +199,8 @@ class Generations:
         for text, indexes in alike.items():
             for names in join_names(indexes):
                 self._client.call("PUT", path(names, "_settings"), {"index": json.loads(text)})
+                # Refreshes were off: without this a search would find nothing until the first interval has
+                # passed.
                 self._client.call("POST", path(names, "_refresh"))
 
     def count(self, index: str) -> int | None:
@@ -219,6 +223,7 @@ class Generations:
         """
         alias = self.alias(generation.name)
         current = [index for index in self._holders(generation.name) if index != generation.index]
+        # One request: the cluster applies all actions in one step, so readers see one index at any time.
         actions = [{"remove": {"index": index, "alias": alias}} for index in current]
         actions.append({"add": {"index": generation.index, "alias": alias}})
         for index in current:
@@ -269,6 +274,7 @@ class Generations:
     def drop(self, generation: Generation) -> None:
         """Delete the generation and its documents, unless it is gone or another index has its name."""
         answer = self._client.read(path(generation.index, "_settings"), allow=(404,))
+        # After a restore of the cluster another index may have the name.
         if answer.ok and answer.json()[generation.index]["settings"]["index"]["uuid"] == generation.uuid:
             self._client.call("DELETE", path(generation.index), allow=(404,))
 
@@ -282,6 +288,7 @@ class Generations:
         answer = self._client.read(path(alias), allow=(404,))
         found = answer.json() if answer.ok else {}
         for index, about in found.items():
+            # What others have made is never touched.
             if index == alias or self._read(name, index, about) is None:
                 what = "an index" if index == alias else f"an alias of the index {index}"
                 raise HeadraceError(
