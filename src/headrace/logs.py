@@ -55,6 +55,7 @@ def configure_logging(level: LogLevel, form: LogFormat) -> None:
     logging.captureWarnings(form is LogFormat.JSON)
     logging.getLogger("headrace").setLevel(level.value.upper())
     is_debug = level is LogLevel.DEBUG
+    # They report each retry, which the run reports once.
     for noisy in ("urllib3", "pyspark"):
         logging.getLogger(noisy).setLevel(logging.WARNING if is_debug else logging.ERROR)
     if not is_debug:

@@ -268,6 +268,7 @@ class Assembler:
 
     def _columns(self, keys: Sequence[Key]) -> list[list[str | None]]:
         width = len(self._plan.key)
+        # A NULL in a key would match no row, and make a delete of an id that nobody has.
         if any(len(key) != width or None in key for key in keys):
             raise HeadraceError(
                 Kind.INTERNAL, f"index {self._plan.index} was asked for a key that is not {width} values"

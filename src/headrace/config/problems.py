@@ -127,6 +127,7 @@ def _render_path(path: KeyPath) -> str:
         return "the file"
     text = ""
     for part in path:
+        # People count from 1.
         text += f"[{part + 1}]" if isinstance(part, int) else f".{part}"
     return f"'{text.lstrip('.')}'"
 

@@ -128,6 +128,7 @@ def exclude_tables(
             (None).
         roots: the followed table of each partition that was truncated by itself, under its own name.
     """
+    # A leaf that was truncated alone has its own name in the changes.
     places = {**before, **{leaf: before[root] for leaf, root in roots.items() if root in before}}
     found = []
     for batch in batches:

@@ -57,18 +57,15 @@ from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.names import TableName
 from headrace.postgres.address import for_slot
+from headrace.postgres.connection import connect
 from headrace.postgres.provision import PreparedSlot, prepare_slot
-from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
+from headrace.postgres.wal_position import end_of_log
 from headrace.spark.failures import short_traceback
 
 NAME = "postgres_cdc"
 _LOG = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-_FLUSHED_POSITION = """
-SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
-        - '0/0')::bigint
-"""
 
 
 class PostgresCdc(DataSource):
@@ -265,9 +262,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _flushed_position(self) -> Lsn:
         """Return the position up to which the log is written (bytes)."""
-        with ReadSession(self._url) as session:
-            [(written,)] = session.query(_FLUSHED_POSITION)
-        return int(written)
+        with connect(self._url) as connection:
+            return end_of_log(connection)
 
     def _next_rows_offset(
         self, begin: Offset, done: SnapshotProgress, since: dict[TableName, Lsn]

@@ -159,6 +159,7 @@ def _base(declared: DatabaseType, modifier: int, money_scale: int) -> ValueType:
     if row.form is ArrowForm.VECTOR:
         element = _BUILT_IN[_VECTORS[declared.name]]
         part = ValueType(element.names[0], element.form, element.json, element.arrow)
+        # pgvector prints `[1,2]`, the catalog's own vectors `1 2`.
         delimiter = "," if row.extension else " "
         return ValueType(declared.name, row.form, row.json, row.arrow, (part,), delimiter=delimiter)
     return ValueType(declared.name, row.form, row.json, row.arrow)
@@ -229,6 +230,7 @@ def type_to_json(kind: ValueType) -> dict[str, Any]:
     """Return `kind` in JSON's types; `type_from_json` reads it."""
     written: dict[str, Any] = {"name": kind.name, "form": kind.form.value, "json": kind.json.name}
     if not kind.parts or kind.form is ArrowForm.VECTOR:
+        # What has parts is derived from them; the two could disagree else.
         written["spark"] = kind.spark
     if kind.parts:
         written["parts"] = [type_to_json(part) for part in kind.parts]

@@ -42,6 +42,7 @@ def decode_message(payload: bytes) -> Message:
     if read is None:
         raise broken(f"unknown message {letter!r}")
     message = read(cursor)
+    # A message that goes on is of a protocol version that was not asked for.
     cursor.finish()
     return message
 
@@ -130,6 +131,7 @@ def _stream_commit(cursor: Cursor) -> StreamCommit:
 
 def _stream_abort(cursor: Cursor) -> StreamAbort:
     xid, subxid = cursor.uint32(), cursor.uint32()
+    # Only version 4 goes on with position and time.
     if not cursor.left:
         return StreamAbort(xid, subxid)
     return StreamAbort(xid, subxid, cursor.uint64(), _time(cursor))

@@ -122,6 +122,7 @@ def _related_paths(
     """Yield the junction's path, if there is one, and then the related table's."""
     if field.through is None:
         link_columns = _columns(catalog, field.table, field.foreign_key, field.place)
+        # The parent's column that the foreign key names, which need not be its key.
         referred = _columns(catalog, parent.table, field.references, field.place) or parent_key
         names = [*field.foreign_key, *(column.name for column in key)]
         yield _child_path(parent, field, link_columns, referred, reads=_field_reads(field, names))
@@ -174,6 +175,7 @@ def _field_reads(field: JoinField | AggregateField, links: Iterable[str]) -> fro
 def _reads(filters: Iterable[Filter], *names: Iterable[str]) -> frozenset[str] | None:
     columns = [filter_.column for filter_ in filters]
     known = [column for column in columns if column is not None]
+    # A raw condition may read any column: then every update counts.
     return None if len(known) < len(columns) else frozenset(chain(known, *names))
 
 

@@ -69,6 +69,7 @@ class Resolver:
             with failures_of(route.index):
                 for keys in self._follow(route, list(lead), changes):
                     yield route.index, keys
+        # Values of the change itself are in the log, and on disk; what a statement read may not be.
         if any(route.statement is not None for route in values):
             self._session.await_flush()  # if a crash undoes a row's move, the row leads to its old document
 

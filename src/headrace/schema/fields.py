@@ -140,6 +140,7 @@ def _column_field(record: MappingReader, tag: str, key: str) -> ColumnField:
                 f"Did you mean {near!r}?" if near else "There are lowercase and trim.",
             )
     variants = record.texts("variants") if tag == "enum" else ()
+    # Their order is the order in searches: twice would have two places.
     if len(set(variants)) < len(variants):
         record.mistakes.add(record.at("variants"), "a variant stands twice", "Name each once, lowest first.")
     return ColumnField(
@@ -205,6 +206,7 @@ def _join(record: MappingReader, kind: str, key: str, parent: Parent) -> JoinFie
     primary_key = record.identifiers("primary_key", required=True)
     column = record.identifiers("column", required=False) if kind == "belongs_to" else ()
     if kind == "belongs_to" and not record.has("column"):
+        # `belongs_to: customer_id`: the key names the column, as PostgreSQL folds it.
         column = (_folded_key(record, key),)
     foreign_key = record.identifiers("foreign_key", required=True) if kind in ("has_one", "has_many") else ()
     references = record.identifiers("references", required=False) if foreign_key else ()

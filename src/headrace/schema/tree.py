@@ -251,6 +251,7 @@ class IndexSpec:
 
     def tables(self) -> frozenset[TableName]:
         """Return every table that a document of this index reads, junction tables too."""
+        # All of them must be published, with the junctions.
         return frozenset({self.table, *_tables(self.fields)})
 
     def conditions(self) -> Iterator[tuple[TableName, Filter]]:

@@ -142,6 +142,7 @@ def local_spark(
     """
     _remove_stale_folders()
     _check_master(master)
+    # In this order: the JVM must have ended before its folders are removed.
     with contextlib.ExitStack() as stack, _own_folder(None) as folder, _scratch(folder) as scratch:
         log = folder / "spark.log"
         python = choose_python(master, folder, given or {}, os.environ, preloaded=preloaded)
@@ -240,6 +241,7 @@ def bound_log(log: Path, most: int = _MAX_LOG, seconds: float = _LOG_SECONDS) ->
         while not ending.wait(seconds):
             with contextlib.suppress(OSError):
                 if log.stat().st_size > most:
+                    # The JVM appends, so that its next line begins at the new end.
                     os.truncate(log, 0)
 
     thread = threading.Thread(target=look, name="headrace log", daemon=True)
@@ -258,6 +260,7 @@ def _own_folder(parent: Path | None) -> Iterator[Path]:
         while True:
             folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
             lock = stack.enter_context((folder / _LOCK).open("xb"))
+            # The kernel releases it when the process dies, however that happens.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if (folder / _LOCK).exists():  # else another start removed it before it was locked
                 break
@@ -365,6 +368,7 @@ def _java(
         raise ended from error
     finally:
         gateway.shutdown()
+        # The JVM watches its standard input, and ends when that does.
         gateway.proc.stdin.close()
         try:
             gateway.proc.wait(end_within)

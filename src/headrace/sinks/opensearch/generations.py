@@ -100,7 +100,7 @@ class Generations:
         )
         result = []
         for index, about in sorted(answer.json().items()):
-            name = about.get("mappings", {}).get("_meta", {}).get(_OURS, {}).get("index", "")
+            name = _meta(about).get("index", "")
             generation = self._read(name, index, about)
             if generation is not None:
                 names = (alias for alias in about.get("aliases", {}) if not alias.endswith(_WRITE))
@@ -121,7 +121,7 @@ class Generations:
             query = {"expand_wildcards": "all", "ignore_unavailable": "true"}
             answer = self._client.read(path(names, query=query), allow=(404,))
             for index, about in (answer.json() if answer.ok else {}).items():
-                name = about.get("mappings", {}).get("_meta", {}).get(_OURS, {}).get("index", "")
+                name = _meta(about).get("index", "")
                 if name in wanted and self._match(name, index) is not None:
                     uuid = about["settings"]["index"]["uuid"]
                     found[index] = FoundGeneration(name, uuid, frozenset(about.get("aliases", ())))
@@ -301,8 +301,8 @@ class Generations:
 
     def _read(self, name: str, index: str, about: dict[str, Any]) -> Generation | None:
         match = self._match(name, index)
-        ours = about.get("mappings", {}).get("_meta", {}).get(_OURS)
-        if match is None or not ours or ours.get("index") != name:
+        ours = _meta(about)
+        if match is None or ours.get("index") != name:
             return None
         uuid = about["settings"]["index"]["uuid"]
         return Generation(name, index, match[1], int(match[2]), uuid, ours.get("schema", ""))
@@ -321,3 +321,9 @@ class Generations:
         uuid = found[index]["settings"]["index"]["uuid"]
         assert isinstance(uuid, str)
         return uuid
+
+
+def _meta(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what Headrace has written into the mapping of an index; empty where it has not made it."""
+    found: dict[str, Any] = about.get("mappings", {}).get("_meta", {}).get(_OURS, {})
+    return found
