@@ -213,7 +213,7 @@ def table_print(content: Mapping[str, Any]) -> TablePrint:
     return TablePrint(
         content["oid"],
         {name: ColumnPrint(*(*shape, frozenset(versions))) for name, *shape, versions in content["columns"]},
-        {oid: _part(*part) for oid, *part in content["parts"]},
+        {oid: _part(part) for oid, *part in content["parts"]},
         frozenset(
             (oid, None if listed is None else tuple(sorted(listed)), filtered)
             for oid, listed, filtered in content["members"]
@@ -227,18 +227,8 @@ def table_print(content: Mapping[str, Any]) -> TablePrint:
     )
 
 
-def _part(  # noqa: PLR0917 - a row
-    schema: str,
-    name: str,
-    identity: str,
-    carried: Sequence[str] | None,
-    file: int,
-    persistence: str,
-    toast: int,
-    listings: Sequence[int],
-    edges: Sequence[tuple[int, int]],
-    moved: int,
-) -> PartPrint:
+def _part(row: Sequence[Any]) -> PartPrint:
+    schema, name, identity, carried, file, persistence, toast, listings, edges, moved = row
     return PartPrint(
         TableName(schema, name),
         identity,

@@ -49,7 +49,6 @@ class CatalogWatch:
         publication: its name.
         tables: returns the followed tables.
         columns: the columns that the query has of a table; of others all that the publication sends.
-        seconds: between two looks, at least.
     """
 
     def __init__(
@@ -58,14 +57,11 @@ class CatalogWatch:
         publication: str,
         tables: Callable[[], Sequence[TableName]],
         columns: Mapping[TableName, frozenset[str]],
-        *,
-        seconds: float = _SECONDS,
     ) -> None:
         self._url = url
         self._publication = publication
         self._tables = tables
         self._columns = columns
-        self._seconds = seconds
         self._baseline: Fingerprint | None = None
         self._text = ""
         self._now: Fingerprint | None = None
@@ -102,7 +98,7 @@ class CatalogWatch:
         begun = time.monotonic()
         if begun < self._next:
             return []
-        self._next = begun + self._seconds
+        self._next = begun + _SECONDS
         try:
             session = self._open_session()
             tables = self._tables()

@@ -102,10 +102,10 @@ def parse_line(line: str) -> Jar:
     return Jar(group, artifact, version, classifier, sha256)
 
 
-def opensearch_present(environ: Mapping[str, str], release: Release = OPENSEARCH_3) -> bool:
+def opensearch_present(environ: Mapping[str, str]) -> bool:
     """Return whether all jars are in the cache already."""
-    folder = cache_folder(environ) / release.name
-    return all((folder / jar.file).is_file() for jar in pinned_jars(release))
+    folder = cache_folder(environ) / OPENSEARCH_3.name
+    return all((folder / jar.file).is_file() for jar in pinned_jars())
 
 
 def opensearch_jars(

@@ -21,6 +21,7 @@ from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import database_error
 from headrace.postgres.wal_position import SEEN, FlushedReads
 
+_REPLAY_SECONDS = 0.01
 _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
 
 
@@ -155,7 +156,7 @@ class ReadSession(Closeable):
             if not self.closed:
                 self.query("ROLLBACK")
 
-    def await_replay(self, lsn: Lsn, *, poll: float = 0.01) -> None:
+    def await_replay(self, lsn: Lsn) -> None:
         """Wait until a standby has replayed the log up to `lsn`; on a primary, return at once.
 
         A standby's own snapshots say nothing about transactions in flight on its primary (decision 0012).
@@ -164,7 +165,7 @@ class ReadSession(Closeable):
             [(behind, *seen)] = self.query(_REPLAYED, (format_lsn(lsn),))
             if not behind:
                 break
-            time.sleep(poll)
+            time.sleep(_REPLAY_SECONDS)
         if not self.in_transaction:
             self._reads.note(*seen)  # now the log is mostly flushed; reads write to it
 

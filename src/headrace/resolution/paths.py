@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from headrace.catalog.table import Catalog, Column
+from headrace.catalog.table import Catalog, Column, Table
 from headrace.catalog.usage import own_columns
 from headrace.errors import Kind, LocatedError, Place
 from headrace.model.names import TableName
@@ -185,17 +185,20 @@ def _junction_columns(catalog: Catalog, through: Through, place: Place) -> tuple
 
 
 def _table_key(catalog: Catalog, table: TableName, place: Place) -> tuple[str, ...]:
+    return _table(catalog, table, place).primary_key
+
+
+def _table(catalog: Catalog, table: TableName, place: Place) -> Table:
     if table not in catalog:
         raise LocatedError(Kind.SCHEMA, place, f"there is no table {table}", "Correct its name.")
-    return catalog[table].primary_key
+    return catalog[table]
 
 
 def _columns(catalog: Catalog, table: TableName, names: Iterable[str], place: Place) -> tuple[Column, ...]:
-    if table not in catalog:
-        raise LocatedError(Kind.SCHEMA, place, f"there is no table {table}", "Correct its name.")
+    found = _table(catalog, table, place)
     columns = []
     for name in names:
-        column = catalog[table].column(name)
+        column = found.column(name)
         if column is None:
             raise LocatedError(
                 Kind.SCHEMA, place, f"table {table} has no column {name}", "Correct the column's name."

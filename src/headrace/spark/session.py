@@ -45,6 +45,7 @@ _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of our own is created
 _MEMORY_NEEDED = 64 << 20
 _PREFIX = "headrace-spark-"
 _LOCK = "lock"
+_HEAP = "1g"  # `--conf spark.driver.memory` overrides it
 _STANDALONE = "spark://"
 _MASTER_SECONDS = 5.0
 _REASON = re.compile(r"\S+(?:Exception|Error)\b")
@@ -114,7 +115,6 @@ class LocalSpark:
 def local_spark(
     *,
     master: str = "local[*]",
-    memory: str = "1g",
     log_level: str = "warn",
     terminal: bool = False,
     given: Mapping[str, str] | None = None,
@@ -127,7 +127,6 @@ def local_spark(
 
     Args:
         master: Spark's master URL.
-        memory: the JVM's heap.
         log_level: of Spark's own log.
         terminal: let Spark's log go to the terminal instead of a file.
         given: settings of the user, which override the defaults.
@@ -158,7 +157,7 @@ def local_spark(
             java_options = "" if archive is None else archive.options()
         (folder / _LOG4J_FILE).write_text(log4j)
         user_settings = with_absolute_files(given or {}, Path.cwd())
-        conf = _settings(master, memory, folder, user_settings, java_options=java_options)
+        conf = _settings(master, folder, user_settings, java_options=java_options)
         if logs is not None:
             conf.set(f"spark.executorEnv.{WorkerLogs.VARIABLE}", logs.to_text())
         runs_in = folder if is_relative(python) else None
@@ -300,10 +299,8 @@ def _pattern(logs: WorkerLogs | None) -> str:
     return _TEXT if logs is None or logs.form is LogFormat.TEXT else _JSON.format(slot=logs.slot)
 
 
-def _settings(
-    master: str, memory: str, folder: Path, user_settings: Mapping[str, str], *, java_options: str
-) -> SparkConf:
-    all_ = settings(master, memory, folder, folder / _LOG4J_FILE, user_settings, java_options=java_options)
+def _settings(master: str, folder: Path, user_settings: Mapping[str, str], *, java_options: str) -> SparkConf:
+    all_ = settings(master, _HEAP, folder, folder / _LOG4J_FILE, user_settings, java_options=java_options)
     threads = _threads(master)
     if threads is not None:
         # One task slot more, which jobs beside the stream leave free: Spark does not preempt tasks. A worker
