@@ -33,7 +33,7 @@ class Effect(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class TableChange:
+class CatalogChange:
     """What became of a table.
 
     Attributes:
@@ -79,7 +79,7 @@ class Differences:
         rewrites: relations with a new file and no TOAST table, which may have been unlogged meanwhile.
     """
 
-    plain: tuple[TableChange, ...] = ()
+    plain: tuple[CatalogChange, ...] = ()
     arrivals: tuple[PartChange, ...] = ()
     departures: tuple[PartChange, ...] = ()
     rewrites: tuple[PartChange, ...] = ()
@@ -91,7 +91,7 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
     A table or column that only `now` contains is no difference, nor is a column that it does not contain and
     that still exists.
     """
-    plain: list[TableChange] = []
+    plain: list[CatalogChange] = []
     arrivals: list[PartChange] = []
     departures: list[PartChange] = []
     rewrites: list[PartChange] = []
@@ -99,9 +99,9 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
         plain += _publication(table, before, now)
         new = now.tables.get(table)
         if new is None:
-            plain.append(TableChange(table, f"the table {table} is gone"))
+            plain.append(CatalogChange(table, f"the table {table} is gone"))
         elif new.oid != old.oid:
-            plain.append(TableChange(table, f"the table {table} was dropped and created again"))
+            plain.append(CatalogChange(table, f"the table {table} was dropped and created again"))
         else:
             plain += _table(table, old, new)
             if old.parts.keys() != {old.oid} or new.parts.keys() != {new.oid}:
@@ -147,19 +147,19 @@ def is_rewritten(before: PartPrint, now: PartPrint) -> bool:
     return now.file != before.file and (now.toast != before.toast or not now.toast)
 
 
-def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[TableChange]:
+def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[CatalogChange]:
     # The row type is written by a change of owner too, which moves no row.
     if new.named != old.named and new.owner == old.owner:
-        yield TableChange(
+        yield CatalogChange(
             table, f"the table {table} was called otherwise, or was in another schema, and is back"
         )
     if new.inherited and not old.inherited:
-        yield TableChange(
+        yield CatalogChange(
             table, f"other tables inherit from {table} now, or did: their changes are not its own"
         )
     # A membership that is new is no loss; one that is gone was a while without changes in the log.
     if not old.members <= new.members:
-        yield TableChange(table, f"the table {table} has left the publication, or is published in part now")
+        yield CatalogChange(table, f"the table {table} has left the publication, or is published in part now")
     for name, column in old.columns.items():
         if new.columns.get(name) != column:
             yield from _column(table, name, column, new, any_rewritten(old, new))
@@ -167,16 +167,16 @@ def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[Table
         yield from _part(table, old.parts.get(oid), part)
 
 
-def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[TableChange]:
+def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[CatalogChange]:
     if new.persistence != "p" and (old is None or old.persistence == "p"):
         what = "a foreign table" if new.persistence == "f" else "unlogged"
-        yield TableChange(table, f"{new.name} is {what} now: its changes are not in the log")
+        yield CatalogChange(table, f"{new.name} is {what} now: its changes are not in the log")
     elif old is None:
         return
     elif new.toast != old.toast and _may_have_been_unlogged(old, new):
-        yield TableChange(table, f"{new.name} was rewritten, and may have been unlogged meanwhile")
+        yield CatalogChange(table, f"{new.name} was rewritten, and may have been unlogged meanwhile")
     elif new.name.schema == old.name.schema and new.moved != old.moved:
-        yield TableChange(table, f"{new.name} was in another schema, and is back")
+        yield CatalogChange(table, f"{new.name} was in another schema, and is back")
 
 
 def any_rewritten(old: TablePrint, new: TablePrint) -> bool:
@@ -189,7 +189,7 @@ def any_rewritten(old: TablePrint, new: TablePrint) -> bool:
 
 def _column(
     table: TableName, name: str, old: ColumnPrint, table_now: TablePrint, rewritten: bool
-) -> Iterator[TableChange]:
+) -> Iterator[CatalogChange]:
     what = f"the column {name} of the table {table}"
     new, new_name = table_now.columns.get(name), table_now.names.get(old.number)
     # The column exists, and is not among those that this fingerprint was asked for.
@@ -211,26 +211,26 @@ def _column(
         sentence = f"what the values of {what} are made of was altered, and altered back"
     else:
         return
-    yield TableChange(table, sentence, column=name)
+    yield CatalogChange(table, sentence, column=name)
 
 
-def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Iterator[TableChange]:
+def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Iterator[CatalogChange]:
     if before.publication is None:
         return
     if now.publication is None:
-        yield TableChange(table, "the publication is gone")
+        yield CatalogChange(table, "the publication is gone")
         return
     oid, every, operations, via_root, version = before.publication
     oid_now, every_now, operations_now, via_root_now, version_now = now.publication
     if oid != oid_now or (every and not every_now):
-        yield TableChange(table, "the publication was created again or narrowed")
+        yield CatalogChange(table, "the publication was created again or narrowed")
     elif not set(operations.split(", ")) <= set(operations_now.split(", ")):
-        yield TableChange(table, f"the publication published {operations}, and {operations_now} now")
+        yield CatalogChange(table, f"the publication published {operations}, and {operations_now} now")
     elif via_root_now and not via_root:
-        yield TableChange(table, "the publication has publish_via_partition_root on now")
+        yield CatalogChange(table, "the publication has publish_via_partition_root on now")
     elif version != version_now:
         # The xmin of its row: what it published in between is not known.
-        yield TableChange(
+        yield CatalogChange(
             table, "the publication was altered: what was written meanwhile may be missing from the log"
         )
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from headrace.catalog.differences import (
+    CatalogChange,
     Differences,
     Effect,
-    TableChange,
     came_with_rows,
     compare,
     may_have_been_unlogged,
@@ -31,7 +31,7 @@ class SchemaDrift:
         emptied: tables that lost rows, for example with a partition: what was read of them may be wrong.
     """
 
-    wrong: tuple[TableChange, ...] = ()
+    wrong: tuple[CatalogChange, ...] = ()
     moved: bool = False
     emptied: frozenset[TableName] = frozenset()
 
@@ -42,7 +42,7 @@ def compare_fingerprints(session: ReadSession, before: Fingerprint, now: Fingerp
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
-    changes = tuple(judge(session, compare(before, now)))
+    changes = tuple(judge_differences(session, compare(before, now)))
     return SchemaDrift(
         tuple(change for change in changes if change.effect is Effect.READ_AGAIN),
         any(change.part is not None for change in changes),
@@ -50,7 +50,7 @@ def compare_fingerprints(session: ReadSession, before: Fingerprint, now: Fingerp
     )
 
 
-def judge(session: ReadSession, found: Differences) -> Iterator[TableChange]:
+def judge_differences(session: ReadSession, found: Differences) -> Iterator[CatalogChange]:
     """Say of each difference what it means for rows that were read; asks the server where rows must tell.
 
     Raises:
@@ -60,7 +60,7 @@ def judge(session: ReadSession, found: Differences) -> Iterator[TableChange]:
     for arrival in found.arrivals:
         # A foreign table or an unlogged one is a plain difference already.
         has_rows = arrival.part.persistence == "p" and came_with_rows(session, arrival)
-        yield TableChange(
+        yield CatalogChange(
             arrival.table,
             f"the partition {arrival.part.name} was attached to {arrival.table} with rows in it",
             Effect.READ_AGAIN if has_rows else Effect.HARMLESS,
@@ -70,12 +70,12 @@ def judge(session: ReadSession, found: Differences) -> Iterator[TableChange]:
         what = (
             f"the partition {departure.part.name} of {departure.table} was detached or dropped with its rows"
         )
-        yield TableChange(departure.table, what, Effect.DEPARTED, part=departure.oid)
+        yield CatalogChange(departure.table, what, Effect.DEPARTED, part=departure.oid)
     for rewrite in found.rewrites:
         doubt = may_have_been_unlogged(session, rewrite)
         if doubt:
             what = f"{rewrite.part.name} was rewritten, and may have been unlogged meanwhile"
-            yield TableChange(rewrite.table, what)
+            yield CatalogChange(rewrite.table, what)
         elif doubt is None:
             what = f"{rewrite.part.name} was emptied"
-            yield TableChange(rewrite.table, what, Effect.EMPTIED, part=rewrite.oid)
+            yield CatalogChange(rewrite.table, what, Effect.EMPTIED, part=rewrite.oid)

@@ -12,14 +12,14 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.catalog.differences import (
+    CatalogChange,
     Effect,
     PartChange,
-    TableChange,
     compare,
     has_kept_rows,
     is_rewritten,
 )
-from headrace.catalog.drift import judge
+from headrace.catalog.drift import judge_differences
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint, without_collation
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
@@ -28,7 +28,7 @@ _NAMED = ""
 """The persistence of a partition of which nothing but its name in the log is known."""
 
 
-def find_unlogged(session: ReadSession, before: Fingerprint, now: Fingerprint) -> list[TableChange]:
+def find_unlogged(session: ReadSession, before: Fingerprint, now: Fingerprint) -> list[CatalogChange]:
     """Return what changed rows between two fingerprints, of tables and columns that both have.
 
     Raises:
@@ -38,11 +38,11 @@ def find_unlogged(session: ReadSession, before: Fingerprint, now: Fingerprint) -
     # A table that was emptied is none of them: the log has the TRUNCATE.
     found = [
         change
-        for change in judge(session, compare(old, new))
+        for change in judge_differences(session, compare(old, new))
         if change.effect in {Effect.READ_AGAIN, Effect.DEPARTED}
     ]
     reused = (
-        TableChange(table, what)
+        CatalogChange(table, what)
         for table in old.tables
         for what in _reused_names(table, before.tables[table], now.tables[table])
     )

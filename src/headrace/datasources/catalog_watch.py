@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from headrace.catalog.differences import TableChange
+from headrace.catalog.differences import CatalogChange
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_once
 from headrace.catalog.unlogged import find_unlogged, following, with_named
@@ -85,7 +85,7 @@ class CatalogWatch:
             self._keep(self._read(self._open_session(), self._tables()))
         return {_KEY: self._text}
 
-    def look(self) -> list[TableChange]:
+    def look(self) -> list[CatalogChange]:
         """Return what changed rows since the last look; nothing if called again too soon.
 
         It is found again until `accept`. While the server is away, or a table is locked, the next look
@@ -179,7 +179,7 @@ class CatalogWatch:
         return Fingerprint(found.tables, ended=found.ended)
 
 
-def unlogged_error(changes: Iterable[TableChange]) -> HeadraceError:
+def unlogged_error(changes: Iterable[CatalogChange]) -> HeadraceError:
     """Return the error that ends a query because of these changes."""
     what = "; ".join(dict.fromkeys(change.what for change in changes))
     return HeadraceError(

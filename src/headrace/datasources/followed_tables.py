@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.capture import LogOrigin
 from headrace.capture.named_in_log import NamedInLog
-from headrace.catalog.differences import Effect, TableChange
+from headrace.catalog.differences import CatalogChange, Effect
 from headrace.datasources.catalog_watch import CatalogWatch, has_catalog, unlogged_error
 from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.publication_membership import (
@@ -273,9 +273,9 @@ class FollowedTables:
         if self.columns is None:
             return ()
         self._catalog.note(self.columns.known, self.columns.leaves)
-        return self._read_again(TableChange(table, what) for table, what in self.columns.reused.items())
+        return self._read_again(CatalogChange(table, what) for table, what in self.columns.reused.items())
 
-    def _read_again(self, changes: Iterable[TableChange]) -> tuple[TableName, ...]:
+    def _read_again(self, changes: Iterable[CatalogChange]) -> tuple[TableName, ...]:
         found = list(changes)
         if found and self._options.on_unlogged_change != "snapshot":
             raise unlogged_error(found)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.catalog.differences import Effect, any_rewritten, compare
-from headrace.catalog.drift import judge
+from headrace.catalog.drift import judge_differences
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, TablePrint
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
@@ -57,7 +57,7 @@ def find_drift(
     doubt = found.plain[0].what if found.plain else _first_doubt(before, now, mirrored)
     if doubt is not None:
         return TableDrift(doubt)
-    changes = [change for change in judge(session, found) if change.effect is not Effect.HARMLESS]
+    changes = [change for change in judge_differences(session, found) if change.effect is not Effect.HARMLESS]
     whole = [change for change in changes if change.part is None]
     if whole or not changes:
         return TableDrift(whole[0].what) if whole else None
