@@ -90,6 +90,7 @@ _WRONG = Policy(Retry.NEVER, 2)
 _AGAIN = Policy(Retry.BACK_OFF, 1)
 
 POLICIES: dict[Kind, Policy] = {
+    # A kind that nobody has thought of is not retried: it would hide.
     **dict.fromkeys(Kind, _STOP),
     Kind.USAGE: _WRONG,
     Kind.CONFIG: _WRONG,

@@ -51,9 +51,11 @@ def configure_logging(level: LogLevel, form: LogFormat) -> None:
     handler.addFilter(LogFieldsFilter())
     handler.setFormatter(_json_formatter() if form is LogFormat.JSON else _text_formatter())
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    # A line that is no JSON breaks who reads the others.
     logging.captureWarnings(form is LogFormat.JSON)
     logging.getLogger("headrace").setLevel(level.value.upper())
     is_debug = level is LogLevel.DEBUG
+    # They report each retry, which the run reports once.
     for noisy in ("urllib3", "pyspark"):
         logging.getLogger(noisy).setLevel(logging.WARNING if is_debug else logging.ERROR)
     if not is_debug:

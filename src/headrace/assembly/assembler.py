@@ -76,6 +76,7 @@ class Assembler:
         while start < len(keys):
             chunk = keys[start : start + self._chunk]
             start += len(chunk)
+            # One statement: all parts of a document come from one snapshot.
             found = self._read_keys(chunk, refuse)
             self._session.await_flush()
             self._adapt(sum(len(row[1] or "") for row in found), len(chunk))
@@ -107,6 +108,7 @@ class Assembler:
                 cause: `assemble_range_by_keys` finds it.
         """
         plan = self._plan
+        # The last range has no end; the estimate only chooses the strategy.
         end = part.last_block if part.last_block is not None else plan.table.page_estimate
         strategy = strategy_for_blocks(plan, max(1, end - part.first_block))
         rows = self._stream(range_statement(plan, part, strategy), range_parameters(part))
@@ -164,6 +166,7 @@ class Assembler:
             if not is_refused_row(error):
                 raise
             refusal = error
+        # Without members and conditions nothing can fail: it says whether there is a row.
         rows = self._query(self._bare, self._columns(keys))
         for id_, body, *_ in rows:
             if body is not None:
@@ -243,6 +246,7 @@ class Assembler:
         strategy = strategy_for_keys(self._plan, len(keys))
         if strategy not in self._by_keys:
             self._by_keys[strategy] = keys_statement(self._plan, strategy)
+        # A generic plan of sets would be made for no number of keys in particular.
         reusable = not uses_sets(self._plan, strategy)
         return self._query(self._by_keys[strategy], self._columns(keys), reusable=reusable)
 
@@ -264,6 +268,7 @@ class Assembler:
 
     def _columns(self, keys: Sequence[Key]) -> list[list[str | None]]:
         width = len(self._plan.key)
+        # A NULL in a key would match no row, and make a delete of an id that nobody has.
         if any(len(key) != width or None in key for key in keys):
             raise HeadraceError(
                 Kind.INTERNAL, f"index {self._plan.index} was asked for a key that is not {width} values"
@@ -272,5 +277,6 @@ class Assembler:
 
     def _adapt(self, size: int, documents: int) -> None:
         """Let the next chunk hold at most about 16 MiB, judging by this one."""
+        # Sizes of neighbouring documents are alike; one chunk may still be larger than wished.
         affordable = _CHUNK_BYTES * documents // max(size, 1)
         self._chunk = max(1, min(MAX_KEYS, affordable, self._chunk * _GROWTH))

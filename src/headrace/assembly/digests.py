@@ -122,6 +122,7 @@ class DigestRanges:
             if not is_refused_row(error):
                 raise
             return self._next_by_ids(most)
+        # The last key, before the transform: a row that it drops has been passed too.
         if rows:
             self._last = rows[-1][3:]
         if self.transformed:
@@ -198,6 +199,7 @@ class Presence:
         Raises:
             HeadraceError: CONNECTION or DATABASE, from the session.
         """
+        # An index may hold ids that no key can have: the server refuses a NUL in any text.
         keys = {id_: key_of_id(id_, self._width) for id_ in ids if "\0" not in id_}
         well_formed = {key: None for key in keys.values() if len(key) == self._width}
         rows, castable = self._read_stamps(list(well_formed))
@@ -242,6 +244,7 @@ def _key_order(plan: DocumentPlan) -> tuple[Column, ...]:
     """Return the document's key in the column order of an index that has it, if there is one."""
     names = {column.name for column in plan.key}
     castable = [unique_key for unique_key in plan.table.unique_keys if set(unique_key.columns) <= names]
+    # The order of an index that exists: no range is sorted.
     best = min(
         castable, key=lambda unique_key: (not unique_key.not_null, not unique_key.primary), default=None
     )
@@ -255,6 +258,7 @@ Buckets = Mapping[int, tuple[int, int]]
 
 def bucket_of(id_: str) -> int:
     """Return the bucket of an id, 0 ≤ bucket < 65,536."""
+    # The same bits as in `identities_statement`, which the database computes.
     return (_id_hash(id_) >> 48) & 0xFFFF
 
 

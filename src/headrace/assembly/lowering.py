@@ -127,21 +127,11 @@ class _Lowering:
         return PointValue(lat, lon)
 
     def _join(self, parent: Table, parent_key: tuple[Column, ...], field: JoinField) -> RelatedValue:
-        table = self._table(field.table, field.place)
-        key = self._key(table, field.primary_key, field.place)
-        junction = None
-        links: tuple[tuple[Column, Column], ...] = ()
-        if field.kind == "many_to_many":
-            junction = self._junction((parent, parent_key), (table, key), field)
-        elif field.kind == "belongs_to":
-            holders = self._columns(parent, field.column, field.place)
-            links = _pair(key, holders, field.place)
-        else:
-            links = self._links(parent, parent_key, table, field)
-        relation = RelationPlan(table, key, links, junction, self._conditions(table, field.filters))
+        relation = self._relation(parent, parent_key, field)
+        table = relation.table
         return RelatedValue(
             relation=relation,
-            members=self._members(table, key, field.fields, field.place),
+            members=self._members(table, relation.key, field.fields, field.place),
             order=tuple(
                 (self._column(table, term.column, field.place), term.descending) for term in field.order_by
             ),
@@ -150,25 +140,29 @@ class _Lowering:
             scalar=field.scalar,
         )
 
-    def _links(
-        self, parent: Table, parent_key: tuple[Column, ...], table: Table, field: JoinField | AggregateField
-    ) -> tuple[tuple[Column, Column], ...]:
-        referred = self._columns(parent, field.references, field.place) or parent_key
-        return _pair(self._columns(table, field.foreign_key, field.place), referred, field.place)
+    def _relation(
+        self, parent: Table, parent_key: tuple[Column, ...], field: JoinField | AggregateField
+    ) -> RelationPlan:
+        table = self._table(field.table, field.place)
+        key = self._key(table, field.primary_key, field.place)
+        kind = field.kind if isinstance(field, JoinField) else ""
+        junction = None
+        links: tuple[tuple[Column, Column], ...] = ()
+        if kind == "many_to_many" or field.through is not None:
+            junction = self._junction((parent, parent_key), (table, key), field)
+        elif isinstance(field, JoinField) and kind == "belongs_to":
+            links = _pair(key, self._columns(parent, field.column, field.place), field.place)
+        else:
+            referred = self._columns(parent, field.references, field.place) or parent_key
+            links = _pair(self._columns(table, field.foreign_key, field.place), referred, field.place)
+        return RelationPlan(table, key, links, junction, self._conditions(table, field.filters))
 
     def _aggregate(
         self, parent: Table, parent_key: tuple[Column, ...], field: AggregateField
     ) -> AggregateValue:
-        table = self._table(field.table, field.place)
-        key = self._key(table, field.primary_key, field.place)
-        junction = None
-        links: tuple[tuple[Column, Column], ...] = ()
-        if field.through is not None:
-            junction = self._junction((parent, parent_key), (table, key), field)
-        else:
-            links = self._links(parent, parent_key, table, field)
-        relation = RelationPlan(table, key, links, junction, self._conditions(table, field.filters))
-        return AggregateValue(field.op, relation, self._aggregated_column(table, key, field))
+        relation = self._relation(parent, parent_key, field)
+        column = self._aggregated_column(relation.table, relation.key, field)
+        return AggregateValue(field.op, relation, column)
 
     def _aggregated_column(
         self, table: Table, key: tuple[Column, ...], field: AggregateField
@@ -204,6 +198,7 @@ class _Lowering:
             raise _schema_error(field.place, f"{field.key} names no junction table", "Add through.")
         sides = (*parent, through.left_references), (*related, through.right_references)
         ends = [self._columns(table, [name], field.place) if name else key for table, key, name in sides]
+        # A junction has one column for each side.
         if any(len(end) != 1 for end in ends):
             raise _schema_error(
                 field.place, f"{field.key} goes through {through.table} between keys of several columns"
@@ -243,6 +238,7 @@ class _Lowering:
     def _key(self, table: Table, declared: tuple[str, ...], place: Place) -> tuple[Column, ...]:
         names = declared or table.primary_key
         key = self._columns(table, names, place)
+        # Two rows under one id would overwrite each other for ever.
         if not any(set(unique.columns) <= set(names) for unique in table.unique_keys):
             raise _schema_error(
                 place,
@@ -265,6 +261,7 @@ def _pair(
 
 
 def _json(value: object) -> str:
+    # NaN is no JSON, and the cluster would refuse every document.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 

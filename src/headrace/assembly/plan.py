@@ -192,6 +192,7 @@ def columns_read(members: tuple[Member, ...]) -> Iterator[Column]:
             case ObjectValue(inner):
                 yield from columns_read(inner)
             case RelatedValue(relation=relation) | AggregateValue(relation=relation):
+                # The parent's columns that relations start from are read too.
                 yield from relation.above
 
 

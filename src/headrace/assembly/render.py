@@ -125,6 +125,7 @@ def concatenate(parts: list[Part]) -> str:
         else:
             merged.append(part)
     arguments = [literal(part.text).strip() if isinstance(part, Text) else part for part in merged]
+    # A function of PostgreSQL takes 100 arguments at most.
     while len(arguments) > _ARGUMENTS:
         groups = range(0, len(arguments), _ARGUMENTS)
         arguments = [f"concat({', '.join(arguments[start : start + _ARGUMENTS])})" for start in groups]
@@ -148,6 +149,7 @@ def _value_parts(value: Value, alias: Alias, rendered: Rendered) -> list[Part]:
         case ColumnValue(column, transforms, default):
             sql = column_sql(str(alias), column)
             text = transformed_text(column, sql, transforms) if transforms else json_text(column, sql)
+            # concat leaves out NULL: without this a key would stand without a value.
             return [f"coalesce({text}, {literal(default).strip()})"]
         case PointValue(lat, lon):
             names = tuple((column, column_sql(str(alias), column)) for column in (lat, lon))
@@ -189,6 +191,7 @@ def _single(value: RelatedValue, parent: Alias) -> str:
     alias = parent.below
     source, conditions = _rows(value.relation, parent)
     row = f"SELECT {render_related(value, alias)} FROM {source}{where_clause(conditions)}"
+    # Without a unique key the row is chosen by order, so that each reading chooses the same one.
     if not is_single(value.relation):
         row += f" ORDER BY {order_terms(value, alias)} LIMIT 1"
     return f"coalesce(({row}), 'null')"
@@ -222,6 +225,7 @@ def _rows(relation: RelationPlan, parent: Alias) -> tuple[str, list[str]]:
     raw = raw_conditions(relation.conditions)
     if raw and relation.linked_first:
         linked = where_clause(links + plain_conditions(relation.conditions, str(alias)))
+        # OFFSET 0 keeps the planner from testing the raw condition on other rows first.
         linked_rows = f"SELECT {alias}.* FROM {table_sql(relation.table.name)} AS {alias}{linked} OFFSET 0"
         scope = f"({linked_rows}) AS {identifier(relation.table.name.name)}"
         return f"(SELECT * FROM {scope} WHERE {' AND '.join(raw)}) AS {alias}", []

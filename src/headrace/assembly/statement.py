@@ -32,11 +32,13 @@ def id_expression(key: tuple[Column, ...], parts: list[str]) -> str:
     pattern search.
     """
     texts = [
+        # Under a nondeterministic collation `=` takes two ids for one.
         f"{part}::text" + (' COLLATE "C"' if column.collation else "")
         for column, part in zip(key, parts, strict=True)
     ]
     if len(key) == 1:
         return texts[0]
+    # `%` first, so that an encoded colon is not encoded again.
     return " || ':' || ".join(f"replace(replace({text}, '%', '%25'), ':', '%3A')" for text in texts)
 
 
@@ -59,6 +61,7 @@ def keys_statement(plan: DocumentPlan, strategy: ReadStrategy = ReadStrategy.COR
         f"WITH {', '.join([requested.rows, *roots.tables])}\n"
         f"SELECT {row_id}, {roots.body}{_routing_column(plan)}\n"
         f"FROM {roots.source}\n"
+        # A key without a live row comes back without a body: a delete.
         f"UNION ALL\n"
         f"SELECT DISTINCT {key_id}, NULL{', NULL' if plan.routing else ''} FROM requested AS k\n"
         f"WHERE NOT EXISTS (SELECT FROM {root} WHERE {matches} AND {row_id} = {key_id})"
@@ -226,6 +229,7 @@ def range_statement(
 
 def _range(plan: DocumentPlan, part: CtidRange) -> tuple[str, str]:
     """Render the FROM item, and the condition that a row lies in the range."""
+    # Conditions on ctid alone give a TID range scan, which reads no other block (PostgreSQL 14).
     bounds = [f"{_ROOT}.ctid >= format('(%s,0)', $1::int8)::tid"]
     if part.last_block is not None:
         bounds.append(f"{_ROOT}.ctid < format('(%s,0)', $2::int8)::tid")
@@ -297,6 +301,7 @@ def _live_conditions(plan: DocumentPlan) -> list[str]:
         marker = column_sql(str(_ROOT), deletion.column)
         marked = marker if deletion.column.base_type == "bool" else f"{marker} IS NOT NULL"
         when = row_conditions(plan.table, deletion.conditions, str(_ROOT))
+        # NULL is not deleted.
         conditions.append(f"({' AND '.join([marked, *when])}) IS NOT TRUE")
     return conditions
 

@@ -27,6 +27,7 @@ _LARGE = 32 << 20  # such a batch holds a wide row and waits alone
 _LARGE_SECONDS = 0.02
 _POLL_SECONDS = 0.25
 _CANCEL_SECONDS = 1.0
+# One collects a window while the other sends.
 _SESSIONS = 2
 
 PASSING = frozenset({Kind.CONNECTION, Kind.SERVER_FAULT})
@@ -47,6 +48,7 @@ def backlog_end(now: LogPositions, position: Lsn, least: int) -> Lsn | None:
         position: what was read (bytes).
         least: a smaller backlog is streamed (bytes).
     """
+    # On a standby the log's end is not known, and the stream is the only way.
     if now.written is None or now.confirmed is None or now.restart is None:
         return None
     waiting = now.written - max(position, now.confirmed)
@@ -112,12 +114,14 @@ class BacklogFeed:
         """Stop the threads; a session is not closed while a thread reads from it."""
         self._closing.set()
         for reader, thread in zip(self._readers, self._threads, strict=True):
+            # psycopg must not close a connection in which another thread waits.
             while thread.is_alive():  # cancel again: the thread may have been between two statements
                 reader.cancel()
                 thread.join(timeout=_CANCEL_SECONDS)
 
     def __iter__(self) -> Iterator[MessageBatch | Lsn | None]:
         """Yield what arrives next; None from time to time while nothing arrives."""
+        # Windows are taken in turn, so transactions come in the order of their commits.
         for number, place in enumerate(self._places[1:]):
             waiting = self._queues[number % len(self._readers)]
             while True:
@@ -141,6 +145,7 @@ class BacklogFeed:
         windows = list(pairwise(self._places))[number :: len(self._readers)]
         try:
             for start, end in windows:
+                # A window begins where another session's ended: that session does not move this one.
                 reader.skip(start)
                 if self._closing.is_set():
                     return
@@ -156,6 +161,7 @@ class BacklogFeed:
 
     def _put(self, waiting: queue.Queue[_Item], item: _Item) -> bool:
         if isinstance(item, MessageBatch) and len(item.data) > _LARGE:
+            # Eight batches with values of hundreds of megabytes would not fit into memory.
             while not waiting.empty() and not self._closing.wait(_LARGE_SECONDS):
                 pass
         while not self._closing.is_set():

@@ -119,6 +119,7 @@ class ChangeBuffer:
         """
         with self._changed:
             before = self._filled
+            # Four arrays of ends; a chunk without rows must weigh something, or the queue has no bound.
             memory = batch.nbytes + ends.lsn.nbytes * 4
             self._chunks.append(_Chunk(batch, memory, before, ends))
             self._memory += memory
@@ -153,6 +154,7 @@ class ChangeBuffer:
     def fail(self, error: Exception) -> None:
         """Note that no more changes will come: waiting for more raises the first `error`."""
         with self._changed:
+            # The first one is the cause; the stream that is closed afterwards fails too.
             self._error = self._error or error
             self._changed.notify_all()
 
@@ -173,6 +175,7 @@ class ChangeBuffer:
 
     def _has_room(self) -> bool:
         """Report room also while a requested range has not arrived, even if it is larger than the buffer."""
+        # Else reader and batch would wait for one another for ever.
         asked = self._requested is not None and not self._arrived(self._requested)
         return self._memory < self._limit or asked
 
@@ -191,6 +194,7 @@ class ChangeBuffer:
                 return self._error is not None or end is not None
 
             self._wait_for(try_cut, timeout)
+            # What came before the error is handed out first, and confirmed.
             if end is None and self._error is not None:
                 raise self._error
             return end
@@ -202,6 +206,7 @@ class ChangeBuffer:
             Exception: the error that ended the reading thread before it reached `offset`.
         """
         with self._changed:
+            # The reader must go on although the buffer is full: what is asked for has not arrived.
             self._requested = offset
             self._changed.notify_all()
             try:
@@ -227,10 +232,12 @@ class ChangeBuffer:
         with self._changed:
             base = self._at(start)
             chosen: Offset | None = None
+            # In a full buffer nothing more will come: the batch ends inside the transaction.
             overflow = self._memory >= self._limit
             for chunk in self._chunks:
                 first = chunk.ends_upto(start)
                 left = chunk.ends_before(limit.upto) - first
+                # All that is left commits behind the position where the query is to end.
                 if left <= 0 < len(chunk.ends) - first:
                     break
                 fitting = min(left, chunk.count_within(first, base, limit))
@@ -248,6 +255,7 @@ class ChangeBuffer:
             count = chunk.ends_upto(offset)
             if count:
                 mark = max(mark, chunk.mark(count - 1), key=lambda candidate: candidate.offset.order)
+            # Chunks are in order: those behind it have nothing at or before the offset.
             if count < len(chunk.ends):
                 break
         return mark
@@ -300,6 +308,7 @@ class ChangeBuffer:
             HeadraceError: INTERNAL where `release` has dropped some of them.
         """
         with self._changed:
+            # Spark repeats a batch only before it is committed, and what was confirmed was committed.
             if start.order < self._released.order:
                 raise HeadraceError(
                     Kind.INTERNAL,
@@ -316,6 +325,7 @@ class ChangeBuffer:
             grown = base.offset.order > self._base.offset.order
             self._base = base
             self._released = max(self._released, offset, key=lambda place: place.order)
+            # A chunk goes as a whole, its rows share one piece of memory.
             while self._chunks and self._is_done(self._chunks[0], offset):
                 self._memory -= self._chunks.popleft().memory
             self._changed.notify_all()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from headrace.capture.offset import Offset
 from headrace.model.trace import CommitContext
 from headrace.pgoutput import Relation
@@ -80,13 +78,3 @@ class ChangeEnds:
         if self.inside is not None and index in {len(self) - 1, -1}:
             return self.inside
         return Offset(int(self.lsn[index]))
-
-    @classmethod
-    def of(cls, *places: tuple[Offset, int, int, int]) -> ChangeEnds:
-        """Create the ends from places, each (offset, xid, bytes, rows)."""
-        numbers = [(offset.lsn, xid, size, rows) for offset, xid, size, rows in places]
-        lsn, xids, sizes, rows = np.array(numbers, np.int64).reshape(-1, 4).T
-        last = places[-1][0] if places else None
-        return cls(
-            lsn, xids, sizes, rows, last if last is not None and last.transaction is not None else None
-        )

@@ -102,6 +102,7 @@ def changes_batch(rows: ChangeRows, projection: Projection | None = None) -> pa.
         HeadraceError: DATABASE where a value is not UTF-8 (an SQL_ASCII database); PROTOCOL where a value is
             not in text format.
     """
+    # The option `binary` is never set.
     if (rows.cells.kind == BINARY).any():
         raise broken("a binary value stands in a stream of text")
     columns = _Columns(rows.relations, widest_values(projection, rows.relations))
@@ -202,6 +203,7 @@ class _Columns:
         side = _Side(rows, rows.old, self._first)
         keep = rows.cells.kind[side.cell] != UNCHANGED
         if (rows.old_kind == OLD_KEY).any():
+            # In a key tuple the columns outside of the key are sent as NULL, without meaning.
             keep &= (rows.old_kind[side.row] != OLD_KEY) | self._key[side.column]
         return self._map(rows, side, keep, rows.old_kind == NO_TUPLE)
 
@@ -214,6 +216,7 @@ class _Columns:
             owner = side.row[gaps]
             old = rows.old.first[owner] + (side.cell[gaps] - rows.new.first[owner])
             kind = rows.cells.kind[old]
+            # The old row of a key tuple has NULL in all other columns: no value of theirs is known by it.
             is_known = (kind != UNCHANGED) & (self._key[side.column[gaps]] | (kind != NULL))
             side.cell[gaps[is_known]] = old[is_known]
             keep[gaps[is_known]] = True
@@ -221,6 +224,7 @@ class _Columns:
 
     def _map(self, rows: ChangeRows, side: _Side, keep: Mask, missing: Mask) -> pa.MapArray:
         if self._widest is not None:
+            # The size is known without a look at the value, so a large one is never copied.
             keep = keep & (rows.cells.size[side.cell] <= self._widest[side.column])
         offsets = np.zeros(len(rows) + 1, np.int32)
         if keep.all():

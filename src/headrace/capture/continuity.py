@@ -120,6 +120,7 @@ def read_positions(connection: ReplicationConnection, slot: str, publication: st
         HeadraceError: CONNECTION, DATABASE.
     """
     [(system, timeline, *_)] = connection.execute("IDENTIFY_SYSTEM")
+    # One statement: positions of two moments could not be compared.
     query = _POSITIONS.format(slot=literal(slot), publication=literal(publication))
     [numbers] = connection.execute(query)
     database, confirmed, restart, written, published, standby, synced = (
@@ -144,6 +145,7 @@ def _read_switches(connection: ReplicationConnection, timeline: int) -> dict[int
     try:
         [(_, history)] = connection.execute(f"TIMELINE_HISTORY {timeline}")
     except HeadraceError as error:
+        # A server that was restored without its history files runs, and says that the file is missing.
         if error.kind is not Kind.DATABASE:
             raise
         return {}
@@ -175,9 +177,11 @@ def check_continuity(
             retryable, where a standby answers that is not promoted yet.
     """
     known = max(known, reached)
+    # First: on a standby all other comparisons would give a wrong reason.
     _check_promoted(now, slot, before)
     if before is not None:
         _check_origin(now, known, before)
+    # A position is given out again after a restore, for other changes.
     if now.written is not None and now.written < known:
         raise HeadraceError(
             Kind.OTHER_LOG,
@@ -247,6 +251,7 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
         )
     if origin.timeline != before.timeline:
         left = now.left(before)
+        # The new timeline branched off before what was read: those commits are not in it.
         if left is None or left < known:
             where = "elsewhere" if left is None else f"at {format_lsn(left)}"
             raise HeadraceError(
@@ -256,6 +261,7 @@ def _check_origin(now: LogPositions, known: Lsn, before: LogOrigin) -> None:
                 "received all of it, or the database was restored",
                 f"What was read and is not in the new log never happened there. {_START_OVER}",
             )
+    # Two standbys that are promoted apart both become timeline N + 1.
     began = _timeline_start(now.switches, before.timeline)
     if began is not None and before.began is not None and began != before.began:
         raise HeadraceError(
@@ -294,6 +300,8 @@ def _slot_ahead(confirmed: Lsn, restart: Lsn | None, slot: str, reached: Lsn) ->
 
     A slot that was advanced keeps a restart position before `reached`; one that was recreated has none.
     """
+    # A new slot keeps log from its creation on; an old one that was advanced still keeps earlier log for open
+    # transactions.
     moved = restart is not None and restart <= reached
     reason = (
         "another program has moved it, or the checkpoint is an old one"

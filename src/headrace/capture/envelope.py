@@ -79,6 +79,7 @@ def enveloped(
         [(table, _)] = groups
         names, key = pa.repeat(str(table), rows), _key(changes, keys.get(table, ()))
     elif groups:
+        # Rows of several tables are put back into the order of the log.
         back = pa.array(np.argsort(np.concatenate([places for _, places in groups]), kind="stable"))
         names = pa.concat_arrays([pa.repeat(str(table), len(places)) for table, places in groups]).take(back)
         parts = [_key(changes.take(pa.array(places)), keys.get(table, ())) for table, places in groups]

@@ -75,6 +75,7 @@ class ChangeFeed:
         """Prepare for messages from a new connection; return where it has to begin (bytes)."""
         position = self.position
         self._translation.restart(position)
+        # Not at the position: the last transaction before it must come again, to be recognised.
         return self.recognition.beginning(position.lsn)
 
     def adopt(self, described: Iterable[int]) -> None:
@@ -88,6 +89,7 @@ class ChangeFeed:
 
     def idle(self, upto: Lsn | None) -> None:
         """Note, unless a transaction is open, that no change lies between the last commit and `upto`."""
+        # Inside a transaction no position is idle: its changes lie behind the last commit.
         if self._translation.xid is None and self.position.transaction is None:
             self._idle_at(self.position.lsn)
             if upto is not None:
@@ -105,6 +107,7 @@ class ChangeFeed:
         try:
             rows, ends = self._translation.take(batch, streamed=streamed)
         except HeadraceError as error:
+            # An error that passes comes with a new connection, which sends all of it again.
             if error.retry is Retry.NEVER and not streamed:
                 self._decode_before_error(batch)
             raise
@@ -113,6 +116,7 @@ class ChangeFeed:
     def _decode_before_error(self, batch: MessageBatch) -> None:
         """Decode the transactions before the one that fails, by bisection."""
         while len(commits := np.flatnonzero(batch.data[batch.begin] == COMMIT)):
+            # The batch may have thousands of commits: halving finds the first bad one in a dozen tries.
             upto = int(commits[(len(commits) - 1) // 2]) + 1
             first, rest = batch.slice(0, upto), batch.slice(upto, len(batch))
             try:

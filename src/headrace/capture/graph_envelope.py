@@ -127,6 +127,7 @@ def _of_one_table(
     is_first[1:] = owner[1:] != owner[:-1]
     kinds, ids = [], []
     for place, first in zip(owner.tolist(), is_first.tolist(), strict=True):
+        # A node's id is its key: another key is another node.
         if moved[place]:
             kinds.append(DELETE if first else INSERT)
             ids.append(old[place] if first else new[place])
@@ -213,6 +214,7 @@ def _json(kind: ValueType | None, column: str, texts: pa.StringArray) -> pa.Stri
         with contextlib.suppress(HeadraceError, ValueError):
             values = json_form(kind, texts, column)
             if kind.json in _UNQUOTED:
+                # A number like NaN is JSON to Python alone.
                 json.loads(f"[{','.join(values.drop_null().to_pylist())}]", parse_constant=_reject)
             return values
     return pa.array(

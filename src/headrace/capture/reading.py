@@ -41,12 +41,16 @@ from headrace.postgres.session import check_same_server
 
 _LOG = logging.getLogger(__name__)
 
+# The server drops a reader that is silent for wal_sender_timeout, 60 s where nobody has set it.
 _STATUS_SECONDS = 10.0
 _NUDGE_SECONDS = 1.0
 _FULL_SECONDS = 0.5  # between two reports while the buffer is full and the server's requests are not read
 _POLL_SECONDS = 0.25
+# A server that cannot go on says so within a moment of START_REPLICATION.
 _SETTLED_SECONDS = 1.0
 _CALM_SECONDS = 600.0
+# A server that shuts down sends a keepalive after each of our answers; one that is well asks only a silent
+# reader.
 _STOPPING_REQUESTS, _STOPPING_SECONDS = 4, 0.5
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _SHORTEST_AGE, _LONGEST_AGE = 0.005, 0.25
@@ -75,8 +79,11 @@ class LogReader:
         self._buffer = buffer
         self._feed = ChangeFeed(settings, start, buffer, self._keep_waiting)
         self._streamed = StreamedTransactions(Room(settings.spool_bytes, settings.spool_folder))
+        # A temporary slot ends with its connection, so nothing may make us connect again, as a full spool
+        # would.
         self._accepts_streaming = settings.unfinished and settings.holder is None
         self._frames = _PendingFrames()
+        # Never beyond what the driver allows: its state may be behind Spark's checkpoint after a crash.
         self.confirmed: Lsn = settings.confirmable(start.lsn)
         self.released = False
         self.heard: float | None = None
@@ -97,6 +104,7 @@ class LogReader:
         self._requests: deque[float] = deque(maxlen=_STOPPING_REQUESTS)
         self._closing = threading.Event()
         self._renewing = threading.Event()
+        # A daemon: the process must end although the thread waits for the server.
         self._thread = threading.Thread(target=self._run, name="headrace capture", daemon=True)
 
     def open(self) -> None:
@@ -136,6 +144,7 @@ class LogReader:
         except HeadraceError as error:
             self._buffer.fail(error)
         except Exception as error:  # noqa: BLE001 - the thread that reads the buffer raises it
+            # An error that ended only this thread would leave the query waiting for ever.
             self._buffer.fail(unexpected("reading the log failed", error))
         finally:
             self._feed.close()
@@ -148,14 +157,17 @@ class LogReader:
             try:
                 self._read_one_connection()
             except _ClosedError:
+                # Before HeadraceError, of which the next three are kinds.
                 return
             except _UnreadConnectionError as error:
                 _LOG.warning("%s; connecting again when they are taken", error)
                 self._await_room()
             except SpoolFullError as error:
                 _LOG.warning("%s The server keeps them from now on, until a restart", error)
+                # Not for this connection alone: the same transaction would fill the spool again.
                 self._accepts_streaming = False
             except HeadraceError as error:
+                # A slot that gives something is not lost: its patience begins anew.
                 if self._received > received or time.monotonic() - self._began > _CALM_SECONDS:
                     self._patience.forget()
                 final = self._patience.judge(error)
@@ -188,15 +200,19 @@ class LogReader:
         try:
             with self._connected() as connection:
                 signals = settings.signals
+                # Before anything is read: a second run of the deployment must not take the slot while ours
+                # still holds its lock.
                 claim_slot(connection, settings.slot, None if signals is None else signals.lock_session())
                 positions = self._check_continuity(connection)
                 self.heard, self._reported = time.monotonic(), (positions.confirmed or 0, 0.0)
+                # While it is read the log grows; what came meanwhile may be a backlog of its own.
                 while (end := self._backlog_end(positions)) is not None:
                     self._read_backlog(connection, end)
                     positions = self._check_continuity(connection)
                 self._stream(connection)
         finally:
             self.heard = None
+            # A new connection sends unfinished transactions from their beginning.
             self._streamed.forget()
 
     def _connected(self) -> ReplicationConnection:
@@ -213,6 +229,7 @@ class LogReader:
         slot = self._settings.slot
         positions = read_positions(connection, slot, self._settings.publication)
         self.server_mark = connection.server_mark
+        # Only now: the server behind this connection is the one that is compared.
         self._renewing.clear()
         reached = max(self._feed.position.lsn, self.confirmed)
         before, known = self.origin, 0 if self._settings.read is None else self._settings.read.lsn
@@ -221,6 +238,7 @@ class LogReader:
             check_same_timeline(positions.origin, self.origin)
         self._check_publication(positions.origin)
         self.origin = positions.origin.following(self.origin)
+        # From here on nothing is confirmed until the last transaction that was read has come again.
         self._feed.recognition.connected(positions.confirmed or 0, positions.left(before))
         return positions
 
@@ -268,6 +286,7 @@ class LogReader:
 
     def _read_some(self, connection: ReplicationConnection) -> None:
         """Collect what arrives; hand it over when it is enough, or when a thread waits for it."""
+        # Few large chunks cost less than many small ones: decoding is columnar.
         frames, settings = self._frames, self._settings
         try:
             if frames.collect(connection, settings.chunk_bytes):
@@ -300,6 +319,7 @@ class LogReader:
 
         A half-open connection shows no error, so each report after a silence asks for an answer.
         """
+        # Without this a cable that was pulled looks like a database without writers.
         if self._silence > self._settings.silence_seconds:
             raise HeadraceError(
                 Kind.CONNECTION, f"the database server has not answered for {self._silence:.0f} s"
@@ -329,6 +349,8 @@ class LogReader:
 
     def _hand_over(self, connection: ReplicationConnection) -> None:
         """Publish, report, and wait while the buffer is full."""
+        # The changes are in the buffer before the server hears of them: `received` is no promise, `durable`
+        # is.
         reply_requested = self._publish(connection)
         self._report(connection, force=reply_requested)
         if reply_requested:
@@ -352,10 +374,12 @@ class LogReader:
         """Decode what was collected into the buffer; return whether the server asks for an answer."""
         batch, start, keepalives = split_frames(self._frames.take())
         received = self._received
+        # Both may lie behind what was received before, after a reconnection.
         self._received = max(self._received, start)
         last: Keepalive | None = None
         for before, keepalive in keepalives:
             self._received = max(self._received, keepalive.wal_end)
+            # Only a keepalive behind the last message says that no change lies before its position.
             last = keepalive if before == len(batch) else None
         self._note_reading(advances=self._received > received)
         if len(batch) or self._received > received:
@@ -409,6 +433,7 @@ class LogReader:
         confirmed, now = self._confirmable(reported), time.monotonic()
         every = min(_STATUS_SECONDS, self._settings.silence_seconds / 4)
         if force or confirmed > reported or now - at >= min(every, _NUDGE_SECONDS):
+            # What is durable was received, also before the first message of this connection.
             received, reply = max(self._received, confirmed), self._silence >= every
             reply = reply or self._feed.recognition.is_open
             status = encode_status(
@@ -427,6 +452,8 @@ class LogReader:
 
     def _confirmable(self, reported: Lsn) -> Lsn:
         """Return the position to report; not a new one until the log is recognized as the same."""
+        # A confirmation now would let the server drop what must be compared, and the wrong log be taken for
+        # ours.
         return reported if self._feed.recognition.is_open else self.confirmed
 
     # The backlog.
@@ -437,6 +464,7 @@ class LogReader:
         if self._closing.is_set() or self._streams_only or least is None:
             return None
         if self._settings.documents is None and not now.origin.has_publication_of(self.origin):
+            # PostgreSQL 18 silently leaves out of SQL what was written while there was no publication.
             return None  # only the stream reports changes that were made without a publication
         return backlog_end(now, self._feed.position.lsn, least)
 
@@ -447,6 +475,7 @@ class LogReader:
             self._read_backlog_upto(connection, end)
         except HeadraceError as error:
             # A second failure at the same place would repeat; streaming needs fewer sessions and privileges.
+            # A server that was just restarted refuses sessions for a moment.
             if error.kind in PASSING and self._backlog_failed_at != begin:
                 self._backlog_failed_at = begin
                 raise
@@ -464,6 +493,7 @@ class LogReader:
             if not readers:
                 self._streams_only = True
                 return
+            # Behind an address with several hosts each session may lead to another one.
             for reader in readers:  # whose log may be another one than that which was recognised
                 check_same_server(reader.server_mark, self.server_mark, settings.url)
             self._signal(None)
@@ -478,6 +508,8 @@ class LogReader:
                     self._decode(item)
                 elif item is not None:
                     self._feed.restart()
+                    # At the end of a window all that committed before it has come, so nothing lies between
+                    # the last change and it.
                     self._feed.reach(item)
                 self._wait_for_room(connection)
         self._advance(connection)

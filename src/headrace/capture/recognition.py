@@ -55,6 +55,7 @@ class Recognition:
         """
         if left is not None:
             self._upto = min(self._upto, left)
+        # The server sends nothing before the confirmed position: what lies there cannot be compared.
         self._awaited = self.last.exists and confirmed <= self.last.lsn
         self._repeats = confirmed < self._upto and self.last.lsn < self._upto
 
@@ -75,6 +76,7 @@ class Recognition:
             return
         filled = _with_changes(transactions)
         self._compare(transactions, filled, self.last)
+        # Commits come in order: once one lies behind what was read, all that was to be repeated has come.
         self._repeats = self._repeats and bool(transactions.commit_lsn[-1] < self._upto)
         new = np.flatnonzero(filled & (transactions.commit_lsn >= self.last.next_lsn))
         if len(new):
@@ -88,6 +90,7 @@ class Recognition:
         Raises:
             HeadraceError: OTHER_LOG.
         """
+        # Past that position without the transaction: in this log it never happened.
         if self._awaited and lsn >= self._upto and lsn > self.last.lsn:
             raise _another(f"the {self.last}, which was read last, is not in the log any more")
         self._repeats = self._repeats and lsn < self._upto
@@ -97,6 +100,7 @@ class Recognition:
         at = np.flatnonzero(transactions.commit_lsn == last.lsn)
         if len(at) and last.exists:
             now = _commit_at(transactions, int(at[0]))
+            # Position, xid and time: a restored server gives out positions and xids again, the time differs.
             if now != last:
                 raise _another(f"the {last}, which was read last, is transaction {now.xid} there now")
             self._awaited = False
@@ -115,6 +119,7 @@ class Recognition:
 
 def _with_changes(transactions: Transactions) -> Mask:
     filled: Mask = np.bincount(transactions.owner, minlength=len(transactions.xid)) > 0
+    # The batch may begin inside a transaction whose changes came before.
     if len(transactions.sequence) and transactions.owner[0] == 0 and transactions.sequence[0] > 1:
         filled[0] = True
     return filled

@@ -128,12 +128,15 @@ class RootRouting(RelationRouting):
         same transaction, so this waits until the transaction is visible, however long its commit waits for a
         synchronous standby.
         """
+        # The catalog is read as of now: before the description's own transaction is visible it shows the
+        # table as it was.
         while not await_visible(self.session(), np.array([xid]), timeout=_LOOK_SECONDS):
             self._on_invisible(self.session().server_mark)
         root = self._roots.root_of(relation.oid, relation.table)
         if not self._topmost:  # documents are rebuilt when their tables are renamed
             self._check_name(self._own.get(relation.oid), relation.table, root)
         self._own[relation.oid] = relation.table
+        # What was read as rows counts from its snapshot on; earlier names do not matter.
         if self._columns is not None and self._is_used(root, commit_lsn):
             self._columns.take(self.session(), relation, root, xid)
         return relation if root == relation.table else replace(relation, table=root)
@@ -154,13 +157,17 @@ class RootRouting(RelationRouting):
         """Return the leaf's own name, unless all leaves of its root are truncated together."""
         own = {oid: self._own[oid] for oid in oids if oid in self._own}
         roots = {oid: self._roots.root_of(oid, name) for oid, name in own.items()}
-        parts = {root for oid, root in roots.items() if root != own[oid]}
-        emptied = {root for root in parts if read_leaves(self.session(), root) <= own.keys()}
+        emptied = self._whole_trees(own, roots)
         names = {oid: name for oid, name in own.items() if roots[oid] not in emptied}
-        truncated = {**self._truncated, **{name: roots[oid] for oid, name in names.items()}}
-        # a new mapping: another thread reads the former one
-        self._truncated = {leaf: root for leaf, root in truncated.items() if leaf != root}
+        alone = {name: roots[oid] for oid, name in names.items() if name != roots[oid]}
+        # A new mapping: another thread reads the former one.
+        self._truncated = {**self._truncated, **alone}
         return names
+
+    def _whole_trees(self, own: Mapping[int, TableName], roots: Mapping[int, TableName]) -> set[TableName]:
+        """Return the roots of partitions of which all leaves are in `own`."""
+        parts = {root for oid, root in roots.items() if root != own[oid]}
+        return {root for root in parts if read_leaves(self.session(), root) <= own.keys()}
 
     @property
     def truncated_partitions(self) -> Mapping[TableName, TableName]:
@@ -226,6 +233,7 @@ class DocumentRouting(RootRouting):
 
         An INSERT needs no old row: a new partition may have some before its replica identity is set.
         """
+        # The log marks the columns of the identity as they were when the row was written.
         carried = {column.name for column in relation.columns if column.key}
         needs = self._needs_at(relation.table, commit_lsn)
         missing = [name for name, need in needs.items() if need.carried and name not in carried]
@@ -348,30 +356,28 @@ class GuardedRouting(RootRouting):
         """Return the relation under its root's name; its columns are checked before any row is used."""
         named = super().route(relation, commit_lsn, xid)
         expected = self._expected.get(named.table)
-        if not self._is_used(named.table, commit_lsn):
+        if expected is None or not self._is_used(named.table, commit_lsn):
             return named
-        difference = None
-        if expected is not None:
-            difference = _difference(relation, expected) or (
-                _moved(relation, expected) if named.table == relation.table else None
-            )
-        if expected is not None and difference is not None:
+        difference = _difference(relation, expected)
+        if difference is None and named.table == relation.table:
+            # A partition may have the columns in another order than its table.
+            difference = _moved(relation, expected)
+        if difference is not None:
             raise HeadraceError(
                 Kind.SCHEMA_CHANGED,
                 f"the table {named.table} was altered: {difference}",
                 _OLDER_ROWS if self._is_unaltered(relation.oid, expected) else _NEWER_TABLE,
             )
-        if expected is not None and expected.may_change:
+        if expected.may_change:
             self._note(commit_lsn, frozenset(expected.columns) - frozenset(relation.names))
-        if expected is not None and expected.old_rows and not all(column.key for column in relation.columns):
+        if expected.old_rows and not all(column.key for column in relation.columns):
             raise HeadraceError(
                 Kind.REPLICA_IDENTITY,
                 f"the log does not hold the old rows of {named.table} any more, which the query asks for",
                 f"Run: ALTER TABLE {quoted(named.table)} REPLICA IDENTITY FULL. Then start again with a new "
                 "checkpoint, or without preImages and unchangedToast=old.",
             )
-        if expected is not None:
-            _check_key(relation, named.table, expected.key)
+        _check_key(relation, named.table, expected.key)
         return named
 
     def _is_unaltered(self, oid: int, expected: PlannedTable) -> bool:
@@ -381,6 +387,7 @@ class GuardedRouting(RootRouting):
 
     def _note(self, lsn: Lsn, missing: frozenset[str]) -> None:
         """Note that the log lacks the columns `missing` from the commit at `lsn` on."""
+        # A connection begins earlier than the one before it ended: a note may repeat.
         before = bisect.bisect_right(self._absences, lsn, key=lambda absence: absence[0])
         if missing != (self._absences[before - 1][1] if before else frozenset()):
             self._absences = (*self._absences[:before], (lsn, missing), *self._absences[before:])
@@ -409,15 +416,15 @@ def _check_key(relation: Relation, table: TableName, key: frozenset[str]) -> Non
 def _difference(relation: Relation, expected: PlannedTable) -> str | None:
     """Describe the first difference that the query would see; None where there is none."""
     logged = {column.name: (column.type_oid, column.type_modifier) for column in relation.columns}
-    checked = expected.columns
-    if expected.may_change:
-        checked = {name: kind for name, kind in checked.items() if name in expected.key}
-    for name, kind in checked.items():
+    for name, kind in expected.columns.items():
+        if expected.may_change and name not in expected.key:
+            continue
         if name not in logged:
             return f"the log has no column {name}, it has {', '.join(logged)}"
         if logged[name] != kind:
             return f"the column {name} has another type in the log"
     if expected.may_change or expected.chosen:
         return None
-    new = [name for name in logged if name not in expected.columns and name not in expected.left_out]
-    return f"it has a column {new[0]} that the query does not have" if new else None
+    known = {*expected.columns, *expected.left_out}
+    new = next((name for name in logged if name not in known), None)
+    return None if new is None else f"it has a column {new} that the query does not have"

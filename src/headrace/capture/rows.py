@@ -67,11 +67,13 @@ class SnapshotPlace:
     @property
     def lsn(self) -> Lsn:
         """The rows' `_commit_lsn`: less than that of any later change."""
+        # Records begin at multiples of eight bytes: no commit has this position.
         return self.start - 1
 
     @property
     def sequence(self) -> int:
         """The rows' `_commit_seq`."""
+        # Even for rows, odd for the truncate before them: attempts are in order, whatever they hold.
         return 2 * self.attempt
 
     @property
@@ -145,11 +147,13 @@ class RowShape:
         self._check_truncated(changes)
         may_lack = (Op.UPDATE,) if self.inserts_are_whole else (Op.UPDATE, Op.INSERT)
         sides = _Sides(changes, tuple(self.columns), _absent(changes, absences), may_lack)
+        # Without a key no row can be looked up.
         if look is not None and self.key:
             sides.complete(self.key, look)
         change, code, is_old = self._plan_rows(changes, sides)
         texts = {name: sides.texts(name, change, code, is_old) for name in self.columns}
         values, rescued_column = self._convert(texts, lambda: self._unplanned(changes, change, is_old))
+        # One take for all rows; no Python object for a row.
         types = pa.array(CHANGE_TYPES, pa.string()).take(pa.array(code))
         kept = changes.select(["_commit_lsn", "_commit_seq", "_commit_timestamp", "_xid"])
         taken = kept.take(pa.array(change)).columns
@@ -254,6 +258,7 @@ class RowShape:
         op = changes.column("op")
         is_update = sides.is_update
         moved = is_update & sides.differ(self.key) if is_update.any() else is_update
+        # Two rows of one change have the same position: the old one comes first.
         doubled = is_update if self.pre_images else moved
         change = np.repeat(np.arange(len(op)), 1 + doubled)
         is_first = np.ones(len(change), np.bool_)
@@ -342,6 +347,7 @@ class _Sides:
         differs = np.zeros(len(self._changes), np.bool_)
         for name in names:
             before, after = self._before[name], self._after[name]
+            # Where the log has no old value of a key column, the update did not change it.
             known = pc.and_(before.known, after.known)
             same = pc.equal(before.texts, after.texts).fill_null(False)  # noqa: FBT003
             differs |= np.asarray(pc.and_not(known, same))

@@ -52,6 +52,7 @@ class SignalFiles:
         Raises:
             OSError: the file cannot be written; the old limit still holds.
         """
+        # Not suppressed, unlike the others: who raises the limit must know that it holds.
         self._write("confirm_limit", format_lsn(position))
 
     def confirm_limit(self) -> Lsn:
@@ -76,6 +77,7 @@ class SignalFiles:
 
     def offer_plan(self, number: int, offered: OfferedPlan) -> None:
         """Offer a plan for later batches; each has a higher number than the one before."""
+        # Number, plan and settings in one file: a reader never sees a new plan with old settings.
         self._write("plan_reload", f"{number}\n{offered.plan}\n{offered.settings}")
 
     def newer_plan(self, number: int) -> tuple[int, OfferedPlan] | None:
@@ -201,6 +203,7 @@ class SignalFiles:
         """Replace the content of a file atomically."""
         new = self.folder / f"{name}.new"
         new.write_text(text)
+        # A reader sees the old text or the new one, and a kill between the two leaves the old one.
         os.replace(new, self.folder / name)  # noqa: PTH105 - atomic
 
     def _read(self, name: str) -> str | None:

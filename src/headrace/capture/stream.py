@@ -42,6 +42,7 @@ class ChangeStream:
         self._settings = settings
         self._buffer = ChangeBuffer(start, settings.buffer_bytes)
         self._reader = LogReader(settings, start, self._buffer)
+        # Due at once: the first empty batch starts Spark's processes before the first change comes.
         self._idle_since = float("-inf") if settings.warm_up else time.monotonic()
         self._session: ReadSession | None = None
         self._is_waiting = False  # until transactions are visible
@@ -77,6 +78,7 @@ class ChangeStream:
 
         The server only up to the limit of `SignalFiles.confirm_limit`.
         """
+        # Spark repeats an offset after a restart; the slot never goes back.
         self._reader.confirmed = max(self._reader.confirmed, self._settings.confirmable(offset.lsn))
         if self._buffer.release(offset):
             self._reader.released = True
@@ -100,6 +102,7 @@ class ChangeStream:
         is_visible = self._is_visible(self._buffer.xids(start, end), deadline)
         self._report_visibility(is_visible=is_visible)
         if not is_visible:
+            # A promoted standby may have no such transaction at all.
             self._buffer.check_failed()  # on another log's server they would never be visible
             return start
         self._idle_since = time.monotonic()
@@ -117,6 +120,7 @@ class ChangeStream:
         due = quiet >= settings.idle_seconds or ahead >= settings.idle_bytes
         if settings.signals is not None:
             due = due or start.lsn < settings.signals.requested_lsn() <= idle.lsn
+        # An empty batch is work for Spark too: only as often as the slot must follow the server.
         if start.transaction is not None or ahead <= 0 or not due or not self._buffer.is_empty_after(start):
             return start
         self._idle_since = time.monotonic()
@@ -146,6 +150,7 @@ class ChangeStream:
         """
         if self._session is None or self._session.closed:
             self._session = ReadSession(self._settings.url)
+        # Visibility is a fact of one server: another one answers for other transactions.
         if self._session.server_mark != self._reader.server_mark:
             self._session.close()
             self._reader.renew_connection()
@@ -162,6 +167,7 @@ class ChangeStream:
         begun = time.monotonic()
         while not self._buffer.wait_until(end, min(timeout, 1.0)):
             heard = self._reader.heard
+            # While there is no connection the reader itself decides how long it tries.
             if heard is None or time.monotonic() - max(heard, begun) < timeout:
                 continue
             raise HeadraceError(

@@ -35,6 +35,7 @@ from headrace.pgoutput.columnar import DELETE, INSERT, TRUNCATE, UPDATE, Letters
 from headrace.pgoutput.cursor import broken
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 
+# The server streams the largest transaction when logical_decoding_work_mem is full: that may be small.
 _IN_MEMORY = 1 << 20
 _ALL_IN_MEMORY = 32 << 20
 _MOST_FILES = 256  # a process often may have 1024 open, and connections need some too
@@ -122,6 +123,7 @@ class Spool:
         """
         letters = batch.data[batch.begin]
         kept = _IS_KEPT[letters]
+        # Trace contexts are messages of applications; others of that letter are dropped.
         kept[find_messages(batch, letters, header=_XID_SIZE)] = True
         if not (kept | _IS_DROPPED[letters]).all():
             raise broken("a message of another kind stands in an unfinished transaction")
@@ -138,6 +140,7 @@ class Spool:
             xids.tobytes(),
         ]
         size = sum(map(len, parts)) + len(data)
+        # Before the file grows: a full disk ends other programs too.
         self.room.take(size)
         self._size += size
         try:
@@ -145,6 +148,7 @@ class Spool:
             for part in parts:
                 self._file.write(part)
             self._file.write(data.data)
+            # The disk's error has to come here, and not when the commit is read.
             self._file.flush()
         except OSError as error:
             raise self.room.full(error.strerror or str(error)) from error
@@ -198,8 +202,11 @@ class Spool:
         letters: Letters = data[begin]
         if len(aborted):
             near = np.minimum(np.searchsorted(aborted, numbers[2]), len(aborted) - 1)
+            # A description stays: the server does not send it again, and rows behind it need it.
             kept = (aborted[near] != numbers[2]) | (letters == _RELATION)
             begin, end, letters = begin[kept], end[kept], letters[kept]
+        # The letter overwrites the id's last byte: what follows has the form of a message outside of a
+        # stream.
         data[begin + _XID_SIZE] = letters
         return MessageBatch(data, begin + _XID_SIZE, end)
 
@@ -304,6 +311,7 @@ class StreamedTransactions:
     def _mark(self, payload: bytes) -> Iterator[Part]:
         match decode_message(payload):
             case StreamStart(xid, first):
+                # The server ends each piece before the next, and only the first of a transaction says so.
                 if self._open is not None or first == (xid in self._spools):
                     raise broken("a piece of a transaction begins where none can")
                 self._open = self._spools.setdefault(xid, Spool(self._room, xid))
@@ -325,6 +333,7 @@ class StreamedTransactions:
         """
         if self._open is None and xid not in self._spools:
             return
+        # A subtransaction ends inside its transaction: the other parts stay.
         spool = self._ending(xid)
         if xid == subxid:
             self._drop(xid)
@@ -335,13 +344,18 @@ class StreamedTransactions:
     def _committed(self, commit: StreamCommit) -> Iterator[Part]:
         spool = self._ending(commit.xid)
         latest = {
-            oid: when for oid, when in self._drop(commit.xid).items() if when > self._described.get(oid, 0)
+            # The description that came last on the connection holds, inside or outside of the transaction.
+            oid: when
+            for oid, when in self._drop(commit.xid).items()
+            if when > self._described.get(oid, 0)
         }
         self._described.update(latest)
         time = commit.commit_time - POSTGRES_EPOCH_US
         begin = _BEGIN.pack(b"B", commit.commit_lsn, time, commit.xid)
         end = _COMMIT.pack(b"C", 0, commit.commit_lsn, commit.end_lsn, time)
         try:
+            # The messages of a transaction that was sent at its end: the same positions, whichever way it
+            # came.
             yield Part(MessageBatch.join([begin]), streamed=True)
             for messages in spool.read():
                 yield Part(messages, streamed=True)

@@ -73,17 +73,19 @@ def _of_one_table(
     """Return the completed new rows of the changes that lacked values and were found, by their index."""
     columns = tuple(table.columns)
     after = changes.column("after")
+    # A new row that has every column needs no look: mostly that is all of them.
     short = np.flatnonzero(np.diff(after.offsets.to_numpy()) < len(columns))
     if not len(short):
         return {}
     partial = changes.take(pa.array(short))
     known = {name: texts.known for name, texts in column_texts(partial.column("after"), columns).items()}
     missing = tuple(name for name in columns if not pc.all(known[name]).as_py())
-    keys = list(zip(*(texts.to_pylist() for texts in key_texts(partial, table.key)), strict=True))
-    whole = [at for at, key in enumerate(keys) if None not in key]
-    looked_up = look([keys[at] for at in whole], missing) if missing else {}
+    if not missing:
+        return {}
+    keys = _whole_keys(partial, table.key)
+    whole = list(keys)
     rows: dict[int, list[tuple[str, str | None]]] = {}
-    for place, texts in looked_up.items():
+    for place, texts in look(list(keys.values()), missing).items():
         at = whole[place]
         logged = partial.column("after")[at].as_py()
         gaps = [
@@ -92,6 +94,12 @@ def _of_one_table(
         if gaps:
             rows[int(short[at])] = [*logged, *gaps]
     return rows
+
+
+def _whole_keys(changes: pa.RecordBatch, key: tuple[str, ...]) -> dict[int, Key]:
+    """Return the keys that no NULL is in, by the row's index: no other row can be looked up."""
+    keys = zip(*(texts.to_pylist() for texts in key_texts(changes, key)), strict=True)
+    return {at: values for at, values in enumerate(keys) if None not in values}
 
 
 _KEYS_AT_ONCE = 1_000
@@ -146,6 +154,7 @@ class Reread:
         try:
             return self._read(session, keys, columns)
         except HeadraceError as error:
+            # A dropped column has no value to be read, and the log still names it in older rows.
             if not self.may_change or not error.cause.endswith(_NO_COLUMN):
                 raise
         existing = {name for (name,) in session.query(_COLUMNS, (self.table.schema, self.table.name))}
@@ -165,6 +174,7 @@ class Reread:
             parts = [[key[number] for key in page] for number in range(len(self.key))]
             for place, *texts in session.query(self.sql(columns), parts):
                 rows[first + place - 1] = tuple(texts)
+        # What a crash of the server would undo must not be handed on as a row's newest value.
         session.await_flush()
         return rows
 

@@ -17,6 +17,7 @@ from headrace.pgoutput.cursor import broken
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 
 BEGIN, COMMIT = b"BC"
+# Beyond it the sum with PostgreSQL's epoch would overflow.
 _LATEST_US = 1 << 62
 _BEGIN_SIZE, _COMMIT_SIZE = 21, 26
 _IS_CHANGE = letter_set(bytes((INSERT, UPDATE, DELETE, TRUNCATE)))
@@ -86,6 +87,7 @@ def find_transactions(batch: MessageBatch, letters: Letters, before: OpenTransac
     """
     begins, commits = letters == BEGIN, letters == COMMIT
     is_change = _IS_CHANGE[letters]
+    # A batch may begin inside a transaction: that one is number 0.
     carried = int(before is not None)
     begun = np.cumsum(begins) + carried
     _check_order(begins, commits, is_change, begun - np.cumsum(commits))
@@ -98,6 +100,7 @@ def find_transactions(batch: MessageBatch, letters: Letters, before: OpenTransac
     if before is not None:
         commit_lsn = np.concatenate(([before.commit_lsn], commit_lsn))
         time, xid = np.concatenate(([before.commit_time], time)), np.concatenate(([before.xid], xid))
+    # The end of the record, not its beginning: a reader confirms what lies before a position.
     end_lsn = numerals.int64(last + 10)
     if (numerals.int64(last + 2) != commit_lsn[: len(last)]).any() or (
         end_lsn < commit_lsn[: len(last)]
@@ -109,6 +112,7 @@ def find_transactions(batch: MessageBatch, letters: Letters, before: OpenTransac
     done = before.sequence if before is not None else 0
     sequence = np.arange(1, len(changes) + 1) - (np.cumsum(count) - count)[owner]
     if done:
+        # The number goes on, so that a position does not depend on how the log was cut into batches.
         sequence[owner == 0] += done
     unfinished = None
     if len(xid) > len(last):

@@ -40,6 +40,7 @@ from headrace.pgoutput.cursor import broken
 _CHANGE_BYTES = 64
 """The weight of a change besides its message (bytes)."""
 
+# All other messages are rare, and decoded one by one: descriptions, truncates, types, origins.
 _IS_COMMON = letter_set(bytes((BEGIN, COMMIT, INSERT, UPDATE, DELETE, MESSAGE)))
 _HAS_OLD_ROW = letter_set(bytes((UPDATE, DELETE)))
 _UNKNOWN, _FOREIGN = -2, -1
@@ -64,6 +65,7 @@ class _Relations:
 
         No row may need it: it can have come with a part of a transaction that was rolled back.
         """
+        # A later description replaces an earlier one, also one that was refused.
         self.refused.pop(relation.oid, None)
         try:
             relation = self.routing.route(relation, commit_lsn, xid)
@@ -73,6 +75,7 @@ class _Relations:
             self.refused[relation.oid] = error
             return
         if self.wanted and relation.table not in self.wanted:
+            # Its rows are skipped without a look at their columns, which nobody has checked.
             self.number_of[relation.oid] = _FOREIGN
             return
         self.number_of[relation.oid] = number = self._assign_number(relation)
@@ -91,11 +94,13 @@ class _Relations:
             raise self.refused[oid]
         number = self.number_of.get(oid)
         if number is None:
+            # The server describes a relation once for each connection, before its first row.
             raise broken(f"a change of relation {oid} came before its description")
         return number
 
     def truncate_numbers(self, oids: Sequence[int]) -> list[int]:
         """Return the numbers for a TRUNCATE of relations, under its own names; each name once."""
+        # TRUNCATE of a partitioned table names each leaf; they all are one table here, and count once.
         numbers: dict[TableName | int, int] = {}
         names = self.routing.truncate_names(oids)
         for oid in oids:
@@ -107,6 +112,7 @@ class _Relations:
 
     def numbers(self, oids: Numbers) -> Numbers:
         """Return the number of each relation in an array of oids."""
+        # The usual case by far: a bulk load of one table.
         if len(oids) and (oids == oids[0]).all():
             return np.full(len(oids), self.number(int(oids[0])), np.int64)
         distinct, places = np.unique(oids, return_inverse=True)
@@ -118,6 +124,7 @@ class _Relations:
         if oid in other.refused:
             self.refused[oid] = other.refused[oid]
         number = other.number_of.get(oid, _UNKNOWN)
+        # What is not known here is described again before its first row.
         if number >= 0:
             self.number_of[oid] = own = self._assign_number(other.known[number])
             if number in other.without_old_rows:
@@ -229,13 +236,16 @@ class Translation:
         if (batch.begin >= batch.end).any():
             raise broken("a message is empty")
         letters = batch.data[batch.begin]
+        # The server keeps track of what it has described apart for each streamed transaction.
         relations = self._streamed if streamed else self._relations
         if streamed and self._transaction is None:
             relations.forget()
         transactions = find_transactions(batch, letters, self._transaction)
+        # Before anything is taken: rows of another log must not reach the buffer.
         self.recognition.look(transactions)
         known = self._is_known(transactions)
         found = (*self._contexts, *find_contexts(batch, letters, transactions))
+        # Where a row fails, nothing of the batch counts, and a shorter batch describes its relations again.
         state = relations.state()
         try:
             chosen = _choose(batch, letters, transactions, known, relations)
@@ -258,6 +268,8 @@ class Translation:
         """Return which changes `resume` covers."""
         resume, commit_lsn = self.resume, transactions.commit_lsn[transactions.owner]
         if resume.transaction is None:
+            # A commit record begins before the position that is behind it: `<` is right, and `<=` would skip
+            # a commit that begins there.
             return commit_lsn < resume.lsn
         inside = (commit_lsn == resume.transaction) & (transactions.sequence <= resume.sequence)
         known: Mask = inside | (commit_lsn < resume.transaction)
@@ -267,12 +279,14 @@ class Translation:
         """Return whether each transaction has a kept change."""
         kept = np.bincount(transactions.owner[chosen.place], minlength=len(transactions.xid)) > 0
         if self._transaction is not None and self._transaction.kept:
+            # The first transaction of this batch is the one that was open; it had a kept change before.
             kept[0] = True
         return kept
 
     def _advance(self, transactions: Transactions, known: Mask, kept: Mask) -> None:
         """Remember the unfinished transaction and the position."""
         reached = int(transactions.end_lsn.max(initial=0))
+        # The slot may send what was read before; the position never goes back.
         if reached > self.position.lsn:
             self.position = Offset(reached)
         unfinished = transactions.unfinished
@@ -288,6 +302,7 @@ class Translation:
         """Return the contexts of new commits with kept changes; remember those of the open transaction."""
         done = transactions.commit_lsn[: len(transactions.end_lsn)][kept[: len(transactions.end_lsn)]]
         ended = frozenset(done[done >= self.resume.lsn].tolist())
+        # An application may emit any number of contexts in one transaction: the memory for them is bounded.
         unfinished = None if self._transaction is None else self._transaction.commit_lsn
         self._contexts = tuple(c for c in found if c.commit_lsn == unfinished)[:MOST_CONTEXTS]
         return tuple(context for context in found if context.commit_lsn in ended)[:MOST_CONTEXTS]
@@ -300,8 +315,10 @@ class Translation:
         resumed = transactions.commit_lsn[:done] == (self.resume.transaction or 0)
         reached = np.maximum.accumulate(np.concatenate(([before], transactions.end_lsn)))[:-1]
         is_new = transactions.end_lsn > reached
+        # Commits come in the order of their ends. Else offsets would not tell what was read.
         if (kept[:done] & ~is_new).any():
             raise broken("a transaction ends before an earlier one")
+        # A batch that ended inside a transaction goes on to its commit, even if nothing more of it is kept.
         ending = np.flatnonzero((kept[:done] | resumed) & is_new)
         weight = np.concatenate(([0], np.cumsum(rows.weight)))
         upto = np.searchsorted(chosen.message, transactions.commit_messages[ending])
@@ -347,6 +364,7 @@ def _choose(
     rows_before(len(letters))
     chosen = _Chosen.join(parts)
     wanted = chosen.relation >= 0
+    # Only now it is known whether an UPDATE or DELETE needs the old row.
     relations.check_old_rows(chosen.relation[_HAS_OLD_ROW[letters[chosen.message]]])
     return _Chosen(chosen.message[wanted], chosen.place[wanted], chosen.relation[wanted])
 

@@ -47,6 +47,7 @@ def unreadable_tables(
     refused: dict[TableName, tuple[HeadraceError, str]] = {}
     for start in range(0, len(attempts), _BATCH):
         batch = attempts[start : start + _BATCH]
+        # The server names only the first table, so the others are tried one by one.
         if _privilege_error(session, " UNION ALL ".join(sql for _, sql in batch)) is not None:
             refused |= {
                 attempt[0]: problem
@@ -60,6 +61,7 @@ def _columns(usage: Usage, catalog: Catalog, roots: Iterable[TableName]) -> dict
     columns_of: dict[TableName, Sequence[str]] = {}
     for name in sorted(usage):
         if name in catalog and catalog[name].kind in {"r", "p"}:
+            # Rights may be granted by column.
             existing = [column.name for column in catalog[name].columns if column.name in usage[name]]
             columns_of[name] = existing or [column.name for column in catalog[name].columns[:1]]
     for name in sorted(set(roots) & columns_of.keys()):

@@ -69,6 +69,7 @@ def findings(spec: IndexSpec, catalog: Catalog) -> list[BindingFinding]:
     """Return the errors and warnings about `spec`, each once, in the order of the file."""
     binder = _Binder(catalog)
     binder.index(complete(spec, catalog))
+    # A table or key that several fields name is checked for each of them.
     return list({str(finding.error): finding for finding in binder.findings}.values())
 
 
@@ -158,24 +159,7 @@ class _Binder:
                 "makes the cluster refuse the document",
                 'A CHECK on the column keeps it shorter; `on_error = "quarantine"` leaves the document out.',
             )
-        if field.tag == "custom":
-            if not type_check.reads_custom(field.postgres, column):
-                self._error(
-                    field.place,
-                    f"{table.name}.{column.name} is {column.type} and "
-                    f"accepts only {', '.join(field.postgres)}",
-                    type_check.custom_remedy(field, column),
-                )
-        elif not type_check.reads(field.tag, column):
-            problem = f"{table.name}.{column.name} is {column.type} and is declared as {field.tag}"
-            tags = type_check.fitting_tags(column)
-            self._error(
-                field.place,
-                problem,
-                f"Declare it as {' or '.join(tags[:3])}."
-                if tags
-                else type_check.custom_remedy(field, column),
-            )
+        self._check_type(table, column, field)
         if field.transforms and not type_check.holds_texts(column):
             self._misfit(table, column, field.place, "has transforms, which are for text", [])
         if field.required and field.default is None and field.column not in key:
@@ -186,6 +170,17 @@ class _Binder:
                 f"the default {field.default!r} is no {field.opensearch}, and the index refuses it",
                 "Write a value of the field's type.",
             )
+
+    def _check_type(self, table: Table, column: Column, field: ColumnField) -> None:
+        """Check that the field's type reads the column's."""
+        what, remedy = f"{table.name}.{column.name} is {column.type}", type_check.custom_remedy(field, column)
+        if field.tag == "custom":
+            if not type_check.reads_custom(field.postgres, column):
+                self._error(field.place, f"{what} and accepts only {', '.join(field.postgres)}", remedy)
+        elif not type_check.reads(field.tag, column):
+            tags = type_check.fitting_tags(column)
+            declare = f"Declare it as {' or '.join(tags[:3])}." if tags else remedy
+            self._error(field.place, f"{what} and is declared as {field.tag}", declare)
 
     def _check_not_null(self, table: Table, names: Iterable[str], place: Place) -> None:
         """Warn where a required field's column may be NULL."""
@@ -366,6 +361,7 @@ class _Binder:
         """Check that the columns that join two tables exist, can be compared, and are in the log."""
         found = [self._column(left, name, place) for name in columns]
         for column in found:
+            # A row could not be led to its documents by a column that the log lacks.
             if column is not None and column.generated:
                 self._error(
                     place,

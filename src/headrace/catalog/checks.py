@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 from headrace.catalog.binding import BindingFinding
@@ -51,28 +52,36 @@ def id_findings(session: ReadSession, spec: IndexSpec, catalog: Catalog) -> list
         HeadraceError: CONNECTION, DATABASE.
     """
     table = catalog.tables.get(spec.table)
-    key = [] if table is None else [table.column(name) for name in spec.primary_key]
-    columns = [column for column in key if column is not None]
-    if table is None or not columns or len(columns) < len(key):
+    if table is None:
         return []
-    bound = max_id_bytes(columns)
-    too_long = bound is None or bound > ID_LIMIT_BYTES
-    empty = len(columns) == 1 and columns[0].base_type in _TEXTS
-    if len(columns) == 1:
-        checks = _read_checks(session, [(table, columns[0])]).get((table.oid, columns[0].name), [])
-        empty = empty and _admits(session, checks, columns[0], "")
-        too_long = too_long and _admits(session, checks, columns[0], "x" * (ID_LIMIT_BYTES + 1))
-    if not (empty or too_long):
+    columns = [column for name in spec.primary_key if (column := table.column(name)) is not None]
+    if not columns or len(columns) < len(spec.primary_key):
         return []
-    what = " or ".join(
-        text for text, holds in (("empty", empty), (f"longer than {ID_LIMIT_BYTES} bytes", too_long)) if holds
-    )
+    defects = _id_defects(session, table, columns)
+    if not defects:
+        return []
     names = ", ".join(column.name for column in columns)
     problem = (
-        f"the id of a document is {names} of {table.name}, which may be {what}: OpenSearch takes no such id"
+        f"the id of a document is {names} of {table.name}, which may be {' or '.join(defects)}: "
+        "OpenSearch takes no such id"
     )
     remedy, sql = _remedy(table, columns)
     return [_warning(spec.place, problem, remedy, sql)]
+
+
+def _id_defects(session: ReadSession, table: Table, key: Sequence[Column]) -> list[str]:
+    """Return what an id of `key` may be that OpenSearch refuses."""
+    bound = max_id_bytes(key)
+    values = {}
+    # An id of several parts has at least the colons between them.
+    if len(key) == 1 and key[0].base_type in _TEXTS:
+        values["empty"] = ""
+    if bound is None or bound > ID_LIMIT_BYTES:
+        values[f"longer than {ID_LIMIT_BYTES} bytes"] = "x" * (ID_LIMIT_BYTES + 1)
+    if len(key) > 1:
+        return list(values)
+    checks = _read_checks(session, [(table, key[0])]).get((table.oid, key[0].name), [])
+    return [defect for defect, value in values.items() if _admits(session, checks, key[0], value)]
 
 
 def max_text_bytes(column: Column) -> int | None:
@@ -112,6 +121,7 @@ def _admits(session: ReadSession, checks: Sequence[str], column: Column, text: s
     if not checks:
         return True
     tested = " AND ".join(f"({check}) IS NOT FALSE" for check in checks)
+    # A cast to varchar(n) would cut the tried value silently.
     kind = "text" if column.base_type in ("varchar", "bpchar", "name") else column.type
     try:
         [(admitted,)] = session.query(
@@ -169,24 +179,31 @@ def function_findings(session: ReadSession, specs: Iterable[IndexSpec]) -> list[
         for _, condition in spec.conditions()
         if condition.raw and not condition.unsafe
     }
-    names = sorted({name for called in filters.values() for name in called})
+    names = sorted(set(chain.from_iterable(filters.values())))
     if not names:
         return []
-    rows = session.query(_VOLATILITY, ([schema for schema, _ in names], [name for _, name in names]))
-    volatile = {(schema, name) for schema, name, is_volatile, _ in rows if is_volatile}
-    stable = {
-        (schema, name) for schema, name, _, is_stable in rows if is_stable and schema != _OWN_SCHEMA
-    } - volatile
-    kinds: Mapping[Function, Literal["error", "warning"]] = {
-        **dict.fromkeys(stable, "warning"),
-        **dict.fromkeys(volatile, "error"),
-    }
+    levels = _read_levels(session, names)
     return [
-        _function_finding(kinds[name], condition, name)
+        _function_finding(levels[function], condition, function)
         for condition, called in filters.items()
-        for name in called
-        if name in kinds
+        for function in called
+        if function in levels
     ]
+
+
+def _read_levels(
+    session: ReadSession, names: Sequence[Function]
+) -> dict[Function, Literal["error", "warning"]]:
+    """Read how bad it is to call each of these functions; those that are harmless are absent."""
+    levels: dict[Function, Literal["error", "warning"]] = {}
+    rows = session.query(_VOLATILITY, tuple(map(list, zip(*names, strict=True))))
+    for schema, name, is_volatile, is_stable in rows:
+        if is_volatile:
+            levels[schema, name] = "error"
+        elif is_stable and schema != _OWN_SCHEMA:
+            # PostgreSQL's own stable functions depend on settings that a reading session pins.
+            levels[schema, name] = "warning"
+    return levels
 
 
 def _functions_of(condition: Filter) -> tuple[Function, ...]:
@@ -220,22 +237,27 @@ def value_findings(
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    compared = [
-        (catalog[name], column, condition)
-        for spec in specs
-        for name, condition in spec.conditions()
-        if condition.op in _EQUALITIES and name in catalog
-        for column in [catalog[name].column(condition.column or "")]
-        if column is not None
-    ]
+    compared = list(_comparisons(specs, catalog))
     checks = _read_checks(session, [(table, column) for table, column, _ in compared])
-    return [
-        _value_finding(table, column, condition, str(value), on_column)
-        for table, column, condition in compared
-        for on_column in [checks.get((table.oid, column.name), [])]
-        for value in condition.values
-        if not _admits(session, on_column, column, str(value))
-    ]
+    findings = []
+    for table, column, condition in compared:
+        on_column = checks.get((table.oid, column.name), [])
+        findings += [
+            _value_finding(table, column, condition, str(value), on_column)
+            for value in condition.values
+            if not _admits(session, on_column, column, str(value))
+        ]
+    return findings
+
+
+def _comparisons(specs: Iterable[IndexSpec], catalog: Catalog) -> Iterator[tuple[Table, Column, Filter]]:
+    """Yield the filters that compare an existing column with values."""
+    for spec in specs:
+        for name, condition in spec.conditions():
+            if condition.op in _EQUALITIES and name in catalog:
+                column = catalog[name].column(condition.column or "")
+                if column is not None:
+                    yield catalog[name], column, condition
 
 
 def _value_finding(
@@ -400,6 +422,7 @@ def _count_rows(
             fanout = fanouts.get(_link(field), Fanout(0, 0))
             rows_each = fanout.most if top else fanout.usual
             rows = parents * (rows_each if field.limit is None else min(rows_each, field.limit))
+            # Plain objects are no documents of their own in the index.
             if not field.scalar and dict(field.options).get("type", "nested") == "nested":
                 yield field, rows
         yield from _count_rows(field.fields, rows, fanouts, top=top and not field.to_many)
@@ -421,6 +444,7 @@ def read_fanouts(session: ReadSession, links: set[Link]) -> dict[Link, Fanout]:
     )
     fanouts = {}
     for schema, name, column, rows, distinct, top_share in session.query(_STATISTICS, columns):
+        # Negative: a share of the rows, so that it stays right while the table grows.
         values = distinct if distinct > 0 else -distinct * rows
         usual = rows / values if values else 0.0
         fanouts[TableName(schema, name), column] = Fanout(usual, max(usual, top_share * rows))

@@ -81,6 +81,7 @@ def equal(left: str, left_column: Column, right: str, right_column: Column) -> s
     index may serve.
     """
     typed = left_column if is_foreign(left_column) else right_column
+    # Else the server raises an error at the first row.
     if left_column.collation and right_column.collation not in ("", left_column.collation):
         right = f"({right} COLLATE {left_column.collation})"
     return f"{left} {operator(typed, '=')} {right}"

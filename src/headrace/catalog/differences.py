@@ -10,8 +10,9 @@ The comparison is pure. Whether a partition or a file came with rows, the age of
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint, has_only_more_labels
@@ -22,19 +23,32 @@ from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
 
+class Effect(Enum):
+    """What a change of the catalog means for the rows of a table that were read."""
+
+    HARMLESS = "harmless"
+    EMPTIED = "emptied"
+    DEPARTED = "departed"
+    READ_AGAIN = "read again"
+
+
 @dataclass(frozen=True, slots=True)
-class CatalogDifference:
-    """A difference of the catalog that documents depend on.
+class CatalogChange:
+    """What became of a table.
 
     Attributes:
-        table: the table that documents name.
+        table: the table that is followed.
         what: one sentence for people, without a full stop: what it was, what it is.
+        effect: `EMPTIED` and `DEPARTED` are like a TRUNCATE; the log never has the latter.
         column: the only column concerned; None: the table as a whole.
+        part: the oid of the only relation concerned; None: all rows are.
     """
 
     table: TableName
     what: str
+    effect: Effect = Effect.READ_AGAIN
     column: str | None = None
+    part: int | None = None
 
     def concerns(self, usage: Usage) -> bool:
         """Return whether documents that read these columns are concerned."""
@@ -42,53 +56,33 @@ class CatalogDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
-    """A new leaf partition. The log carries nothing of the rows that it was attached with."""
+class PartChange:
+    """A relation with rows of a table that came, went, or has a new file: its rows tell what that means.
 
-    table: TableName
-    oid: int
-    part: PartPrint
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """A leaf partition that was detached or dropped with its rows: like a TRUNCATE that is not in the log."""
-
-    table: TableName
-    oid: int
-    part: PartPrint
-
-
-@dataclass(frozen=True, slots=True)
-class Rewrite:
-    """A relation with a new file and no TOAST table, which may have been unlogged meanwhile.
-
-    Its rows show whether it was; `ended` comes from the fingerprint with the old file.
+    `ended` comes from the fingerprint with the old file.
     """
 
     table: TableName
     oid: int
     part: PartPrint
-    ended: int
-
-
-@dataclass(frozen=True, slots=True)
-class Weakening:
-    """A relation whose old rows no longer carry what leads to documents, or a new one whose rows do not."""
-
-    table: TableName
-    part: PartPrint
-    missing: tuple[str, ...]
+    ended: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """All differences that matter, by kind."""
+    """All differences that matter, by kind.
 
-    plain: tuple[CatalogDifference, ...] = ()
-    arrivals: tuple[Arrival, ...] = ()
-    departures: tuple[Departure, ...] = ()
-    rewrites: tuple[Rewrite, ...] = ()
+    Attributes:
+        plain: those whose meaning is known.
+        arrivals: new leaf partitions. The log carries nothing of the rows that they were attached with.
+        departures: leaf partitions that were detached or dropped with their rows.
+        rewrites: relations with a new file and no TOAST table, which may have been unlogged meanwhile.
+    """
+
+    plain: tuple[CatalogChange, ...] = ()
+    arrivals: tuple[PartChange, ...] = ()
+    departures: tuple[PartChange, ...] = ()
+    rewrites: tuple[PartChange, ...] = ()
 
 
 def compare(before: Fingerprint, now: Fingerprint) -> Differences:
@@ -97,40 +91,32 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
     A table or column that only `now` contains is no difference, nor is a column that it does not contain and
     that still exists.
     """
-    plain: list[CatalogDifference] = []
-    arrivals: list[Arrival] = []
-    departures: list[Departure] = []
-    rewrites: list[Rewrite] = []
+    plain: list[CatalogChange] = []
+    arrivals: list[PartChange] = []
+    departures: list[PartChange] = []
+    rewrites: list[PartChange] = []
     for table, old in before.tables.items():
         plain += _publication(table, before, now)
         new = now.tables.get(table)
         if new is None:
-            plain.append(CatalogDifference(table, f"the table {table} is gone"))
+            plain.append(CatalogChange(table, f"the table {table} is gone"))
         elif new.oid != old.oid:
-            plain.append(CatalogDifference(table, f"the table {table} was dropped and created again"))
+            plain.append(CatalogChange(table, f"the table {table} was dropped and created again"))
         else:
             plain += _table(table, old, new)
             if old.parts.keys() != {old.oid} or new.parts.keys() != {new.oid}:
                 came, went = _moved_leaves(old, new)
-                arrivals += [Arrival(table, oid, new.parts[oid]) for oid in came]
-                departures += [Departure(table, oid, old.parts[oid]) for oid in went]
+                arrivals += [PartChange(table, oid, new.parts[oid]) for oid in came]
+                departures += [PartChange(table, oid, old.parts[oid]) for oid in went]
             rewrites += [
-                Rewrite(table, oid, new.parts[oid], before.ended) for oid in _possibly_unlogged(old, new)
+                PartChange(table, oid, new.parts[oid], before.ended) for oid in _possibly_unlogged(old, new)
             ]
     return Differences(tuple(plain), tuple(arrivals), tuple(departures), tuple(rewrites))
 
 
-def weakened(now: Fingerprint, carried: Mapping[TableName, frozenset[str]]) -> Iterator[Weakening]:
-    """Yield the relations whose old rows do not carry `carried`, by the table that documents name."""
-    for table, table_print in now.tables.items():
-        for part in table_print.parts.values():
-            missing = carried.get(table, frozenset()) - (part.carried or frozenset())
-            if part.carried is not None and missing:
-                yield Weakening(table, part, tuple(sorted(missing)))
-
-
 def _moved_leaves(old: TablePrint, new: TablePrint) -> tuple[set[int], set[int]]:
     """Return the leaves that came and those that went; one that was detached and attached again did both."""
+    # Detached and attached meanwhile: rows may have gone and come without the log.
     again = {oid for oid in old.parts.keys() & new.parts if old.parts[oid].edges != new.parts[oid].edges}
     return new.parts.keys() - old.parts | again, old.parts.keys() - new.parts | again
 
@@ -138,6 +124,7 @@ def _moved_leaves(old: TablePrint, new: TablePrint) -> tuple[set[int], set[int]]
 def _possibly_unlogged(old: TablePrint, new: TablePrint) -> Iterator[int]:
     for oid, part in old.parts.items():
         now = new.parts.get(oid)
+        # With a TOAST table its oid tells, see `is_rewritten`.
         if now is not None and _may_have_been_unlogged(part, now) and not (part.toast or now.toast):
             yield oid
 
@@ -147,6 +134,7 @@ def _may_have_been_unlogged(before: PartPrint, now: PartPrint) -> bool:
 
     SET UNLOGGED and SET LOGGED rewrite a table each; PostgreSQL refuses them while it is published by name.
     """
+    # Listed all the time: PostgreSQL has refused SET UNLOGGED.
     return is_rewritten(before, now) and not before.listings & now.listings
 
 
@@ -155,22 +143,23 @@ def is_rewritten(before: PartPrint, now: PartPrint) -> bool:
 
     That is known only as far as a TOAST table shows it.
     """
+    # VACUUM FULL, CLUSTER and TRUNCATE give the TOAST table a new file, and keep its oid.
     return now.file != before.file and (now.toast != before.toast or not now.toast)
 
 
-def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[CatalogDifference]:
+def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[CatalogChange]:
+    # The row type is written by a change of owner too, which moves no row.
     if new.named != old.named and new.owner == old.owner:
-        yield CatalogDifference(
+        yield CatalogChange(
             table, f"the table {table} was called otherwise, or was in another schema, and is back"
         )
     if new.inherited and not old.inherited:
-        yield CatalogDifference(
+        yield CatalogChange(
             table, f"other tables inherit from {table} now, or did: their changes are not its own"
         )
+    # A membership that is new is no loss; one that is gone was a while without changes in the log.
     if not old.members <= new.members:
-        yield CatalogDifference(
-            table, f"the table {table} has left the publication, or is published in part now"
-        )
+        yield CatalogChange(table, f"the table {table} has left the publication, or is published in part now")
     for name, column in old.columns.items():
         if new.columns.get(name) != column:
             yield from _column(table, name, column, new, any_rewritten(old, new))
@@ -178,16 +167,16 @@ def _table(table: TableName, old: TablePrint, new: TablePrint) -> Iterator[Catal
         yield from _part(table, old.parts.get(oid), part)
 
 
-def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[CatalogDifference]:
+def _part(table: TableName, old: PartPrint | None, new: PartPrint) -> Iterator[CatalogChange]:
     if new.persistence != "p" and (old is None or old.persistence == "p"):
         what = "a foreign table" if new.persistence == "f" else "unlogged"
-        yield CatalogDifference(table, f"{new.name} is {what} now: its changes are not in the log")
+        yield CatalogChange(table, f"{new.name} is {what} now: its changes are not in the log")
     elif old is None:
         return
     elif new.toast != old.toast and _may_have_been_unlogged(old, new):
-        yield CatalogDifference(table, f"{new.name} was rewritten, and may have been unlogged meanwhile")
+        yield CatalogChange(table, f"{new.name} was rewritten, and may have been unlogged meanwhile")
     elif new.name.schema == old.name.schema and new.moved != old.moved:
-        yield CatalogDifference(table, f"{new.name} was in another schema, and is back")
+        yield CatalogChange(table, f"{new.name} was in another schema, and is back")
 
 
 def any_rewritten(old: TablePrint, new: TablePrint) -> bool:
@@ -200,9 +189,10 @@ def any_rewritten(old: TablePrint, new: TablePrint) -> bool:
 
 def _column(
     table: TableName, name: str, old: ColumnPrint, table_now: TablePrint, rewritten: bool
-) -> Iterator[CatalogDifference]:
+) -> Iterator[CatalogChange]:
     what = f"the column {name} of the table {table}"
     new, new_name = table_now.columns.get(name), table_now.names.get(old.number)
+    # The column exists, and is not among those that this fingerprint was asked for.
     if new is None and new_name == name:
         return
     if new is None:
@@ -214,30 +204,33 @@ def _column(
     elif not has_only_more_labels(old.inside, new.inside):
         sentence = f"the values of {what} were made of ({old.inside}), and are of ({new.inside}) now"
     elif rewritten and new.touched != old.touched:
+        # ALTER … TYPE … USING may compute other values of the same type.
         sentence = f"{what} was altered, and the table rewritten: its values may be others"
     elif not old.versions <= new.versions:
+        # As a label that was renamed, and renamed back: documents in between have the other name.
         sentence = f"what the values of {what} are made of was altered, and altered back"
     else:
         return
-    yield CatalogDifference(table, sentence, name)
+    yield CatalogChange(table, sentence, column=name)
 
 
-def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Iterator[CatalogDifference]:
+def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Iterator[CatalogChange]:
     if before.publication is None:
         return
     if now.publication is None:
-        yield CatalogDifference(table, "the publication is gone")
+        yield CatalogChange(table, "the publication is gone")
         return
     oid, every, operations, via_root, version = before.publication
     oid_now, every_now, operations_now, via_root_now, version_now = now.publication
     if oid != oid_now or (every and not every_now):
-        yield CatalogDifference(table, "the publication was created again or narrowed")
+        yield CatalogChange(table, "the publication was created again or narrowed")
     elif not set(operations.split(", ")) <= set(operations_now.split(", ")):
-        yield CatalogDifference(table, f"the publication published {operations}, and {operations_now} now")
+        yield CatalogChange(table, f"the publication published {operations}, and {operations_now} now")
     elif via_root_now and not via_root:
-        yield CatalogDifference(table, "the publication has publish_via_partition_root on now")
+        yield CatalogChange(table, "the publication has publish_via_partition_root on now")
     elif version != version_now:
-        yield CatalogDifference(
+        # The xmin of its row: what it published in between is not known.
+        yield CatalogChange(
             table, "the publication was altered: what was written meanwhile may be missing from the log"
         )
 
@@ -275,7 +268,7 @@ _COMPARABLE = 1 << 31
 """Transactions; 32 bits cannot distinguish more of them."""
 
 
-def came_with_rows(session: ReadSession, root: TableName, leaf: TableName, oid: int) -> bool:
+def came_with_rows(session: ReadSession, arrival: PartChange) -> bool:
     """Return whether the partition holds a row that is older than its attachment.
 
     False also where it is no partition any more. A row that an older transaction wrote after the attachment
@@ -286,10 +279,10 @@ def came_with_rows(session: ReadSession, root: TableName, leaf: TableName, oid: 
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
-    return _has_older(session, (leaf, root), oid, _ATTACHED)
+    return _has_older(session, arrival, _ATTACHED)
 
 
-def may_have_been_unlogged(session: ReadSession, rewrite: Rewrite) -> bool | None:
+def may_have_been_unlogged(session: ReadSession, rewrite: PartChange) -> bool | None:
     """Return whether rows may have been written while a table with a new file was unlogged.
 
     SET LOGGED rewrites all rows, each of them older than the catalog's row of the file; VACUUM FULL keeps
@@ -300,10 +293,10 @@ def may_have_been_unlogged(session: ReadSession, rewrite: Rewrite) -> bool | Non
     """
     if has_kept_rows(session, rewrite):
         return False
-    return _has_older(session, (rewrite.part.name, rewrite.table), rewrite.oid, _REWRITTEN) or None
+    return _has_older(session, rewrite, _REWRITTEN) or None
 
 
-def has_kept_rows(session: ReadSession, rewrite: Rewrite) -> bool:
+def has_kept_rows(session: ReadSession, rewrite: PartChange) -> bool:
     """Return whether a row is older than the fingerprint before: then no ALTER TABLE rewrote the rows.
 
     VACUUM FULL and CLUSTER keep their age.
@@ -313,27 +306,27 @@ def has_kept_rows(session: ReadSession, rewrite: Rewrite) -> bool:
     """
     if not rewrite.ended:
         return False
-    tables = (rewrite.part.name, rewrite.table)
+    # xmin has 32 bits; `age` compares them around the present.
     wrapped = str(rewrite.ended % (1 << 32))
     [(has_older, transactions_since)] = _query_either(
-        session, tables, _BEFORE, (str(rewrite.oid), wrapped, str(rewrite.ended))
+        session, rewrite, _BEFORE, (str(rewrite.oid), wrapped, str(rewrite.ended))
     )
+    # Beyond 2**31 transactions an old row looks younger than a new one.
     return bool(has_older) and int(transactions_since) < _COMPARABLE
 
 
-def _has_older(session: ReadSession, tables: Sequence[TableName], oid: int, created: str) -> bool:
-    [(has_older,)] = _query_either(session, tables, _OLDER.replace("{created}", created), (str(oid),))
+def _has_older(session: ReadSession, change: PartChange, created: str) -> bool:
+    [(has_older,)] = _query_either(session, change, _OLDER.replace("{created}", created), (str(change.oid),))
     return bool(has_older)
 
 
 def _query_either(
-    session: ReadSession, tables: Sequence[TableName], sql: str, parameters: tuple[str, ...]
+    session: ReadSession, change: PartChange, sql: str, parameters: tuple[str, ...]
 ) -> list[tuple[Any, ...]]:
-    """Query the first of `tables`, or the second where the role may read only that."""
-    first, second = tables
+    """Query the relation itself, or its whole table where the role may read only that."""
     try:
-        return session.query(sql.format(table=quoted(first)), parameters)
+        return session.query(sql.format(table=quoted(change.part.name)), parameters)
     except HeadraceError as error:
         if error.kind is not Kind.PRIVILEGE:
             raise
-        return session.query(sql.format(table=quoted(second)), parameters)
+        return session.query(sql.format(table=quoted(change.table)), parameters)

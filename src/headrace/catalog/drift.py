@@ -1,10 +1,21 @@
-"""Compare two fingerprints of the catalog, with the server's help where rows must tell what happened."""
+"""Say what became of tables between two fingerprints: harmless, like a truncate, or to be read again.
+
+Documents, sources and mirrors differ only in what they compare: see `unlogged` and `headrace.mirror.drift`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headrace.catalog.differences import CatalogDifference, came_with_rows, compare, may_have_been_unlogged
+from headrace.catalog.differences import (
+    CatalogChange,
+    Differences,
+    Effect,
+    came_with_rows,
+    compare,
+    may_have_been_unlogged,
+)
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
@@ -20,7 +31,7 @@ class SchemaDrift:
         emptied: tables that lost rows, for example with a partition: what was read of them may be wrong.
     """
 
-    wrong: tuple[CatalogDifference, ...] = ()
+    wrong: tuple[CatalogChange, ...] = ()
     moved: bool = False
     emptied: frozenset[TableName] = frozenset()
 
@@ -31,28 +42,40 @@ def compare_fingerprints(session: ReadSession, before: Fingerprint, now: Fingerp
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
-    difference = compare(before, now)
-    attached = [
-        CatalogDifference(
+    changes = tuple(judge_differences(session, compare(before, now)))
+    return SchemaDrift(
+        tuple(change for change in changes if change.effect is Effect.READ_AGAIN),
+        any(change.part is not None for change in changes),
+        frozenset(change.table for change in changes if change.effect in {Effect.EMPTIED, Effect.DEPARTED}),
+    )
+
+
+def judge_differences(session: ReadSession, found: Differences) -> Iterator[CatalogChange]:
+    """Say of each difference what it means for rows that were read; asks the server where rows must tell.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
+    """
+    yield from found.plain
+    for arrival in found.arrivals:
+        # A foreign table or an unlogged one is a plain difference already.
+        has_rows = arrival.part.persistence == "p" and came_with_rows(session, arrival)
+        yield CatalogChange(
             arrival.table,
             f"the partition {arrival.part.name} was attached to {arrival.table} with rows in it",
+            Effect.READ_AGAIN if has_rows else Effect.HARMLESS,
+            part=arrival.oid,
         )
-        for arrival in difference.arrivals
-        if arrival.part.persistence == "p"
-        and came_with_rows(session, arrival.table, arrival.part.name, arrival.oid)
-    ]
-    # True: the table may have been unlogged meanwhile. None: it was emptied.
-    rewritten = {rewrite: may_have_been_unlogged(session, rewrite) for rewrite in difference.rewrites}
-    doubtful = [
-        CatalogDifference(
-            rewrite.table, f"{rewrite.part.name} was rewritten, and may have been unlogged meanwhile"
+    for departure in found.departures:
+        what = (
+            f"the partition {departure.part.name} of {departure.table} was detached or dropped with its rows"
         )
-        for rewrite, doubt in rewritten.items()
-        if doubt
-    ]
-    emptied = [rewrite.table for rewrite, doubt in rewritten.items() if doubt is None]
-    return SchemaDrift(
-        (*difference.plain, *attached, *doubtful),
-        bool(difference.arrivals or difference.departures or emptied),
-        frozenset((*(departure.table for departure in difference.departures), *emptied)),
-    )
+        yield CatalogChange(departure.table, what, Effect.DEPARTED, part=departure.oid)
+    for rewrite in found.rewrites:
+        doubt = may_have_been_unlogged(session, rewrite)
+        if doubt:
+            what = f"{rewrite.part.name} was rewritten, and may have been unlogged meanwhile"
+            yield CatalogChange(rewrite.table, what)
+        elif doubt is None:
+            what = f"{rewrite.part.name} was emptied"
+            yield CatalogChange(rewrite.table, what, Effect.EMPTIED, part=rewrite.oid)

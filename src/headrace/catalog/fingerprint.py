@@ -138,6 +138,7 @@ class Fingerprint:
         """Return a copy that also has the tables and columns that only `before` has."""
         tables = dict(before.tables)
         for name, table in self.tables.items():
+            # A name may come again for another column: the old number must be known then.
             former = before.tables[name].columns if name in before.tables else {}
             tables[name] = replace(table, columns={**former, **table.columns})
         return replace(self, tables=tables, ended=min(before.ended, self.ended))
@@ -212,7 +213,7 @@ def table_print(content: Mapping[str, Any]) -> TablePrint:
     return TablePrint(
         content["oid"],
         {name: ColumnPrint(*(*shape, frozenset(versions))) for name, *shape, versions in content["columns"]},
-        {oid: _part(*part) for oid, *part in content["parts"]},
+        {oid: _part(part) for oid, *part in content["parts"]},
         frozenset(
             (oid, None if listed is None else tuple(sorted(listed)), filtered)
             for oid, listed, filtered in content["members"]
@@ -226,18 +227,8 @@ def table_print(content: Mapping[str, Any]) -> TablePrint:
     )
 
 
-def _part(  # noqa: PLR0917 - a row
-    schema: str,
-    name: str,
-    identity: str,
-    carried: Sequence[str] | None,
-    file: int,
-    persistence: str,
-    toast: int,
-    listings: Sequence[int],
-    edges: Sequence[tuple[int, int]],
-    moved: int,
-) -> PartPrint:
+def _part(row: Sequence[Any]) -> PartPrint:
+    schema, name, identity, carried, file, persistence, toast, listings, edges, moved = row
     return PartPrint(
         TableName(schema, name),
         identity,
@@ -317,6 +308,7 @@ def without_collation(inside: str) -> str:
 def _is_covered(old: tuple[str, str, tuple[str, ...]], new: tuple[str, str, tuple[str, ...]]) -> bool:
     if old[0] == new[0]:
         return True
+    # One pass over the iterator: the labels must come in the old order.
     left = iter(new[2])
     return bool(old[2]) and old[1] == new[1] and all(label in left for label in old[2])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace.catalog.fingerprint import Fingerprint, table_print
 from headrace.catalog.usage import Usage
 from headrace.model.names import TableName
+from headrace.postgres.publication import PARTS_SINCE
 from headrace.postgres.session import ReadSession
 
 
@@ -19,6 +20,7 @@ def read_fingerprint(session: ReadSession, usage: Usage, publication: str) -> Fi
     before = read_once(session, usage, publication)
     while True:
         [(position,)] = session.query(_POSITION)
+        # Same before and after the position was read: so it held at that position.
         after = read_once(session, usage, publication)
         if after == before:
             return Fingerprint(after.tables, after.publication, int(position), before.ended)
@@ -33,8 +35,9 @@ def read_once(session: ReadSession, usage: Usage, publication: str) -> Fingerpri
     """
     names = sorted(usage)
     columns = [(name, column) for name in names for column in sorted(usage[name])]
-    [(version, ended)] = session.query(_BEFORE)
-    sql = _TABLES.replace("/*schemas*/", _SCHEMA_MEMBERS if version >= _SCHEMAS_SINCE else "")
+    # Before the rest: what ends meanwhile counts as not ended, which is on the safe side.
+    [(ended,)] = session.query(_BEFORE)
+    sql = _TABLES.replace("/*schemas*/", _SCHEMA_MEMBERS if session.server_version >= PARTS_SINCE else "")
     rows = session.query(
         sql,
         (
@@ -54,16 +57,12 @@ def read_once(session: ReadSession, usage: Usage, publication: str) -> Fingerpri
     )
 
 
-_SCHEMAS_SINCE = 150000
-
 _POSITION = """
 SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END
         - '0/0')::bigint
 """
 
-_BEFORE = """
-SELECT current_setting('server_version_num')::int, pg_snapshot_xmin(pg_current_snapshot())::text::bigint
-"""
+_BEFORE = "SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 
 _PUBLICATION = """
 SELECT oid::bigint, puballtables,

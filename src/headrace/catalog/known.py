@@ -123,6 +123,7 @@ class KnownTables:
         altered = [table for table, state in states.items() if self._known.get(table, ("",))[0] != state]
         if altered:
             for table, known in read_known(session, altered, self._given, self._publication).items():
+                # The state that was read before: an alteration in between is found at the next look.
                 self._known[table] = (states[table], known)
         return {table: self._known[table][1] for table in states if table in self._known}
 
@@ -168,12 +169,20 @@ def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
             carry the key of a deleted row.
     """
     named = given.get(table.name, given.get(None))
-    if named is None:
-        key = table.primary_key
-        uncarried = [name for name in key if name not in table.identity_columns]
-        if uncarried and table.replica_identity == "index":
-            raise uncarried_key(table.name, uncarried[0], table.identity_columns)
-        return key or (table.identity_columns if table.replica_identity == "index" else ())
+    if named is not None:
+        _check_given(table, named)
+        return named
+    key = table.primary_key
+    # Under `default` and `full` the log carries the primary key.
+    if table.replica_identity != "index":
+        return key
+    uncarried = [name for name in key if name not in table.identity_columns]
+    if uncarried:
+        raise uncarried_key(table.name, uncarried[0], table.identity_columns)
+    return key or table.identity_columns
+
+
+def _check_given(table: Table, named: tuple[str, ...]) -> None:
     columns = [column.name for column in table.columns]
     for name in named:
         if name not in columns:
@@ -187,7 +196,6 @@ def key_columns(table: Table, given: GivenKeys) -> tuple[str, ...]:
             f"the log does not carry {missing[0]} of deleted rows of {table.name}, which tableKeys names",
             f"Run: {_remedy(table, named)}",
         )
-    return named
 
 
 def uncarried_key(table: TableName, column: str, carried: Sequence[str]) -> UncarriedKeyError:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headrace.catalog.fingerprint import Fingerprint
-from headrace.catalog.table import Catalog
+from headrace.catalog.fingerprint import Fingerprint, TablePrint
+from headrace.catalog.table import Catalog, Column
 from headrace.catalog.usage import Usage
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -67,24 +67,28 @@ def stream_needs(
     """
     needs: dict[TableName, TableNeeds] = {}
     for table, print_ in found.tables.items():
-        readers = [index for index in indexes if table in index.usage]
-        listed = [columns for _, columns, _ in print_.members]
+        readers = [(index.usage[table], index.as_of) for index in indexes if table in index.usage]
         old = carried.get(table, frozenset())
         columns: dict[str, ColumnNeed] = {}
         for name in sorted(print_.columns.keys() | old):
-            column, known = print_.columns.get(name), catalog[table].column(name)
-            positions = [reader.as_of for reader in readers if name in reader.usage[table] or name in old]
-            if known is None or not positions:
-                continue
-            hidden = known.generated or (
-                listed and all(part is not None and name not in part for part in listed)
-            )
-            columns[name] = ColumnNeed(
-                None if column is None or hidden else column.type_oid,
-                -1 if column is None else column.modifier,
-                known.type,
-                min(positions),
-                name in old,
-            )
+            known = catalog[table].column(name)
+            positions = [as_of for read, as_of in readers if name in read or name in old]
+            if known is not None and positions:
+                columns[name] = _column_need(print_, known, min(positions), carried=name in old)
         needs[table] = TableNeeds(print_.oid, columns)
     return needs
+
+
+def _column_need(print_: TablePrint, known: Column, since: Lsn, *, carried: bool) -> ColumnNeed:
+    column = print_.columns.get(known.name)
+    if column is None:
+        return ColumnNeed(None, -1, known.type, since, carried)
+    is_sent = not known.generated and not _is_hidden(print_, known.name)
+    return ColumnNeed(column.type_oid if is_sent else None, column.modifier, known.type, since, carried)
+
+
+def _is_hidden(print_: TablePrint, name: str) -> bool:
+    """Return whether every membership in the publication has a column list, and none of them this column."""
+    # A table that is published twice, as with its schema, is sent with the union of the lists.
+    lists = [columns for _, columns, _ in print_.members]
+    return bool(lists) and all(listed is not None and name not in listed for listed in lists)

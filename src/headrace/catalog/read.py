@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.catalog.table import (
     Catalog,
@@ -147,6 +146,7 @@ ORDER BY 1, 2
 
 _IDENTITIES: dict[str, ReplicaIdentity] = {"d": "default", "n": "nothing", "f": "full", "i": "index"}
 _EQUALITY = ("btree", "hash")
+_Row = TypeVar("_Row")
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +179,33 @@ class _Identity:
     columns: tuple[str, ...]
 
 
+class _Leaf(NamedTuple):
+    schema: str
+    name: str
+    oid: int
+    identity: str
+    rows: int
+    pages: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Details:
+    """What the queries beside the first one say of relations, by OID; `indexes` has unusable ones too."""
+
+    leaves: Mapping[int, list[_Leaf]]
+    columns: Mapping[int, list[Column]]
+    indexes: Mapping[int, list[_Index]]
+    foreign_keys: Mapping[int, list[tuple[Any, ...]]]
+    read_by_view: Mapping[int, list[tuple[Any, ...]]]
+
+    def valid_indexes(self, oid: int) -> list[_Index]:
+        return [index for index in self.indexes.get(oid, ()) if index.valid]
+
+    def identity(self, oid: int, letter: str) -> _Identity:
+        """Return what an old tuple of a table that holds rows carries."""
+        return _identity(letter, self.columns.get(oid, ()), self.valid_indexes(oid))
+
+
 def list_tables(session: ReadSession) -> list[TableName]:
     """List every permanent table of the users, without partitions, in order.
 
@@ -196,63 +223,71 @@ def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
     """
     wanted = sorted(set(tables))
     found = session.query(_TABLES, ([name.schema for name in wanted], [name.name for name in wanted]))
-    oids = [row[2] for row in found]
-    leaves = _grouped(session.query(_LEAVES, (_texts(row[2] for row in found if row[3] == "p"),)))
-    all_oids = _texts([*oids, *(leaf[2] for rows in leaves.values() for leaf in rows)])
-    columns = {
-        oid: tuple(Column(*row) for row in rows)
-        for oid, rows in _grouped(session.query(_COLUMNS, (all_oids,))).items()
-    }
-    existing = {
-        oid: [_index(row) for row in rows]
-        for oid, rows in _grouped(session.query(_INDEXES, (all_oids,))).items()
-    }
-    indexes = {oid: [index for index in of_table if index.valid] for oid, of_table in existing.items()}
-    foreign_keys = _grouped(session.query(_FOREIGN_KEYS, (_texts(oids),)))
-    views = [row[2] for row in found if row[3] in {"v", "m"}]
-    read = _grouped(session.query(_READ_BY_VIEWS, (_texts(views),))) if views else {}
-    result: dict[TableName, Table] = {}
-    for schema, name, oid, kind, identity, estimate, pages, inherited in found:
-        own = columns.get(oid, ())
-        parts = leaves.get(oid, [])
-        carried = [_identity(leaf[3], columns.get(leaf[2], ()), indexes.get(leaf[2], [])) for leaf in parts]
-        known = _common(carried, own) if carried else _identity(identity, own, indexes.get(oid, []))
-        result[TableName(schema, name)] = Table(
-            name=TableName(schema, name),
-            oid=oid,
-            kind=kind,
-            columns=own,
-            unique_keys=_unique_keys(indexes.get(oid, []), own),
-            foreign_keys=_foreign_keys(foreign_keys.get(oid, [])),
-            indexed=_indexed(indexes.get(oid, [])),
-            replica_identity=known.kind,
-            identity_columns=known.columns,
-            row_estimate=sum(leaf[4] for leaf in parts) if parts else estimate,
-            partitions=tuple(TableName(leaf[0], leaf[1]) for leaf in parts),
-            page_estimate=sum(leaf[5] for leaf in parts) if parts else pages,
-            inherited=inherited,
-            unusable=_unusable(existing.get(oid, [])),
-            reads=tuple(TableName(*name) for name in read.get(oid, [])),
-        )
+    details = _read_details(session, {row[2]: row[3] for row in found})
+    result = {TableName(*row[:2]): _table(row, details) for row in found}
     missing = not result.keys() >= set(wanted)
+    # Only a message about a missing table names the others: the list costs a scan of pg_class.
     return Catalog(result, tuple(list_tables(session)) if missing else ())
+
+
+def _read_details(session: ReadSession, kinds: Mapping[int, str]) -> _Details:
+    """Read what belongs to the relations with these OIDs, and to their leaf partitions."""
+    partitioned = [oid for oid, kind in kinds.items() if kind == "p"]
+    views = [oid for oid, kind in kinds.items() if kind in {"v", "m"}]
+    leaves = _read(session, _LEAVES, partitioned, lambda row: _Leaf(*row))
+    # Each leaf has an identity of its own: an update is logged with that of the leaf that holds the row.
+    all_oids = [*kinds, *(leaf.oid for of_table in leaves.values() for leaf in of_table)]
+    return _Details(
+        leaves,
+        _read(session, _COLUMNS, all_oids, lambda row: Column(*row)),
+        _read(session, _INDEXES, all_oids, _index),
+        _read(session, _FOREIGN_KEYS, kinds, lambda row: row),
+        _read(session, _READ_BY_VIEWS, views, lambda row: row) if views else {},
+    )
+
+
+def _read(
+    session: ReadSession, sql: str, oids: Iterable[int], make: Callable[[tuple[Any, ...]], _Row]
+) -> dict[int, list[_Row]]:
+    """Query what belongs to relations, by the OID in the first column; `make` gets the others."""
+    found: dict[int, list[_Row]] = {}
+    for oid, *row in session.query(sql, ([str(oid) for oid in oids],)):
+        found.setdefault(oid, []).append(make(tuple(row)))
+    return found
+
+
+def _table(row: tuple[Any, ...], details: _Details) -> Table:
+    schema, name, oid, kind, letter, rows, pages, inherited = row
+    columns, indexes = tuple(details.columns.get(oid, ())), details.valid_indexes(oid)
+    leaves = details.leaves.get(oid, [])
+    if leaves:
+        # The partitioned table itself holds no rows: neither its identity nor its estimates count.
+        identity = _common([details.identity(leaf.oid, leaf.identity) for leaf in leaves], columns)
+        rows, pages = sum(leaf.rows for leaf in leaves), sum(leaf.pages for leaf in leaves)
+    else:
+        identity = details.identity(oid, letter)
+    return Table(
+        name=TableName(schema, name),
+        oid=oid,
+        kind=kind,
+        columns=columns,
+        unique_keys=_unique_keys(indexes, columns),
+        foreign_keys=_foreign_keys(details.foreign_keys.get(oid, [])),
+        indexed=_indexed(indexes),
+        replica_identity=identity.kind,
+        identity_columns=identity.columns,
+        row_estimate=rows,
+        partitions=tuple(TableName(leaf.schema, leaf.name) for leaf in leaves),
+        page_estimate=pages,
+        inherited=inherited,
+        unusable=_unusable(details.indexes.get(oid, [])),
+        reads=tuple(TableName(*read) for read in details.read_by_view.get(oid, [])),
+    )
 
 
 def _index(row: tuple[Any, ...]) -> _Index:
     *facts, columns = row
     return _Index(*facts, tuple(columns))  # type: ignore[call-arg]  # mypy does not count a starred list
-
-
-def _texts(oids: Iterable[int]) -> list[str]:
-    return [str(oid) for oid in oids]
-
-
-def _grouped(rows: Sequence[tuple[Any, ...]]) -> dict[int, list[tuple[Any, ...]]]:
-    """Group rows by their first column, which is removed."""
-    result: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
-    for row in rows:
-        result[row[0]].append(row[1:])
-    return dict(result)
 
 
 def _unique_keys(indexes: Sequence[_Index], columns: Sequence[Column]) -> tuple[UniqueKey, ...]:

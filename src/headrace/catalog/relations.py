@@ -81,6 +81,7 @@ def find_obstacles(catalog: Catalog, table: Table) -> Iterator[str]:
     """Yield why foreign keys of a table, or to it, are no relations."""
     for key in table.foreign_keys:
         if _parent(catalog, key) is None:
+            # A column's name may have a line feed, and would end the comment.
             columns = write_comment(", ".join(key.columns))
             yield f"({columns}) points at {write_comment(str(key.target))}, but not at its key"
     for relation, child in _children(catalog, table):

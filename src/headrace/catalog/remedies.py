@@ -54,13 +54,14 @@ def key_advice(table: Table, key: Sequence[str]) -> Advice | None:
     for index in table.unusable:
         if index.unique and set(index.columns) == set(key):
             return _unusable_index(table, index, problem)
-    primary = next((unique for unique in table.unique_keys if unique.primary and unique.immediate), None)
-    return Advice(
-        problem + "no unique index of NOT NULL columns covers it",
-        f"Write `primary_key: [{', '.join(primary.columns)}]`."
-        if primary
-        else "Add a primary key to the table.",
-    )
+    return Advice(f"{problem}no unique index of NOT NULL columns covers it", _another_key(table))
+
+
+def _another_key(table: Table) -> str:
+    for unique in table.unique_keys:
+        if unique.primary and unique.immediate:
+            return f"Write `primary_key: [{', '.join(unique.columns)}]`."
+    return "Add a primary key to the table."
 
 
 def _nearly_key(table: Table, index: UniqueKey, problem: str) -> Advice:

@@ -298,19 +298,19 @@ class Suggester:
 
     def label(self, table: Table) -> Column | None:
         """Return the column by which people know a row; None where no column is text."""
-        texts = {
-            column.name.lower(): column
-            for column in table.columns
-            if column.category == "S"
-            and column.name not in table.primary_key
-            and self.why_not(table, column) is None
-            and not _SECRET.search(column.name)
-        }
-        named = [texts[name] for name in _LABELS if name in texts]
-        named += [column for name, column in texts.items() if name.endswith(("_name", "_title"))]
-        unique = {name for key in table.unique_keys if len(key.columns) == 1 for name in key.columns}
-        named += [column for column in texts.values() if column.name in unique]
-        return next(iter([*named, *texts.values()]), None)
+        texts = {column.name.lower(): column for column in table.columns if self._is_label(table, column)}
+        unique = {key.columns[0] for key in table.unique_keys if len(key.columns) == 1}
+        best_first = (
+            *(texts[name] for name in _LABELS if name in texts),
+            *(column for name, column in texts.items() if name.endswith(("_name", "_title"))),
+            *(column for column in texts.values() if column.name in unique),
+            *texts.values(),
+        )
+        return next(iter(best_first), None)
+
+    def _is_label(self, table: Table, column: Column) -> bool:
+        is_text = column.category == "S" and column.name not in table.primary_key
+        return is_text and self.why_not(table, column) is None and not _SECRET.search(column.name)
 
     def _is_readable(self, table: Table) -> bool:
         wanted = (*table.primary_key, *(name for key in table.foreign_keys for name in key.columns))

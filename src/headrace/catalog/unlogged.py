@@ -7,11 +7,19 @@ what changes no value, is not reported: columns that come, go or are renamed, ty
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
-from headrace.catalog.differences import Rewrite, compare, has_kept_rows, is_rewritten
-from headrace.catalog.drift import compare_fingerprints
+from headrace.catalog.differences import (
+    CatalogChange,
+    Effect,
+    PartChange,
+    compare,
+    has_kept_rows,
+    is_rewritten,
+)
+from headrace.catalog.drift import judge_differences
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint, without_collation
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
@@ -20,46 +28,25 @@ _NAMED = ""
 """The persistence of a partition of which nothing but its name in the log is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class UnloggedChange:
-    """Something that changed a table's rows without a change in the log.
-
-    Attributes:
-        table: the followed table.
-        what: one sentence for people, without a full stop.
-        is_departure: whether only rows are gone, with a partition.
-    """
-
-    table: TableName
-    what: str
-    is_departure: bool = False
-
-
-def find_unlogged(session: ReadSession, before: Fingerprint, now: Fingerprint) -> list[UnloggedChange]:
+def find_unlogged(session: ReadSession, before: Fingerprint, now: Fingerprint) -> list[CatalogChange]:
     """Return what changed rows between two fingerprints, of tables and columns that both have.
 
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
     old, new = _comparable(session, before, now)
-    differences = compare(old, new)
+    # A table that was emptied is none of them: the log has the TRUNCATE.
     found = [
-        UnloggedChange(
-            departure.table,
-            f"the partition {departure.part.name} of {departure.table} was detached or dropped with its rows",
-            is_departure=True,
-        )
-        for departure in differences.departures
+        change
+        for change in judge_differences(session, compare(old, new))
+        if change.effect in {Effect.READ_AGAIN, Effect.DEPARTED}
     ]
-    found += [
-        UnloggedChange(table, what)
+    reused = (
+        CatalogChange(table, what)
         for table in old.tables
         for what in _reused_names(table, before.tables[table], now.tables[table])
-    ]
-    if differences.plain or differences.arrivals or differences.rewrites:
-        wrong = compare_fingerprints(session, old, new).wrong
-        found = [*(UnloggedChange(difference.table, difference.what) for difference in wrong), *found]
-    return found
+    )
+    return [*found, *reused]
 
 
 def following(now: Fingerprint, before: Fingerprint) -> Fingerprint:
@@ -128,37 +115,40 @@ def _find_rewritten(
         and is_rewritten(part, new.parts[oid])
         and (
             new.parts[oid].toast
-            or not has_kept_rows(session, Rewrite(table, oid, new.parts[oid], before.ended))
+            or not has_kept_rows(session, PartChange(table, oid, new.parts[oid], before.ended))
         )
     )
 
 
 def _pair(old: TablePrint, new: TablePrint, rewritten: frozenset[int]) -> tuple[TablePrint, TablePrint]:
-    named = {oid for oid, part in old.parts.items() if part.persistence == _NAMED}
-    old = replace(old, parts={**old.parts, **{oid: new.parts[oid] for oid in named & new.parts.keys()}})
     names = old.columns.keys() & new.columns.keys()
     columns = {name: _same_values(old.columns[name], new.columns[name], bool(rewritten)) for name in names}
+    # Where a column was altered, a rewrite is the alteration's, and not that of SET UNLOGGED.
     is_altered = new.highest > old.highest or any(columns[name] != new.columns[name] for name in names)
-    former = {oid: _without_doubt(part) if is_altered else part for oid, part in old.parts.items()}
+    settled = _without_doubt if is_altered else lambda part: part
+    # A partition that the log has named is compared only by whether it is still there.
+    former = {
+        oid: new.parts.get(oid, part) if part.persistence == _NAMED else part
+        for oid, part in old.parts.items()
+    }
     parts = {
-        oid: replace(part, file=old.parts[oid].file) if oid in old.parts and oid not in rewritten else part
+        oid: replace(part, file=former[oid].file) if oid in former and oid not in rewritten else part
         for oid, part in new.parts.items()
     }
     # Rows of a table that was renamed and renamed back are reported under its name; the publication and
     # children by INHERITS are looked at elsewhere.
+    elsewhere: dict[str, Any] = {"named": old.named, "members": frozenset(), "inherited": False}
+    present = {name: replace(new.columns[name], inside=_of_values(new.columns[name])) for name in names}
     return (
-        replace(old, columns=columns, parts=former, members=frozenset(), inherited=False),
-        replace(
-            new,
-            columns={
-                name: replace(new.columns[name], inside=_of_values(new.columns[name])) for name in names
-            },
-            parts={oid: _without_doubt(part) if is_altered else part for oid, part in parts.items()},
-            named=old.named,
-            members=frozenset(),
-            inherited=False,
-        ),
+        replace(old, columns=columns, parts=_map_parts(settled, former), **elsewhere),
+        replace(new, columns=present, parts=_map_parts(settled, parts), **elsewhere),
     )
+
+
+def _map_parts(
+    change: Callable[[PartPrint], PartPrint], parts: Mapping[int, PartPrint]
+) -> dict[int, PartPrint]:
+    return {oid: change(part) for oid, part in parts.items()}
 
 
 def _same_values(old: ColumnPrint, new: ColumnPrint, is_rewritten_: bool) -> ColumnPrint:
@@ -192,6 +182,7 @@ def _reused_names(table: TableName, old: TablePrint, new: TablePrint) -> Iterato
         for name, column in new.columns.items()
         if name not in old.columns and column.number > old.highest
     ]
+    # Numbers are never given out again: one that no column has was added and dropped.
     gone = [number for number in range(old.highest + 1, new.highest + 1) if number not in new.names]
     if added and gone:
         yield (

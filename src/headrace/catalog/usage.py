@@ -33,6 +33,7 @@ def used_columns(specs: Iterable[IndexSpec], catalog: Catalog) -> dict[TableName
     for spec in specs:
         for table in spec.tables():
             used.setdefault(table, set())
+        # Raw SQL is not parsed: any word in it may be a column.
         words: set[str] = set()
         for table, names in _index_columns(spec, words):
             used[table].update(names)

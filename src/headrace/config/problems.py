@@ -70,6 +70,7 @@ class Locator:
         located = []
         for detail in details:
             path = tuple(part for part in detail["loc"] if part not in TAGS)
+            # pydantic reports by class, people read by line.
             located.append((self.line(path) or 0, self.error(path, *self._sentence(path, detail))))
         return [error for _, error in sorted(located, key=lambda pair: pair[0])]
 
@@ -126,6 +127,7 @@ def _render_path(path: KeyPath) -> str:
         return "the file"
     text = ""
     for part in path:
+        # People count from 1.
         text += f"[{part + 1}]" if isinstance(part, int) else f".{part}"
     return f"'{text.lstrip('.')}'"
 
@@ -160,6 +162,7 @@ def _scan(lines: Sequence[str]) -> Iterator[tuple[KeyPath, int]]:
     inside = ""
     for number, line in enumerate(lines, 1):
         if inside:
+            # A text of several lines may have something that looks like a key.
             inside = "" if inside in line else inside
             continue
         header = _HEADER.fullmatch(line)

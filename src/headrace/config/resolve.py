@@ -155,45 +155,47 @@ class _Resolution:
 
     def endpoint(self, name: str, sink: OpenSearchSink) -> ResolvedEndpoint:
         place = f"sinks.{name}"
-        username = self._value(f"{place}.username", sink.username, *reserved(name, "username"))
-        password = self._value(f"{place}.password", sink.password, *reserved(name, "password"))
-        api_key = self._value(f"{place}.api_key", sink.api_key, *reserved(name, "api_key"))
-        bearer_token = self._value(
-            f"{place}.bearer_token", sink.bearer_token, *reserved(name, "bearer_token")
-        )
+
+        def value_of(key: str, given: Secret | EnvReference | None) -> Secret | None:
+            return self._value(f"{place}.{key}", given, *reserved(name, key))
+
+        username, password = value_of("username", sink.username), value_of("password", sink.password)
+        api_key, bearer_token = value_of("api_key", sink.api_key), value_of("bearer_token", sink.bearer_token)
         nodes = [self._split(place, text) for text in self._nodes(name, sink)]
         urls = tuple(url for url, _, _ in nodes if url)
-        username = username or next((user for _, user, _ in nodes if user), None)
-        password = password or next((secret for _, _, secret in nodes if secret), None)
+        username = username or next(filter(None, (user for _, user, _ in nodes)), None)
+        password = password or next(filter(None, (secret for _, _, secret in nodes)), None)
         ways = {
             "a user": username or password,
             "an api_key": api_key,
             "a bearer_token": bearer_token,
             "an aws_region": sink.aws_region,
         }
+        self._check_one_login(place, ways)
+        ca_given = value_of("ca_file", None)
+        ca_file = Path(ca_given.reveal()) if ca_given else sink.ca_file
+        self._check_fingerprint(place, sink, ca_file)
+        gzip = self._gzip(name, given=sink.gzip)
+        return ResolvedEndpoint(urls, username, password, api_key, bearer_token, ca_file, gzip)
+
+    def _check_one_login(self, place: str, ways: Mapping[str, object]) -> None:
         given = [way for way, value in ways.items() if value]
         if len(given) > 1:
             self._note(f"{place} has {' and '.join(given)}, each of which is a way to log in", "Keep one.")
-        ca_file = self._value(f"{place}.ca_file", None, *reserved(name, "ca_file"))
-        if sink.ca_fingerprint and (ca_file or sink.ca_file or not sink.tls_verify):
+
+    def _check_fingerprint(self, place: str, sink: OpenSearchSink, ca_file: Path | None) -> None:
+        # The file is checked where it is read; a CA from the environment is known only here.
+        if sink.ca_fingerprint and (ca_file or not sink.tls_verify):
             self._note(
                 f"{place} has a ca_fingerprint beside a ca_file or tls_verify = false",
                 "Keep the fingerprint alone.",
             )
-        return ResolvedEndpoint(
-            urls,
-            username,
-            password,
-            api_key,
-            bearer_token,
-            Path(ca_file.reveal()) if ca_file else sink.ca_file,
-            self._gzip(name, given=sink.gzip),
-        )
 
     def _nodes(self, name: str, sink: OpenSearchSink) -> list[str]:
         """Return the addresses of all nodes; a text with several separates them by commas."""
         place, variables = f"sinks.{name}.url", reserved(name, "url")
         addresses = sink.url if isinstance(sink.url, tuple) else (sink.url,)
+        # A variable gives all nodes in one text.
         literal = not any(isinstance(address, EnvReference) for address in addresses)
         if literal and any(variable in self._environment for variable in variables):
             addresses = addresses[:1]
@@ -222,11 +224,13 @@ class _Resolution:
         if not usable or parts.query or parts.fragment:
             self._note(f"{place}.url is no address of a cluster", "Write https://HOST:PORT.")
             return "", None, None
+        # Addresses stand in logs and in /status.
         bare = urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path.rstrip("/"), "", ""))
         user, secret = (Secret(unquote(part)) if part else None for part in (parts.username, parts.password))
         return bare, user, secret
 
     def _value(self, place: str, given: Secret | EnvReference | None, *overrides: str) -> Secret | None:
+        # A reference says where the value is, so no reserved variable overrides it.
         if isinstance(given, EnvReference):
             value = self._environment.get(given.env)
             if value is None:

@@ -39,12 +39,14 @@ class Secret:
         return bool(self._value)
 
     def __eq__(self, other: object) -> bool:
+        # In constant time: how long a comparison takes tells how much of a guess is right.
         return isinstance(other, Secret) and hmac.compare_digest(self._value.encode(), other._value.encode())
 
     def __hash__(self) -> int:
         return hash((Secret, self._value))
 
     def __reduce__(self) -> tuple[Any, ...]:
+        # A pickle has the text: Spark sends it to executors over its own connections.
         return Secret, (self._value,)
 
     @classmethod

@@ -103,6 +103,7 @@ class JsonLines:
         try:
             with Path(self.path).open("rb") as file:
                 if begin:
+                    # One byte before: a line that begins exactly at `begin` is this part's.
                     file.seek(begin - 1)
                     file.readline()
                 while (at := file.tell()) < end and (line := file.readline()):
@@ -263,6 +264,7 @@ class ProvidedPart(InputPartition):
                 raise
             if len(rows) > 1:
                 half = len(rows) // 2
+                # Its result is not needed: the half with the bad row raises, with the row's place.
                 self._to_log_texts(session, table, columns, rows[:half])
                 self._to_log_texts(session, table, columns, rows[half:])
             place = self.source.place(rows[0].at)

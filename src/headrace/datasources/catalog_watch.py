@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from headrace.catalog.differences import CatalogChange
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_once
-from headrace.catalog.unlogged import UnloggedChange, find_unlogged, following, with_named
+from headrace.catalog.unlogged import find_unlogged, following, with_named
 from headrace.datasources.query_schema import check_inheritance_children
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.names import TableName
@@ -48,7 +49,6 @@ class CatalogWatch:
         publication: its name.
         tables: returns the followed tables.
         columns: the columns that the query has of a table; of others all that the publication sends.
-        seconds: between two looks, at least.
     """
 
     def __init__(
@@ -57,14 +57,11 @@ class CatalogWatch:
         publication: str,
         tables: Callable[[], Sequence[TableName]],
         columns: Mapping[TableName, frozenset[str]],
-        *,
-        seconds: float = _SECONDS,
     ) -> None:
         self._url = url
         self._publication = publication
         self._tables = tables
         self._columns = columns
-        self._seconds = seconds
         self._baseline: Fingerprint | None = None
         self._text = ""
         self._now: Fingerprint | None = None
@@ -88,7 +85,7 @@ class CatalogWatch:
             self._keep(self._read(self._open_session(), self._tables()))
         return {_KEY: self._text}
 
-    def look(self) -> list[UnloggedChange]:
+    def look(self) -> list[CatalogChange]:
         """Return what changed rows since the last look; nothing if called again too soon.
 
         It is found again until `accept`. While the server is away, or a table is locked, the next look
@@ -101,10 +98,11 @@ class CatalogWatch:
         begun = time.monotonic()
         if begun < self._next:
             return []
-        self._next = begun + self._seconds
+        self._next = begun + _SECONDS
         try:
             session = self._open_session()
             tables = self._tables()
+            # CREATE TABLE … INHERITS may come at any time, and its rows would be missed.
             check_inheritance_children(session, tables)
             now = self._read(session, tables)
             found = [] if self._baseline is None else find_unlogged(session, self._baseline, now)
@@ -131,6 +129,7 @@ class CatalogWatch:
         leaves: Mapping[TableName, Mapping[int, TableName]],
     ) -> None:
         """Know what the log has named, which may be younger than the last look, or gone."""
+        # `NamedInLog` makes a new mapping for each change, so that identity is enough.
         if self._baseline is not None and columns is not self._named:
             self._named = columns
             before = self._baseline
@@ -176,10 +175,11 @@ class CatalogWatch:
         }
         usage = {table: self._columns.get(table, columns) for table, columns in sent.items()}
         found = read_once(session, usage, self._publication)
+        # Without the publication, which `MembershipWatch` looks at.
         return Fingerprint(found.tables, ended=found.ended)
 
 
-def unlogged_error(changes: Iterable[UnloggedChange]) -> HeadraceError:
+def unlogged_error(changes: Iterable[CatalogChange]) -> HeadraceError:
     """Return the error that ends a query because of these changes."""
     what = "; ".join(dict.fromkeys(change.what for change in changes))
     return HeadraceError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from headrace.catalog.known import KnownTable, KnownTables, read_known
 from headrace.datasources.query_schema import (
     check_conditions,
     check_inheritance_children,
+    check_key_kept,
     named_tables,
     no_table,
 )
@@ -122,20 +123,26 @@ def changes_schema(options: CdcOptions) -> StructType:
         table: _restrict_columns(table_facts, table, options.listed_columns.get(table))
         for table, table_facts in known.items()
     }
-    unknown = [table for table in options.table_keys if table is not None and tables and table not in tables]
-    if unknown:
-        raise HeadraceError(
-            Kind.USAGE,
-            f"the option tableKeys names {unknown[0]}, which is not followed",
-            meant(str(unknown[0]), map(str, tables)),
-        )
+    if tables:
+        _check_keys_followed(options, tables)
     if options.form == "elements":
         return from_arrow_schema(ELEMENTS_SCHEMA)
     columns = from_arrow_schema(ENVELOPE_SCHEMA)
+    # The driver's facts travel with the schema: `headrace.spark.table` needs no connection.
     columns["after"].metadata = {
         TABLES: json.dumps({str(table): table_facts.to_text() for table, table_facts in known.items()})
     }
     return columns
+
+
+def _check_keys_followed(options: CdcOptions, tables: Collection[TableName]) -> None:
+    for table in options.table_keys:
+        if table is not None and table not in tables:
+            raise HeadraceError(
+                Kind.USAGE,
+                f"the option tableKeys names {table}, which is not followed",
+                meant(str(table), map(str, tables)),
+            )
 
 
 def _restrict_columns(known: KnownTable, table: TableName, wanted: frozenset[str] | None) -> KnownTable:
@@ -147,13 +154,7 @@ def _restrict_columns(known: KnownTable, table: TableName, wanted: frozenset[str
         raise HeadraceError(
             Kind.USAGE, f"the option columns: {table} has no column {name!r}", meant(name, all_columns)
         )
-    missing = [name for name in known.key if name not in wanted]
-    if missing:
-        raise HeadraceError(
-            Kind.USAGE,
-            f"the key of {table} is {', '.join(known.key)}, and {missing[0]} is left out",
-            "Ask for the key's columns too.",
-        )
+    check_key_kept(table, known.key, wanted)
     columns = {name: kind for name, kind in known.columns.items() if name in wanted}
     return replace(known, columns=columns, left_out=frozenset(all_columns) - frozenset(columns))
 

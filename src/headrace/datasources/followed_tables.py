@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from headrace.capture import LogOrigin
 from headrace.capture.named_in_log import NamedInLog
-from headrace.catalog.unlogged import UnloggedChange
+from headrace.catalog.differences import CatalogChange, Effect
 from headrace.datasources.catalog_watch import CatalogWatch, has_catalog, unlogged_error
 from headrace.datasources.initial_snapshot import SnapshotProgress
 from headrace.datasources.publication_membership import (
@@ -128,6 +128,7 @@ def exclude_tables(
             (None).
         roots: the followed table of each partition that was truncated by itself, under its own name.
     """
+    # A leaf that was truncated alone has its own name in the changes.
     places = {**before, **{leaf: before[root] for leaf, root in roots.items() if root in before}}
     found = []
     for batch in batches:
@@ -204,6 +205,7 @@ class FollowedTables:
         tables = [table for table in self.named if known is None or table in known]
         found = self._read_published()  # before this process alters it
         origin = LogOrigin.from_json(start)
+        # Oids and xids of another server mean nothing here; the reader of the log reports that server.
         if origin is None or (origin.system, origin.database) == found.place:
             self._catalog.restore(start)
         self.publish((), tables)
@@ -247,8 +249,9 @@ class FollowedTables:
             return ()
         found = self._catalog.look()
         if self._options.on_unlogged_change == "keep":
-            found = [change for change in found if not change.is_departure]
+            found = [change for change in found if change.effect is not Effect.DEPARTED]
         altered = self._read_again(found)
+        # Only now: a query that ends because of a change must find it again.
         self._catalog.accept()
         return altered
 
@@ -270,9 +273,9 @@ class FollowedTables:
         if self.columns is None:
             return ()
         self._catalog.note(self.columns.known, self.columns.leaves)
-        return self._read_again(UnloggedChange(table, what) for table, what in self.columns.reused.items())
+        return self._read_again(CatalogChange(table, what) for table, what in self.columns.reused.items())
 
-    def _read_again(self, changes: Iterable[UnloggedChange]) -> tuple[TableName, ...]:
+    def _read_again(self, changes: Iterable[CatalogChange]) -> tuple[TableName, ...]:
         found = list(changes)
         if found and self._options.on_unlogged_change != "snapshot":
             raise unlogged_error(found)
@@ -293,6 +296,7 @@ class FollowedTables:
         A repeated batch has the tables that it had; what was read as rows is not reported again.
         """
         followed = tables_of(end)
+        # A batch that is repeated must not have changes of a table that was added since.
         new = () if followed is None else set(self.named) - set(followed)
         return {**since_of(start), **dict.fromkeys(new)}
 

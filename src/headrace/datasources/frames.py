@@ -56,6 +56,7 @@ def latest_per_key(batch: DataFrame, keys: Sequence[str], *, prefix: str = "_") 
     return (
         batch.where(kind != "update_preimage")
         .crossJoin(f.broadcast(emptied))
+        # What stood before a truncate is gone, and is not to be merged.
         .where(f.col(_EMPTIED).isNull() | (place >= f.col(_EMPTIED)))
         .withColumn(_LAST, f.row_number().over(newest_first))
         .where(f.col(_LAST) == 1)
@@ -117,6 +118,7 @@ def for_each_table(
 
     def split(batch: DataFrame, number: int) -> None:
         names = f.coalesce(f.col("source.partition_of"), f.col("table"))
+        # Each table is a query of its own, and would read the whole batch again.
         persisted = batch.persist()
         try:
             for row in persisted.select(names.alias("name")).distinct().orderBy("name").collect():

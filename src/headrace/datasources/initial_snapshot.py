@@ -107,6 +107,7 @@ class RowsPart(InputPartition):
         """
         wanted = [(table.selection, range_) for table in self.tables for range_ in table.ranges]
         for at in range(0, len(wanted), _MAX_TABLES):
+            # One transaction for many ranges: the lock on each table holds until the last check of its file.
             with RowSession(url, snapshot=self.snapshot) as session:
                 for selection, range_ in wanted[at : at + _MAX_TABLES]:
                     yield from self._rows(session, selection, range_, shape)
@@ -126,6 +127,7 @@ class RowsPart(InputPartition):
                 yield shape.snapshot_of_texts(batch, self.place)
             else:
                 yield snapshot_changes(selection.table, batch, self.place)
+        # After the rows: to the snapshot a table that was rewritten looks empty.
         check_filenode(session, range_)
 
 
@@ -152,10 +154,12 @@ class InitialRows:
         self._options = options
         url = options.connection
         if exported is not None:
+            # Closing the connection of a temporary slot would drop the slot.
             if not exported.temporary:
                 self._opened.enter_context(exported)
             start, self._snapshot = exported.consistent_point, exported.snapshot_name
         elif provider(options.bootstrap) is not None:
+            # The rows come from elsewhere; the snapshot is only for the catalog.
             start, self._snapshot = begin, self._opened.enter_context(exported_snapshot(url))
         else:
             source = positioned_snapshot(for_slot(url, options.slot), options.slot)
@@ -203,8 +207,10 @@ class InitialRows:
         """
         options = self._options
         batch_bytes = options.max_bytes_per_trigger
+        # Four parts make a batch, so that a batch has tasks for several cores.
         size = min(_MAX_PART_BYTES, max(1, batch_bytes // 4))
         with ReadSession(options.connection, snapshot=self._snapshot) as session:
+            # In the snapshot: what is altered after it is found by the next look.
             note(session, tables)
             types = read_row_types(session, tables)
             [(database,)] = session.query("SELECT current_database()::text")
@@ -261,6 +267,7 @@ class InitialRows:
 
     def emptied(self) -> list[pa.RecordBatch]:
         """Return a truncation before the first part, which cancels the rows of earlier attempts."""
+        # The first attempt has nothing before it.
         return [emptied(self._tables, self._place)] if self.attempt > 1 else []
 
     def close(self) -> None:

@@ -139,6 +139,7 @@ def _check_usable(option: str, parse: Callable[[], object]) -> None:
     try:
         parse()
     except HeadraceError as error:
+        # Without its cause, whose text might have the value.
         raise HeadraceError(error.kind, f"the option {option}: {error.cause}", error.remedy) from None
 
 
@@ -186,6 +187,7 @@ def named_values(model: type[DatabaseOptions], raw: Mapping[str, Any], format_na
 
 def option_error(model: type[DatabaseOptions], error: ValidationError, format_name: str) -> HeadraceError:
     """Return the error for the first wrong option, without its value."""
+    # An input may be a password.
     first = error.errors(include_input=False, include_url=False)[0]
     return _usage_error(model, format_name, first["loc"], first["msg"])
 

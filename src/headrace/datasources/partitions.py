@@ -42,6 +42,7 @@ class ChangePartition(InputPartition):
     ) -> None:
         self.descriptions = descriptions
         self.absences = absences
+        # Arrow's own form: pickling record batches copies each buffer.
         self.stream = to_ipc(batches)
 
 
@@ -74,6 +75,7 @@ def read_part(
     Raises:
         HeadraceError: VALUE, CONTINUITY, CONNECTION, PRIVILEGE, DATABASE.
     """
+    # Before the rows: garbage collection would go through all modules again and again.
     freeze_imports()
     if isinstance(partition, RowsPart | ProvidedPart):
         shape = None if plan is None else plan.shape

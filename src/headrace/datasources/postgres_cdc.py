@@ -57,18 +57,15 @@ from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.names import TableName
 from headrace.postgres.address import for_slot
+from headrace.postgres.connection import connect
 from headrace.postgres.provision import PreparedSlot, prepare_slot
-from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import ExportedSlot
+from headrace.postgres.wal_position import end_of_log
 from headrace.spark.failures import short_traceback
 
 NAME = "postgres_cdc"
 _LOG = logging.getLogger(__name__)
 _Result = TypeVar("_Result")
-_FLUSHED_POSITION = """
-SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END
-        - '0/0')::bigint
-"""
 
 
 class PostgresCdc(DataSource):
@@ -145,6 +142,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             prepared = self._prepare()
             self._used = True
             begin = first_offset(self._options, prepared.confirmed, self._flushed_position)
+            # Spark stores it with the first batch; until then only this process knows where the query began.
             self._initial = begin | origin_of(prepared).to_json() | self._tables.fields()
             self._resumed = True
         return self._initial
@@ -165,6 +163,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _keep(self, made: ExportedSlot) -> None:
         """Keep a created slot open if its snapshot will be read, or if it is temporary."""
+        # Its snapshot is the only one whose place in the log is known exactly.
         if self._options.reads_first or made.temporary:
             self._exported = made
         else:
@@ -188,25 +187,31 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return rows | origin_fields | self._tables.fields()
         self._forget_rows()
         here = begin.to_json() | since_fields(since_of(start), begin.lsn) | origin_fields
+        # Before the log is read on: rows that are read again stand before the changes that follow.
         if not new and (altered := self._tables.unlogged()):
             return self._read_again(here, altered)
         planner = self._open_planner(begin, origin, begin, since_of(start))
+        # A batch without changes: the checkpoint must know the tables before anything of theirs is planned.
         if new or begin != stored or self._tables.is_outdated(start):
             return here | self._tables.fields()
+        # `start` is in the commit log when Spark asks for what follows it, and never confirmed before.
         planner.confirm(begin)
         self._tables.watch()
-        end = begin
-        try:
-            end = planner.next_offset(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
-        except HeadraceError:
-            if not self._tables.has_reused_names:  # it says more than that a column is another one
-                raise
+        end = self._next_end(planner, begin, limit)
         if altered := self._tables.reused():
             return self._read_again(here, altered)
         if end == begin or planner.origin is None:
             return start
         fields = since_fields(since_of(start), end.lsn) | keep_batch_start(start, self._initial)
         return end.to_json() | planner.origin.to_json() | self._tables.fields() | fields
+
+    def _next_end(self, planner: ChangePlanner, begin: Offset, limit: ReadLimit) -> Offset:
+        try:
+            return planner.next_offset(begin, limit.max_rows if isinstance(limit, ReadMaxRows) else None)
+        except HeadraceError:
+            if not self._tables.has_reused_names:  # it says more than that a column is another one
+                raise
+            return begin
 
     def _read_again(self, here: dict[str, Any], tables: tuple[TableName, ...]) -> dict[str, Any]:
         """Return the offset from which the rows of `tables` are read again; the log is read on from there."""
@@ -222,10 +227,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except HeadraceError as error:
             if self._options.fail_on_data_loss or error.kind not in LOSSES:
                 raise
+            # The server may show a slot as well of which it has just failed to find the log.
             self._is_read_in_vain = error.kind is Kind.SLOT_LOST
         self._close_stream()
         self._forget_rows()
         self._close_slot()
+        # Checked anew: the slot is dropped and made again, or stands elsewhere.
         self._resumed, self._moved = False, None
         try:
             return work()
@@ -255,9 +262,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _flushed_position(self) -> Lsn:
         """Return the position up to which the log is written (bytes)."""
-        with ReadSession(self._url) as session:
-            [(written,)] = session.query(_FLUSHED_POSITION)
-        return int(written)
+        with connect(self._url) as connection:
+            return end_of_log(connection)
 
     def _next_rows_offset(
         self, begin: Offset, done: SnapshotProgress, since: dict[TableName, Lsn]
@@ -272,6 +278,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = frozenset(followed)
         tables = tuple(table for table in done.tables if not wanted or table in wanted)
         progress: dict[str, Any] = {}
+        # Another process has planned the parts, or died: the attempt begins anew, in another snapshot.
         if self._rows is None and (tables or not done.tables):
             self._rows = rows = InitialRows(self._options, begin.lsn, done.attempt + 1, self._exported)
             shape = None if self._plan is None else self._plan.shape
@@ -313,10 +320,12 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = SnapshotProgress.from_json(start), SnapshotProgress.from_json(end)
         if first is not None or last is not None:
             return self._parts(first or SnapshotProgress(), last)
+        # Spark asks for the initial offset again where it repeats the first batch.
         behind, start = Offset.from_json(end), batch_start(start, end)
         begin = self._resume(start, behind.lsn)
         if not self._options.fail_on_data_loss and begin.order > behind.order:
             _LOG.warning("a batch up to %s is without the changes that are lost", format_lsn(behind.lsn))
+            # Its changes are lost: the batch is empty, and Spark goes on behind it.
             begin = behind
         check_order(begin, behind)
         batches: list[pa.RecordBatch] = []

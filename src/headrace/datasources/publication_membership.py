@@ -206,8 +206,10 @@ class MembershipWatch:
         known, self._known = self._known, found
         if known is None:
             return []
+        # Another membership of the same table: it has left, and come back.
         removed = [table for table in self._tables if table in known and found.get(table) != known[table]]
         if not removed:
             return []
+        # A table that was dropped has left too, and has no changes to be missed.
         present = {facts.root for facts in read_identities(self._connect(), removed)}
         return [table for table in removed if table in present]

@@ -56,6 +56,7 @@ def plan_rows(options: CdcOptions, table: TableName) -> RowsPlan:
         found = read_catalog(session, [table])
         if table not in found:
             raise no_table(session, table)
+        # The log has a child's rows under the child's name, and they would be missing.
         check_inheritance_children(session, [table])
         types = read_row_types(session, [table])[table]
         plan = _plan(options, found[table], types)
@@ -89,10 +90,11 @@ def _selection(options: CdcOptions, table: Table, shape: RowShape, session: Read
     """
     columns: frozenset[str] | None = None
     identity = {name: table.column(name) for name in table.identity_columns}
+    # A list without a column of the identity lets UPDATE and DELETE of the table fail, under FULL any list.
     listable = all(column is not None and not column.generated for column in identity.values())
-    if options.columns and listable and table.kind == "r" and table.replica_identity != "full":
-        [(version,)] = session.query("SELECT current_setting('server_version_num')::int")
-        columns = frozenset(shape.columns) | frozenset(identity) if version >= PARTS_SINCE else None
+    is_plain = table.kind == "r" and table.replica_identity != "full"
+    if options.columns and listable and is_plain and session.server_version >= PARTS_SINCE:
+        columns = frozenset(shape.columns) | frozenset(identity)
     return PublicationFilter(columns, options.conditions.get(table.name))
 
 
@@ -101,15 +103,10 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
     sent = [column.name for column in table.columns if not column.generated]
     names = chosen_columns(options, table.name, sent)
     key = key_columns(table, options.table_keys)
-    missing = [name for name in key if name not in names]
-    if missing:
-        raise HeadraceError(
-            Kind.USAGE,
-            f"the key of {table.name} is {', '.join(key)}, and {missing[0]} is left out",
-            "Ask for the key's columns too.",
-        )
+    check_key_kept(table.name, key, names)
     _check_old_rows(options, table)
     declared = {attribute.name: (attribute.type, attribute.modifier) for attribute in types.attributes}
+    # A column that is not in any of them is a new one.
     left_out = frozenset(declared) - frozenset(names)
     shape = RowShape(
         table.name,
@@ -134,6 +131,21 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
     types_of_key = {name: sql[name] for name in key}
     reread = Reread(table.name, types_of_key, expected.may_change, key_operators(table, key))
     return RowsPlan(shape, expected, reread if options.unchanged_toast == "reread" and key else None)
+
+
+def check_key_kept(table: TableName, key: Sequence[str], wanted: Collection[str]) -> None:
+    """Refuse columns without those of the key, by which rows are known again.
+
+    Raises:
+        HeadraceError: USAGE.
+    """
+    missing = [name for name in key if name not in wanted]
+    if missing:
+        raise HeadraceError(
+            Kind.USAGE,
+            f"the key of {table} is {', '.join(key)}, and {missing[0]} is left out",
+            "Ask for the key's columns too.",
+        )
 
 
 def check_names(shape: RowShape) -> None:
@@ -162,6 +174,7 @@ def check_distinct(table: TableName, columns: Iterable[str]) -> None:
     known: dict[str, str] = {}
     for name in columns:
         other = known.setdefault(name.lower(), name)
+        # Spark resolves names without their case, unless it is told otherwise.
         if other != name:
             raise HeadraceError(
                 Kind.USAGE,

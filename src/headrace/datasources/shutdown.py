@@ -33,6 +33,7 @@ def _exit(_number: int, _frame: FrameType | None) -> None:
     The signal may arrive inside `stop`, because the socket is closed at the same time, and taking a lock in
     the handler could then wait for ever.
     """
+    # A second one would end the process before the slot is released.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     sys.exit(0)
 

@@ -163,19 +163,23 @@ class CdcOptions(DatabaseOptions):
             )
         if self.envelope == "rows" and self.one_table is None:
             raise ValueError("envelope=rows gives the columns of one table: name it by tables")
-        if self.form != "rows":
-            if self.pre_images:
-                raise ValueError("preImages is for envelope=rows")
-            if self.exclude_columns:
-                raise ValueError("excludeColumns is for envelope=rows: name what is wanted by columns")
-            if self.unchanged_toast == "old":
-                raise ValueError(
-                    "unchangedToast=old is for envelope=rows; what the old row holds is taken anyway"
-                )
         if self.source_id is not None and self.form != "elements":
             raise ValueError("sourceId is for envelope=elements")
-        if None in self.table_keys and self.one_table is None:
-            raise ValueError('tableKeys names no table: write JSON, {"public.users": ["id"]}')
+        if self.form == "rows":
+            if self.new_tables != "refuse":
+                raise ValueError("newTables is for many tables (envelope=changes)")
+            return self
+        only_of_rows = {
+            "preImages is for envelope=rows": self.pre_images,
+            "excludeColumns is for envelope=rows: name what is wanted by columns": self.exclude_columns,
+            "unchangedToast=old is for envelope=rows; what the old row holds is taken anyway": (
+                self.unchanged_toast == "old"
+            ),
+            "onSchemaChange is for envelope=rows": self.on_schema_change != "fail",
+        }
+        for what, is_given in only_of_rows.items():
+            if is_given:
+                raise ValueError(what)
         return self
 
     @model_validator(mode="after")
@@ -187,23 +191,26 @@ class CdcOptions(DatabaseOptions):
                 "onUnloggedChange=snapshot reads the tables, and bootstrap names another place: leave "
                 "bootstrap out, the checkpoint has its rows"
             )
-        if self.form == "rows" and self.new_tables != "refuse":
-            raise ValueError("newTables is for many tables (envelope=changes)")
-        if self.form != "rows" and self.on_schema_change != "fail":
-            raise ValueError("onSchemaChange is for envelope=rows")
-        if None in self.where and self.one_table is None:
-            raise ValueError('where: of several tables write JSON: {"public.users": "age > 17"}')
-        if None in self.columns and self.one_table is None:
-            raise ValueError('columns: of several tables write JSON: {"public.users": ["id"]}')
+        return self
+
+    @model_validator(mode="after")
+    def _check_by_table(self) -> Self:
+        options: tuple[tuple[str, Mapping[TableName | None, object]], ...] = (
+            ('tableKeys names no table: write JSON, {"public.users": ["id"]}', self.table_keys),
+            ('where: of several tables write JSON: {"public.users": "age > 17"}', self.where),
+            ('columns: of several tables write JSON: {"public.users": ["id"]}', self.columns),
+        )
+        for what, by_table in options:
+            if None in by_table and self.one_table is None:
+                raise ValueError(what)
         for option, by_table in (("where", self.where), ("columns", self.columns)):
             for table in by_table:
-                if (
-                    table is not None
-                    and self.tables
-                    and not any(pattern.matches(table) for pattern in self.tables)
-                ):
+                if self.tables and table is not None and not self._follows(table):
                     raise ValueError(f"{option} names {table}, which is not followed")
         return self
+
+    def _follows(self, table: TableName) -> bool:
+        return any(pattern.matches(table) for pattern in self.tables)
 
     @property
     def conditions(self) -> dict[TableName, str]:

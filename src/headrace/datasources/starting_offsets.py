@@ -45,6 +45,7 @@ def first_offset(options: CdcOptions, confirmed: Lsn, flushed_position: Callable
         return Offset(confirmed).to_json()
     flushed = flushed_position()
     wanted = max(flushed, confirmed) if starts == "latest" else parse_lsn(starts)
+    # Before the confirmed position the server sends nothing, and says nothing.
     if not confirmed <= wanted <= flushed:
         raise HeadraceError(
             Kind.CONTINUITY,
@@ -128,6 +129,7 @@ def resume_offset(
     url = for_slot(options.connection, slot)
     with replication_connection(url, "headrace look") as connection:
         now = read_positions(connection, slot, options.publication)
+    # Another server or an older log is an error also where losses are allowed: only the slot may be gone.
     expected = replace(now, confirmed=begin.lsn) if allows_loss else now
     if options.temporary_slot and not allows_loss:
         raise temporary_gone(slot, begin.lsn)
@@ -140,6 +142,7 @@ def resume_offset(
         else _lost(options, url, is_read_in_vain=is_read_in_vain)
     )
     confirmed = now.confirmed if why is None else None
+    # The slot gives all that follows.
     if confirmed is not None and confirmed <= begin.lsn:
         return begin
     if confirmed is not None:
@@ -167,6 +170,7 @@ def _lost(options: CdcOptions, url: str, *, is_read_in_vain: bool) -> str | None
     """Explain why the slot is lost, and drop it if it may be created again; None if it is not lost."""
     with connect(url) as connection:
         facts = read_slot(connection, options.slot)
+        # A temporary slot of another session is not ours to drop.
         if facts is None or facts.temporary or not (facts.lost or (is_read_in_vain and options.create_slot)):
             return None
         if options.create_slot:

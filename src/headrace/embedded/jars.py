@@ -102,10 +102,10 @@ def parse_line(line: str) -> Jar:
     return Jar(group, artifact, version, classifier, sha256)
 
 
-def opensearch_present(environ: Mapping[str, str], release: Release = OPENSEARCH_3) -> bool:
+def opensearch_present(environ: Mapping[str, str]) -> bool:
     """Return whether all jars are in the cache already."""
-    folder = cache_folder(environ) / release.name
-    return all((folder / jar.file).is_file() for jar in pinned_jars(release))
+    folder = cache_folder(environ) / OPENSEARCH_3.name
+    return all((folder / jar.file).is_file() for jar in pinned_jars())
 
 
 def opensearch_jars(
@@ -135,6 +135,7 @@ def cached_jars(
         HeadraceError: DEPENDENCY, DISK or DOWNLOAD.
     """
     folder = cache_folder(environ) / name
+    # The folder appears by one rename: a file in it is complete.
     if all((folder / jar.file).is_file() for jar in jars):
         return folder
     new = _make_room(folder)
@@ -239,6 +240,7 @@ def _fetch(command: Sequence[str], lib: Path, wanted: int, progress: Progress) -
             elif _FAILED.search(line):
                 failure = line.strip()
                 break
+        # Ivy's exit code is 0 also where it has found nothing.
         if not failure and len(list(lib.glob("*.jar"))) == wanted:
             return
     if "No space left" in failure:

@@ -103,6 +103,7 @@ class EmbeddedOpenSearch(EmbeddedServer):
         self._write_settings()
         before, self._port = self._port, port
         self._process = GuardedProcess(self._command(port), log=self._log, folder=self._folder)
+        # The runner takes the next free port without a word where ours is taken.
         until(lambda: not self.running or self._moved(port) or self._ready(), READY_WITHIN)
         if not self.running or self._moved(port) or not self._ready():
             self._port = before

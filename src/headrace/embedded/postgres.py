@@ -97,6 +97,7 @@ class EmbeddedPostgres(EmbeddedServer):
     def _launch(self, port: int) -> None:
         site = self._site
         self._log.write_bytes(b"")
+        # A path of a Unix socket has 107 bytes at most.
         sockets = site.data if len(str(site.data)) < _SOCKET_PATH else ""
         settings = {
             **self._settings,
@@ -124,6 +125,7 @@ class EmbeddedPostgres(EmbeddedServer):
             lines = (self._site.data / "postmaster.pid").read_text().split("\n")
         except OSError:
             return False
+        # The file of a server that was killed is still there.
         own = self._process is not None and lines[0] == str(self._process.pid)
         return own and len(lines) > _STATUS_LINE and lines[_STATUS_LINE].strip() == "ready"
 

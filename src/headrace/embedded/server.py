@@ -76,6 +76,7 @@ class EmbeddedServer(abc.ABC):
             try:
                 self._launch(self._find_port())
             except HeadraceError as error:
+                # Between the look for a free port and the start another program may take it.
                 if error.kind is not Kind.PORT_IN_USE or attempt == _ATTEMPTS:
                     raise
             else:

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from headrace.catalog.differences import any_rewritten, came_with_rows, compare, may_have_been_unlogged
+from headrace.catalog.differences import Effect, any_rewritten, compare
+from headrace.catalog.drift import judge_differences
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, TablePrint
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
@@ -56,21 +57,13 @@ def find_drift(
     doubt = found.plain[0].what if found.plain else _first_doubt(before, now, mirrored)
     if doubt is not None:
         return TableDrift(doubt)
-    parts = {
-        arrival.oid: f"the partition {arrival.part.name} was attached to {arrival.table} with rows in it"
-        for arrival in found.arrivals
-        if arrival.part.persistence == "p"
-        and came_with_rows(session, arrival.table, arrival.part.name, arrival.oid)
-    }
-    for departure in found.departures:
-        parts[departure.oid] = f"the partition {departure.part.name} of {departure.table} went with its rows"
-    for rewrite in found.rewrites:
-        may_be_unlogged = may_have_been_unlogged(session, rewrite)
-        if may_be_unlogged:
-            return TableDrift(f"{rewrite.part.name} was rewritten, and may have been unlogged meanwhile")
-        if may_be_unlogged is None:
-            parts[rewrite.oid] = f"{rewrite.part.name} was emptied"
-    return TableDrift(next(iter(parts.values())), frozenset(parts)) if parts else None
+    changes = [change for change in judge_differences(session, found) if change.effect is not Effect.HARMLESS]
+    whole = [change for change in changes if change.part is None]
+    if whole or not changes:
+        return TableDrift(whole[0].what) if whole else None
+    return TableDrift(
+        changes[0].what, frozenset(change.part for change in changes if change.part is not None)
+    )
 
 
 def column_numbers(table: TablePrint) -> dict[str, int]:

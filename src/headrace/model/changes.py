@@ -8,14 +8,13 @@ identity) is absent from the map; a NULL is present with a null value.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import unquote
 
 import pyarrow as pa
 
 from headrace.model.lsn import Lsn
-from headrace.model.names import TableName
 
 _ROW = pa.map_(pa.string(), pa.string())
 
@@ -52,31 +51,6 @@ class Op(enum.StrEnum):
     READ = "r"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """One change as a Python value, for tests and small batches."""
-
-    table: TableName
-    op: Op
-    before: dict[str, str | None] | None
-    after: dict[str, str | None] | None
-    commit_lsn: int
-    commit_seq: int
-
-
-def decode_changes(batch: pa.RecordBatch | pa.Table) -> Iterator[Change]:
-    """Yield the changes of a batch as Python values."""
-    for row in batch.to_pylist():
-        yield Change(
-            table=TableName(row["schema"], row["table"]),
-            op=Op(row["op"]),
-            before=None if row["before"] is None else dict(row["before"]),
-            after=None if row["after"] is None else dict(row["after"]),
-            commit_lsn=row["_commit_lsn"],
-            commit_seq=row["_commit_seq"],
-        )
-
-
 Key = tuple[str | None, ...]
 """A key's values in key order, as PostgreSQL prints them; a usable key holds no None."""
 
@@ -103,6 +77,7 @@ class DocumentOperation:
 
 def key_of_id(id_: str, width: int) -> Key:
     """Return the key of `width` values that a document's id was formed from."""
+    # A single key is not encoded: its colons and percent signs are its own.
     return (id_,) if width == 1 else tuple(unquote(part) for part in id_.split(":"))
 
 

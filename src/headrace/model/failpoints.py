@@ -98,7 +98,9 @@ def _armed() -> _Armed | None:
 
 def _die(name: str, mark: Path | None) -> None:
     if mark is None:
+        # As a crash: no handler, no finally, no flush.
         os.kill(os.getpid(), signal.SIGKILL)
     else:
         mark.write_text(f"{name} {os.getpid()}\n", encoding="utf-8")
+    # Nothing may be done between the mark and the kill.
     threading.Event().wait()

@@ -26,17 +26,16 @@ def indented(text: str) -> str:
     depth = 0
     opened = False
     for match in _PARTS.finditer(text):
-        value, begin, end, comma, colon = match.groups()
-        if end is not None:
-            depth -= 1
-            if not opened:
-                lines.append(_STEP * depth)
-        elif opened and match[0].strip():
+        _, begin, end, comma, colon = match.groups()
+        token = match[0].strip()
+        if not token:
+            continue
+        depth -= end is not None
+        if opened == (end is None):
             lines.append(_STEP * depth)
-        if match[0].strip():
-            opened = begin is not None
-        depth += begin is not None
-        lines[-1] += value or begin or end or comma or (": " if colon else "")
+        opened = begin is not None
+        depth += opened
+        lines[-1] += ": " if colon else token
         if comma is not None:
             lines.append(_STEP * depth)
     return "\n".join(lines)
@@ -45,18 +44,20 @@ def indented(text: str) -> str:
 def indented_sql(text: str) -> str:
     """Indent a statement: a line for each clause and each key of a document, subqueries indented."""
     lines: list[str] = [""]
-    nested: list[bool] = []
+    subqueries = [True]  # the statement itself, then whether each open parenthesis holds a query
     for match in _WORDS.finditer(text):
         kind, word = match.lastgroup, match[0]
         if kind is None:
             lines[-1] += " " if lines[-1].strip() else ""
             continue
-        closed = kind == "close" and nested and nested.pop()
+        closed = kind == "close" and len(subqueries) > 1 and subqueries.pop()
+        depth = 2 * (sum(subqueries) - 1)
+        # A text that begins with a comma and a quote begins the next key of a document.
         if closed or (kind == "text" and word.startswith("',\"")):
-            lines.append(_STEP * (2 * sum(nested) + 1))
-        elif kind == "clause" and (not nested or nested[-1]):
-            lines.append(_STEP * 2 * sum(nested))
+            lines.append(_STEP * (depth + 1))
+        elif kind == "clause" and subqueries[-1]:
+            lines.append(_STEP * depth)
         lines[-1] += word
         if kind in {"open", "other"}:
-            nested.append(kind == "open")
-    return "\n".join(line.rstrip() for line in lines if line.strip())
+            subqueries.append(kind == "open")
+    return "\n".join(filter(None, map(str.rstrip, lines)))

@@ -60,6 +60,7 @@ class KnownCommit:
     @property
     def next_lsn(self) -> Lsn:
         """The first address that the commit record of a later transaction can have (bytes)."""
+        # Its own record begins there; where there was none, one may still begin at the position itself.
         return self.lsn + self.exists
 
     def __str__(self) -> str:

@@ -46,6 +46,7 @@ class TablePattern:
     @cached_property
     def _expressions(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
         schema, name = (
+            # In quotes a `*` is an ordinary character of a name, as in SQL.
             re.compile(re.escape(part) if quoted else re.escape(part).replace(r"\*", ".*"), re.DOTALL)
             for part, quoted in zip((self.schema, self.name), self.quoted, strict=True)
         )

@@ -118,6 +118,7 @@ def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale
     match declared.kind:
         case "domain":
             dimensions = attribute.dimensions or declared.dimensions
+            # A domain's own modifier: the column's is -1.
             base = Attribute(attribute.name, declared.of, declared.modifier, dimensions)
             kind = resolve(base, types, money_scale)
         case "array":
@@ -145,6 +146,7 @@ def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale
 
 
 def _base(declared: DatabaseType, modifier: int, money_scale: int) -> ValueType:
+    # By the extension, not by the name alone: anybody may call a type `vector`.
     row = _EXTENSIONS.get((declared.extension, declared.name))
     if row is None and declared.schema == "pg_catalog":
         row = _BUILT_IN.get(declared.name)
@@ -157,6 +159,7 @@ def _base(declared: DatabaseType, modifier: int, money_scale: int) -> ValueType:
     if row.form is ArrowForm.VECTOR:
         element = _BUILT_IN[_VECTORS[declared.name]]
         part = ValueType(element.names[0], element.form, element.json, element.arrow)
+        # pgvector prints `[1,2]`, the catalog's own vectors `1 2`.
         delimiter = "," if row.extension else " "
         return ValueType(declared.name, row.form, row.json, row.arrow, (part,), delimiter=delimiter)
     return ValueType(declared.name, row.form, row.json, row.arrow)
@@ -167,9 +170,11 @@ def numeric_type(modifier: int) -> ValueType:
     if modifier < 0:
         return ValueType("numeric", ArrowForm.TEXT, Json.NUMBER, pa.string())
     precision = (modifier - 4) >> 16 & 0xFFFF
+    # Eleven bits with a sign, since PostgreSQL 15.
     scale = ((modifier - 4 & 0x7FF) ^ 0x400) - 0x400
     name = f"numeric({precision},{scale})"
     digits = max(precision, scale) if scale >= 0 else precision - scale
+    # Arrow and Spark would round; text keeps every digit.
     if digits > MOST_DIGITS:
         return ValueType(name, ArrowForm.TEXT, Json.NUMBER, pa.string())
     return ValueType(name, ArrowForm.DECIMAL, Json.NUMBER, pa.decimal128(digits, max(scale, 0)))
@@ -225,6 +230,7 @@ def type_to_json(kind: ValueType) -> dict[str, Any]:
     """Return `kind` in JSON's types; `type_from_json` reads it."""
     written: dict[str, Any] = {"name": kind.name, "form": kind.form.value, "json": kind.json.name}
     if not kind.parts or kind.form is ArrowForm.VECTOR:
+        # What has parts is derived from them; the two could disagree else.
         written["spark"] = kind.spark
     if kind.parts:
         written["parts"] = [type_to_json(part) for part in kind.parts]

@@ -1,23 +1,19 @@
 """Decode the bytes of `pgoutput` to messages and to columns. Pure."""
 
 from headrace.pgoutput.batch import MessageBatch
-from headrace.pgoutput.decoder import decode_message, decode_streamed
+from headrace.pgoutput.decoder import decode_message
 from headrace.pgoutput.frames import Frames, Keepalive, encode_status, split_frames
 from headrace.pgoutput.messages import (
     UNCHANGED,
     Begin,
-    BeginPrepare,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     Origin,
-    Prepare,
     Relation,
     RelationColumn,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
     StreamStart,
@@ -31,9 +27,7 @@ from headrace.pgoutput.messages import (
 __all__ = [
     "UNCHANGED",
     "Begin",
-    "BeginPrepare",
     "Commit",
-    "CommitPrepared",
     "Delete",
     "Frames",
     "Insert",
@@ -42,10 +36,8 @@ __all__ = [
     "Message",
     "MessageBatch",
     "Origin",
-    "Prepare",
     "Relation",
     "RelationColumn",
-    "RollbackPrepared",
     "StreamAbort",
     "StreamCommit",
     "StreamStart",
@@ -55,7 +47,6 @@ __all__ = [
     "Unchanged",
     "Update",
     "decode_message",
-    "decode_streamed",
     "encode_status",
     "split_frames",
 ]

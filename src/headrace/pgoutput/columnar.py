@@ -87,6 +87,7 @@ class Cells:
         The addresses ascend, so one Arrow array can cover the whole buffer without a copy: its even elements
         are the values, its odd ones the bytes between them.
         """
+        # Offsets of 32 bits: a batch stays far below 2 GiB.
         offsets = np.empty(2 * len(self.begin) + 1, np.int32)
         offsets[0:-1:2] = self.begin
         offsets[1::2] = self.begin + self.size
@@ -148,6 +149,7 @@ class _Walk:
 
     def letters(self) -> Letters:
         """Return the next byte of each row."""
+        # A length in a broken message may lead anywhere: reads are clamped, and the end is compared once.
         return self.data[np.minimum(self.position, self.last)]
 
     def skip(self, chosen: Mask | slice, size: int) -> None:
@@ -169,6 +171,7 @@ class _Walk:
             position = position if position.max(initial=0) <= last else np.minimum(position, last)
             kinds = self.data[position]
             position = position + 1
+            # The usual column, without a NULL: no masks.
             if (kinds == TEXT).all():
                 lengths = self.numerals.uint32(position)
                 position += 4
@@ -234,6 +237,7 @@ def _decode(batch: MessageBatch, relation: Numbers, columns: Sequence[int]) -> R
     for shape, rows in _by_shape(relation):
         walk = _Walk(batch.data, numerals, rows, batch.begin[rows] + _TUPLE_AT, len(batch.data) - SLACK)
         _decode_shape(walk, letters[rows], columns[shape], decoded)
+        # The only check of all lengths: positions only grow, so one that was wrong cannot end right.
         if (walk.position != batch.end[rows]).any():
             raise broken("a message does not end where its row ends")
     return _collect(decoded)

@@ -63,6 +63,7 @@ class Cursor:
     def take(self, size: int) -> bytes:
         """Read the next `size` bytes."""
         end = self._position + size
+        # A negative length would read backwards.
         if size < 0 or end > len(self._data):
             raise broken(f"a message of {len(self._data)} bytes ends too early")
         taken = self._data[self._position : end]

@@ -9,18 +9,14 @@ from headrace.pgoutput.cursor import Cursor, broken
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 from headrace.pgoutput.messages import (
     Begin,
-    BeginPrepare,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     Origin,
-    Prepare,
     Relation,
     RelationColumn,
-    RollbackPrepared,
     Row,
     StreamAbort,
     StreamCommit,
@@ -33,9 +29,6 @@ from headrace.pgoutput.messages import (
 
 _CASCADE, _RESTART_IDENTITY = 1, 2
 
-STREAMED_LETTERS = frozenset("RYIUDTM")
-"""The messages that carry the id of their (sub)transaction when it is streamed."""
-
 
 def decode_message(payload: bytes) -> Message:
     """Decode one message; `payload` must hold exactly one.
@@ -45,25 +38,11 @@ def decode_message(payload: bytes) -> Message:
     """
     cursor = Cursor(payload)
     letter = cursor.letter()
-    return _read_body(cursor, letter, _READERS.get(letter))
-
-
-def decode_streamed(payload: bytes) -> tuple[int, Message]:
-    """Decode a message between `StreamStart` and `StreamStop`; return its (sub)transaction's id, and it.
-
-    Raises:
-        HeadraceError: PROTOCOL where the bytes are no such message.
-    """
-    cursor = Cursor(payload)
-    letter = cursor.letter()
-    xid = cursor.uint32()
-    return xid, _read_body(cursor, letter, _READERS.get(letter) if letter in STREAMED_LETTERS else None)
-
-
-def _read_body(cursor: Cursor, letter: str, read: Callable[[Cursor], Message] | None) -> Message:
+    read = _READERS.get(letter)
     if read is None:
         raise broken(f"unknown message {letter!r}")
     message = read(cursor)
+    # A message that goes on is of a protocol version that was not asked for.
     cursor.finish()
     return message
 
@@ -152,35 +131,10 @@ def _stream_commit(cursor: Cursor) -> StreamCommit:
 
 def _stream_abort(cursor: Cursor) -> StreamAbort:
     xid, subxid = cursor.uint32(), cursor.uint32()
+    # Only version 4 goes on with position and time.
     if not cursor.left:
         return StreamAbort(xid, subxid)
     return StreamAbort(xid, subxid, cursor.uint64(), _time(cursor))
-
-
-def _begin_prepare(cursor: Cursor) -> BeginPrepare:
-    return BeginPrepare(cursor.uint64(), cursor.uint64(), _time(cursor), cursor.uint32(), cursor.text())
-
-
-def _prepare(cursor: Cursor, *, streamed: bool = False) -> Prepare:
-    cursor.uint8()
-    place = cursor.uint64(), cursor.uint64(), _time(cursor)
-    return Prepare(*place, cursor.uint32(), cursor.text(), streamed)
-
-
-def _stream_prepare(cursor: Cursor) -> Prepare:
-    return _prepare(cursor, streamed=True)
-
-
-def _commit_prepared(cursor: Cursor) -> CommitPrepared:
-    cursor.uint8()
-    place = cursor.uint64(), cursor.uint64(), _time(cursor)
-    return CommitPrepared(*place, cursor.uint32(), cursor.text())
-
-
-def _rollback_prepared(cursor: Cursor) -> RollbackPrepared:
-    cursor.uint8()
-    place = cursor.uint64(), cursor.uint64(), _time(cursor), _time(cursor)
-    return RollbackPrepared(*place, cursor.uint32(), cursor.text())
 
 
 def _time(cursor: Cursor) -> int:
@@ -209,9 +163,4 @@ _READERS: dict[str, Callable[[Cursor], Message]] = {
     "E": _stream_stop,
     "c": _stream_commit,
     "A": _stream_abort,
-    "b": _begin_prepare,
-    "P": _prepare,
-    "p": _stream_prepare,
-    "K": _commit_prepared,
-    "r": _rollback_prepared,
 }

@@ -103,6 +103,7 @@ def split_frames(frames: Frames) -> tuple[MessageBatch, Lsn, list[tuple[int, Kee
     begin, end = batch.begin[is_data] + _WAL_DATA.size, batch.end[is_data]
     if (begin >= end).any():
         raise broken("a frame ends too early")
+    # The header of the last message, which was skipped: its first number is the position.
     start = int.from_bytes(batch.data[begin[-1] - 24 : begin[-1] - 16].tobytes()) if len(begin) else 0
     return MessageBatch(batch.data, begin, end), start, keepalives
 
@@ -116,4 +117,5 @@ def encode_status(*, received: Lsn, durable: Lsn, now_us: int, reply: bool = Fal
         now_us: the time in microseconds since 1970-01-01 UTC.
         reply: whether to ask the server to answer at once.
     """
+    # Flushed and applied: for a logical slot the server looks at the flushed position alone.
     return _STATUS.pack(b"r", received, durable, durable, now_us - POSTGRES_EPOCH_US, int(reply))

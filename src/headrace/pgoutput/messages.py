@@ -189,52 +189,6 @@ class StreamAbort:
     time: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BeginPrepare:
-    """The first message of a transaction that a two-phase slot delivers when it is prepared."""
-
-    prepare_lsn: Lsn
-    end_lsn: Lsn
-    prepare_time: int
-    xid: int
-    gid: str
-
-
-@dataclass(frozen=True, slots=True)
-class Prepare:
-    """The last message of a prepared transaction; `streamed`: whether it was sent in pieces."""
-
-    prepare_lsn: Lsn
-    end_lsn: Lsn
-    prepare_time: int
-    xid: int
-    gid: str
-    streamed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CommitPrepared:
-    """The commit of a prepared transaction."""
-
-    commit_lsn: Lsn
-    end_lsn: Lsn
-    commit_time: int
-    xid: int
-    gid: str
-
-
-@dataclass(frozen=True, slots=True)
-class RollbackPrepared:
-    """The rollback of a prepared transaction."""
-
-    prepare_end_lsn: Lsn
-    end_lsn: Lsn
-    prepare_time: int
-    rollback_time: int
-    xid: int
-    gid: str
-
-
 Message = (
     Begin
     | Commit
@@ -250,8 +204,4 @@ Message = (
     | StreamStop
     | StreamCommit
     | StreamAbort
-    | BeginPrepare
-    | Prepare
-    | CommitPrepared
-    | RollbackPrepared
 )

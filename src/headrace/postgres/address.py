@@ -60,6 +60,7 @@ class Address:
         parameters = {**_environment(), **self.parameters}
         hosts = (parameters.get("host") or parameters.get("hostaddr") or "localhost").split(",")
         ports = (parameters.get("port") or "5432").split(",")
+        # As libpq does: one port counts for all hosts.
         ports = ports * len(hosts) if len(ports) == 1 else ports
         places = ",".join(f"{host}:{port}" for host, port in zip(hosts, ports, strict=False))
         return f"{places}/{parameters.get('dbname', '')}"
@@ -82,6 +83,7 @@ def parse_address(url: str) -> Address:
     except psycopg.ProgrammingError:
         raise _unparsable_url() from None  # libpq's message quotes the string
     parameters = {name: str(value) for name, value in given.items() if value is not None}
+    # libpq finds this out only when it connects, and quotes the string.
     if not all(port.isdigit() for port in parameters.get("port", "").split(",") if port):
         raise _unparsable_url()
     command = split_command(own[_COMMAND]) if own.get(_COMMAND) else ()
@@ -191,6 +193,7 @@ def _check_encoded(url: str) -> None:
 
 def _split_own_words(url: str) -> tuple[str, dict[str, str]]:
     """Return the URL without Headrace's own parameters, and those parameters."""
+    # A password may contain a `?`.
     known_user = "@" in url.partition("://")[2].partition("/")[0]
     before, at, after = url.partition("@") if known_user else ("", "", url)
     location, mark, query = after.partition("?")
@@ -234,6 +237,7 @@ def allowed_methods(parameters: Mapping[str, str]) -> str:
     """
     methods = [method.strip() for method in parameters.get("require_auth", "").split(",") if method.strip()]
     verified = is_verified(parameters)
+    # libpq takes either a list of allowed methods or one of forbidden ones.
     if any(not method.startswith("!") for method in methods):
         if "password" in methods and not verified:
             raise HeadraceError(
@@ -348,6 +352,7 @@ def _jdbc_hosts(location: str) -> dict[str, str]:
     names, ports = [], []
     for host in hosts.split(","):
         name, colon, port = host.rpartition(":")
+        # The last colon of an IPv6 address is inside its brackets.
         if not colon or host.endswith("]"):
             name, port = host, ""
         names.append(name.strip("[]") or "localhost")

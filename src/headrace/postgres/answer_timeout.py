@@ -72,6 +72,7 @@ class AnswerTimeout:
                 is_working = self._failures < _MAX_FAILURES
         else:
             self._failures = 0
+        # Twice: an answer may have been sent between the question and the look.
         self._idle = 0 if is_working else self._idle + 1
         if self._idle > 1 or self._failures >= _MAX_FAILURES:
             raise psycopg.OperationalError(
@@ -123,6 +124,7 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
             try:
                 silence.check()
             except psycopg.OperationalError as error:
+                # An error from here would leave libpq in the middle of a message.
                 lost.append(error)
                 hang_up(self.pgconn.socket)  # libpq sees the end of the stream, and cleans up
 

@@ -53,6 +53,7 @@ class BacklogReader(Closeable):
     ) -> None:
         self._copy = f"headrace_copy_{secrets.token_hex(8)}"
         names = ",".join(identifier(name) for name in publications)
+        # Version 1: the functions send a transaction only when it has ended.
         self._options = f"'proto_version', '1', 'publication_names', {literal(names)}"
         if messages:
             self._options += ", 'messages', 'true'"
@@ -61,6 +62,7 @@ class BacklogReader(Closeable):
             url, application_name, settings={**SETTINGS, "work_mem": _WORK_MEMORY}
         )
         self.server_mark = self._connection.server_mark
+        # Temporary: the copy ends with the session, also where this process is killed.
         copy = f"pg_copy_logical_replication_slot({literal(slot)}, {literal(self._copy)}, true)"
         try:
             self._query(f"SELECT 1 FROM {copy}")  # noqa: S608 (quoted)
@@ -105,6 +107,7 @@ class BacklogReader(Closeable):
         )
         try:
             for rows in copy_rows(self._connection, f"SELECT data FROM {function}", _BATCH_BYTES):  # noqa: S608
+                # No copy of the messages: the batch only leaves out what COPY put before each.
                 yield MessageBatch(rows.data, rows.begin + _FIELD, rows.end)
         except psycopg.Error as error:
             raise self._error(error) from error

@@ -71,6 +71,7 @@ _TIMEOUTS = (
     "idle_in_transaction_session_timeout",
 )
 """Limits that a role or a database may set for people's sessions, and that no session of ours has."""
+# PostgreSQL 17 has it; SET of an unknown setting is an error before.
 _TRANSACTION_TIMEOUT, _SINCE = "transaction_timeout", 170000
 
 _READ_ONLY = "25006"
@@ -153,9 +154,11 @@ def open_connection(
         connection = WatchedConnection.connect(conninfo, autocommit=True, cursor_factory=psycopg.RawCursor)
     except (psycopg.OperationalError, psycopg.ProgrammingError) as error:
         raise connection_error(error, url) from error
+    # The check connects anew: a password from a command or a cloud may have expired meanwhile.
     connection.silence = AnswerTimeout(lambda: conninfo_of(url, "headrace look"))
     try:
         _begin_session(connection, url)
+        # After the pooler was refused: a pooler would leave them to the next client of its session.
         if settings:
             query(connection, pin_statement(settings))
     except HeadraceError:
@@ -171,6 +174,7 @@ def _begin_session(connection: WatchedConnection, url: str) -> None:
     """
     address = parse_address(url)
     timeouts = [*_TIMEOUTS, *([_TRANSACTION_TIMEOUT] if connection.info.server_version >= _SINCE else [])]
+    # What a role or a database sets as a default for people must not change what is read.
     first = {ISOLATION: READ_COMMITTED, **keepalives(url), **dict.fromkeys(timeouts, "0")}
     statement = ";".join(f"SET {name} = '{value}'" for name, value in first.items())
     try:
@@ -179,6 +183,7 @@ def _begin_session(connection: WatchedConnection, url: str) -> None:
     except psycopg.Error as error:
         raise connection_error(error, url) from error
     connection.is_served_by(pid)
+    # Session state (locks, snapshots, settings) is lost behind a pooler without any error.
     if pid != connection.info.backend_pid and not address.session_proxy:
         raise pooler_error(address.place, "the server process that answers is not the one that was announced")
 
@@ -198,6 +203,7 @@ def conninfo_of(
         "application_name": address.parameters.get("application_name", application_name),
         **parameters,
     }
+    # A token lives for 15 minutes to an hour: each connection gets its own.
     if (cloud := cloud_of(address.command)) is not None:
         keywords["password"] = cloud_token(cloud, address)
     elif address.command:
@@ -230,6 +236,7 @@ def refused_statement(connection: Connection, error: psycopg.Error) -> HeadraceE
     Raises:
         HeadraceError: CONNECTION, where it is lost meanwhile.
     """
+    # Inside a failed transaction the server answers no question.
     if error.sqlstate != _READ_ONLY or connection.info.transaction_status is not TransactionStatus.IDLE:
         return database_error(error, connection.info.dsn)
     [(in_recovery, by_default)] = query(connection, _WHY_READ_ONLY)

@@ -67,6 +67,7 @@ class RowSession(ReadSession):
     def _describe(self, sql: str) -> list[CopiedColumn]:
         """Return the columns, whose types stay what they are: the transaction has locked the table now."""
         try:
+            # COPY describes no types; the same statement without rows does.
             cursor = self._connection.execute(f"{sql} LIMIT 0".encode(), prepare=False)
         except psycopg.Error as error:
             raise self._error(error) from error
@@ -116,6 +117,7 @@ def copy_rows(connection: WatchedConnection, sql: str, size: int) -> Generator[M
         is_copying = False
         raise
     finally:
+        # A COPY that is not read to its end cannot be left: only closing the connection ends it.
         if is_copying:
             connection.close()
 
@@ -140,6 +142,7 @@ def _receive(server: pq.abc.PGconn, into: Frames, size: int) -> PQGen[bool]:
         elif length < 0:
             return False
         else:
+            # psycopg's waiting, which checks for silence and lets other threads run.
             while not (yield Wait.R):
                 pass
             server.consume_input()

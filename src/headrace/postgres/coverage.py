@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from headrace.model.names import TableName
 from headrace.postgres.generated import Sender, describe_unsent, failing_writers, held_stored
 from headrace.postgres.identity import (
+    IdentityChange,
     IdentityFacts,
     change_problem,
     identity_statements,
@@ -111,6 +112,7 @@ def _check_identity(
     facts: IdentityFacts, required: Sequence[str], sender: Sender, *, added: bool
 ) -> tuple[list[str], tuple[str, ...], tuple[str, ...]]:
     """Return why Headrace may not mend the replica identity, the SQL for it, and what is hidden of it."""
+    # No identity helps where nothing is logged.
     if facts.kind in _NO_LOG or not facts.logged:
         return [_NO_LOG.get(facts.kind, "an unlogged table's changes are not in the log")], (), ()
     change = None if facts.kind == "p" else stronger_identity(facts, required)
@@ -122,17 +124,25 @@ def _check_identity(
         return [f"the server computes {', '.join(sorted(computed))}: the log does not carry it"], (), ()
     sender_steps = sender.steps([held_stored(facts, change)])
     remedy = tuple(sql for step in sender_steps for sql in step.statements)
-    held = ", ".join(sorted(held_stored(facts, None)))
-    hidden = (describe_unsent(held),) if sender_steps and held and not added else ()
+    # A table that is only added now has nothing in the log that could lack a column.
+    hidden = _hidden_columns(facts) if sender_steps and not added else ()
     if change is None:
         return [], remedy, hidden
-    reasons = []
-    if not facts.owned:
-        reasons.append("the table belongs to another role")
+    return _change_obstacles(facts, change), (*remedy, *identity_statements(change)), hidden
+
+
+def _hidden_columns(facts: IdentityFacts) -> tuple[str, ...]:
+    held = ", ".join(sorted(held_stored(facts, None)))
+    return (describe_unsent(held),) if held else ()
+
+
+def _change_obstacles(facts: IdentityFacts, change: IdentityChange) -> list[str]:
+    """Return why Headrace may not alter the identity itself."""
     problem = change_problem(facts, change)
-    if problem is not None:
-        reasons.append(problem.cause)
-    return reasons, (*remedy, *identity_statements(change)), hidden
+    return [
+        *([] if facts.owned else ["the table belongs to another role"]),
+        *([] if problem is None else [problem.cause]),
+    ]
 
 
 _NO_LOG = {

@@ -112,6 +112,7 @@ def execute_plan(
         HeadraceError: the plan's first refusal; PRIVILEGE, DATABASE (also: no lock within `lock_timeout`
             seconds, as `LockTimeoutError`), CONNECTION.
     """
+    # Before anything runs: a set-up that cannot be finished is not begun.
     for error in (*plan.refused, *plan.outstanding):
         raise error
     for step in plan.steps:
@@ -139,6 +140,7 @@ def _run_with_retry(step: Step, connection: Connection, lock_timeout: float) -> 
 def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
     limit = max(1, int(1000 * (_INDEX_WAIT_SECONDS if step.alone else lock_timeout)))
     if not step.alone:
+        # Publication, identity and the comment that records it change together, or not at all.
         with connection.transaction():
             execute(connection, f"SET LOCAL lock_timeout = {limit}")
             # Later steps rely on this one, also after a crash of the server.
@@ -146,14 +148,17 @@ def _run(step: Step, connection: Connection, lock_timeout: float) -> None:
             for statement in step.statements:
                 execute(connection, statement)
         return
+    # CONCURRENTLY refuses a transaction, so SET LOCAL is of no use here.
     execute(connection, f"SET lock_timeout = {limit}")
     try:
         for statement in step.statements:
             execute(connection, statement)
     except psycopg.Error as error:
+        # An index that failed stays as INVALID, and would be maintained by every write.
         _clean_up(step, connection, error)
         raise
     finally:
+        # A later step must not inherit the limit.
         if not connection.broken:
             execute(connection, "SET lock_timeout = 0")
 

@@ -79,6 +79,7 @@ class Sender:
 
         `added`: whether the plan adds the table.
         """
+        # One publication that does not send the column is enough for writers to fail, also another program's.
         others = tuple(name for name in facts.silent if name != self.name)
         is_own_silent = not self.sends and (added or self.name in facts.silent)
         return (*others, self.name) if is_own_silent else others
@@ -115,6 +116,7 @@ def failing_writers(
         required: the columns that the old row must carry.
         silent: the publications of it that will not send stored generated columns.
     """
+    # A partitioned table holds no rows: its leaves have identities of their own.
     if facts.kind == "p":
         return None
     held = identity_after(facts, change)
@@ -157,6 +159,7 @@ def _identity_by_index(facts: IdentityFacts, required: Iterable[str]) -> tuple[s
     """Return SQL for the cheapest identity without an unsent column; empty where there is none."""
     required = frozenset(required)
     needed = needed_columns(facts, required)
+    # First an identity that needs nothing else, then one for which columns must become NOT NULL.
     for nullable in (frozenset[str](), needed - facts.not_null):
         without_identity = replace(
             facts,

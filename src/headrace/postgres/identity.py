@@ -6,7 +6,7 @@ One query reads the facts; the decision needs no database.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,6 +113,7 @@ def needed_columns(facts: IdentityFacts, required: Iterable[str]) -> frozenset[s
 
 def covers(facts: IdentityFacts, needed: frozenset[str]) -> bool:
     """Return whether the current identity carries the needed columns, and lets writers write."""
+    # Without any identity an UPDATE fails once the table is published.
     return facts.writable_when_published and (
         facts.current.kind == "full" or needed <= facts.identity_columns
     )
@@ -127,22 +128,21 @@ def stronger_identity(facts: IdentityFacts, required: Iterable[str]) -> Identity
     needed = needed_columns(facts, required)
     if covers(facts, needed):
         return None
+    # What other readers of the log get now stays in it.
     wanted = needed | facts.identity_columns
-    for index in facts.unique_indexes:
-        if frozenset(index.columns) == wanted and wanted <= facts.not_null:
-            return IdentityChange(facts.table, facts.current, RecordedIdentity("index", index.name), needed)
+    # PostgreSQL takes only an index of NOT NULL columns; one more generated column might be one that is not
+    # sent, and then writers fail.
+    allowed = facts.not_null - (facts.generated - wanted)
+    usable = [index for index in facts.unique_indexes if wanted <= set(index.columns) <= allowed]
+    smallest = min(usable, key=lambda index: len(index.columns), default=None)
+    if smallest is not None and wanted.issuperset(smallest.columns):
+        return IdentityChange(facts.table, facts.current, RecordedIdentity("index", smallest.name), needed)
     if wanted <= facts.not_null and any(wanted >= set(index.columns) for index in facts.unique_indexes):
         columns = tuple(column for column in facts.columns if column in wanted)
         name = index_name(facts.table, columns)
         return IdentityChange(facts.table, facts.current, RecordedIdentity("index", name), needed, columns)
-    allowed = (facts.not_null - facts.generated) | wanted
-    larger = [
-        index for index in facts.unique_indexes if wanted <= set(index.columns) <= allowed & facts.not_null
-    ]
-    if larger:
-        smallest = min(larger, key=lambda index: len(index.columns))
-        return IdentityChange(facts.table, facts.current, RecordedIdentity("index", smallest.name), needed)
-    return IdentityChange(facts.table, facts.current, RecordedIdentity("full"), needed)
+    identity = RecordedIdentity("full") if smallest is None else RecordedIdentity("index", smallest.name)
+    return IdentityChange(facts.table, facts.current, identity, needed)
 
 
 def identity_after(facts: IdentityFacts, change: IdentityChange | None) -> frozenset[str]:
@@ -160,6 +160,7 @@ def identity_after(facts: IdentityFacts, change: IdentityChange | None) -> froze
 def change_problem(facts: IdentityFacts, change: IdentityChange) -> HeadraceError | None:
     """Return why the change would make the table's writers fail; None where it would not."""
     covered = None if change.identity.kind == "full" else identity_after(facts, change)
+    # PostgreSQL refuses UPDATE and DELETE where a list lacks a column of the identity.
     for publication, listed in facts.column_lists:
         if covered is None or not covered <= listed:
             return HeadraceError(
@@ -197,6 +198,7 @@ def alter_identity(table: TableName, identity: RecordedIdentity) -> str:
 def index_name(table: TableName, columns: tuple[str, ...]) -> str:
     """Return the name of the index that Headrace creates for these columns; the same every time."""
     text = "\0".join((table.schema, table.name, *columns))
+    # From table and columns alone: a set-up that was killed finds its own index again.
     end = "_headrace_" + hashlib.sha256(text.encode()).hexdigest()[:8]
     return table.name.encode()[: _MAX_NAME_BYTES - len(end)].decode(errors="ignore") + end
 
@@ -221,37 +223,49 @@ def _facts(row: tuple[Any, ...], version: int) -> IdentityFacts:
     usable = tuple(
         UniqueIndex(index, tuple(keys), primary) for index, keys, primary, _ in indexes if keys is not None
     )
+    names = tuple(column for column, _, _ in columns)
+    kind_now = _KINDS[identity]
+    # Its index may be dropped: the kind stays `index` then, and old rows carry nothing.
     chosen = next((index for index, _, _, is_identity in indexes if is_identity), None)
-    current = _KINDS[identity]
-    key: Iterable[str] = ()
-    if current == "full":
-        key = (column for column, _, _ in columns)
-    elif current == "default":
-        key = next((index.columns for index in usable if index.primary), ())
-    elif current == "index":
-        key = next((index.columns for index in usable if index.name == chosen), ())
-    computed = {
-        how_generated: frozenset(column for column, _, how in columns if how == how_generated)
-        for how_generated in "sv"
-    }
+    current = RecordedIdentity(kind_now, chosen if kind_now == "index" else None)
+    stored, virtual = _generated(columns, "s"), _generated(columns, "v")
     ruled = version >= SENDS_GENERATED_SINCE
     return IdentityFacts(
         table=TableName(schema, name),
         root=TableName(root_schema, root),
         kind=kind,
         logged=persistence == "p",
-        current=RecordedIdentity(current, chosen if current == "index" else None),
-        identity_columns=frozenset(key),
-        columns=tuple(column for column, _, _ in columns),
+        current=current,
+        identity_columns=_carried(current, names, usable),
+        columns=names,
         not_null=frozenset(column for column, not_null, _ in columns if not_null),
         unique_indexes=usable,
         column_lists=tuple((publication, frozenset(listed)) for publication, listed in lists),
         owned=owned,
-        generated=computed["s"] | computed["v"],
-        stored=computed["s"] if ruled else frozenset(),
-        virtual=computed["v"] if ruled else frozenset(),
+        generated=stored | virtual,
+        stored=stored if ruled else frozenset(),
+        virtual=virtual if ruled else frozenset(),
         silent=tuple(silent),
     )
+
+
+def _carried(
+    identity: RecordedIdentity, columns: Sequence[str], indexes: Sequence[UniqueIndex]
+) -> frozenset[str]:
+    """Return the columns that an old row carries in the log."""
+    match identity.kind:
+        case "full":
+            return frozenset(columns)
+        case "default":
+            return frozenset(next((index.columns for index in indexes if index.primary), ()))
+        case "index":
+            return frozenset(next((index.columns for index in indexes if index.name == identity.index), ()))
+        case _:
+            return frozenset()
+
+
+def _generated(columns: Iterable[tuple[str, bool, str]], how: str) -> frozenset[str]:
+    return frozenset(column for column, _, generated in columns if generated == how)
 
 
 _NONE = "'[]'::json"

@@ -131,6 +131,7 @@ class SlotLock:
         # This session never pauses: the server may end it soon where nothing is acknowledged.
         query(connection, "SELECT set_config('tcp_user_timeout', '15000', false)")
         holder = _try_lock(connection, self._slot)
+        # A session of ours that was cut off lives on in the server until its keepalives fail.
         if holder is not None and holder.backend in self._own_backends:
             query(connection, _END_SESSION, (*holder.backend, _END_MILLISECONDS))
             holder = _try_lock(connection, self._slot)
@@ -223,6 +224,7 @@ def claim_slot(connection: ReplicationConnection, slot: str, deployment: LockSes
     """
     _check_deployment(connection, slot, deployment)
     first, second = _lock_keys(_READERS, slot)
+    # Not the waiting form: who waits would take the slot much later, behind a run that has gone on.
     [(taken,)] = connection.execute(f"SELECT pg_try_advisory_lock({first}, {second})", slot=slot)
     if taken != "t":
         holders = connection.execute(_holder_sql(first, second), slot=slot)
@@ -240,6 +242,7 @@ def _check_deployment(connection: ReplicationConnection, slot: str, deployment: 
     if deployment is None:
         return
     holders = connection.execute(_holder_sql(*_lock_keys(_DEPLOYMENTS, slot)), slot=slot)
+    # Pid and start together: the server gives out pids again.
     if not any((row[0], row[3]) == (str(deployment.pid), deployment.began) for row in holders):
         who = f"is held by {holders[0][2]}" if holders else "is lost"
         raise HeadraceError(
@@ -311,4 +314,5 @@ def _holder_sql(first: int, second: int) -> str:
 
 
 def _lock_keys(lock_class: int, slot: str) -> tuple[int, int]:
+    # Two 32-bit keys: other programs lock by one 64-bit key, or by the first key of their own.
     return lock_class, zlib.crc32(slot.encode()) - 2**31

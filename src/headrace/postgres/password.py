@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Sequence
+from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 
@@ -38,11 +39,10 @@ def split_command(command: str | Sequence[str]) -> tuple[str, ...]:
         HeadraceError: CONFIG; the command is not shown.
     """
     try:
-        parsed = json.loads(command) if isinstance(command, str) and command.startswith("[") else command
-        words = shlex.split(parsed) if isinstance(parsed, str) else list(parsed)
+        words = _words(command)
     except ValueError as error:
         raise _invalid_command() from error
-    if not words or not all(isinstance(word, str) and "\0" not in word for word in words) or not words[0]:
+    if not words or not words[0] or not all(isinstance(word, str) and "\0" not in word for word in words):
         raise _invalid_command()
     if words[0].startswith(_IAM) and cloud_of(words) is None:
         raise HeadraceError(
@@ -51,6 +51,13 @@ def split_command(command: str | Sequence[str]) -> tuple[str, ...]:
             f"Write {', '.join(_IAM + cloud for cloud in CLOUDS)}, or a command that prints the password.",
         )
     return tuple(words)
+
+
+def _words(command: str | Sequence[str]) -> list[Any]:
+    if not isinstance(command, str):
+        return list(command)
+    # libpq's connection strings and the environment have no lists: there the list is JSON.
+    return list(json.loads(command)) if command.startswith("[") else shlex.split(command)
 
 
 def cloud_of(command: Sequence[str]) -> str | None:

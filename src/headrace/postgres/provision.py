@@ -88,7 +88,6 @@ def prepare_slot(
     tables: Sequence[TableName],
     create: bool,
     requirements: Mapping[TableName, PublicationRequirements] = MappingProxyType({}),
-    failover: bool = False,
     temporary: bool = False,
     keep: Callable[[ExportedSlot], None] | None = None,
 ) -> PreparedSlot:
@@ -102,7 +101,6 @@ def prepare_slot(
         create: whether anything may be created.
         requirements: what is required of tables: a new publication sends it, an existing one is compared with
             it.
-        failover: whether a new slot is kept on standbys too (PostgreSQL 17 and later).
         temporary: the slot is created, and lives as long as the connection that is given to `keep`.
         keep: receives a new slot with its exported snapshot, and has to close it.
 
@@ -113,16 +111,12 @@ def prepare_slot(
             CONNECTION.
     """
     with connect(url) as connection:
-        server = inspect_server(connection, url)
-        for problem in server_problems(server):
-            raise problem
-        whole = whole_old_rows(read_identities(connection, tables)) if server.loses_defaults else ()
-        for warning in server_warnings(server, whole):
-            _LOG.warning(warning)
+        server = _check_server(connection, url, tables)
         with _publication_lock(connection, publication):
             existing = read_publication(connection, publication)
             if existing is None and not (create and tables):
                 raise _no_publication(publication, url)
+            # The temporary slot is not made yet: one of its name is another one, and refused below.
             before = None if temporary else read_slot(connection, slot)
             _publish(
                 connection, tables, publication, existing, before, create=create, requirements=requirements
@@ -139,12 +133,24 @@ def prepare_slot(
             f"there is no replication slot {slot!r} at {place(url)}",
             "Set createSlot to true, or create it with pg_create_logical_replication_slot.",
         )
-    exported = create_slot(url, slot, temporary=temporary, failover=failover)
+    # Only now: a slot cannot be read with a publication that is younger.
+    exported = create_slot(url, slot, temporary=temporary)
     if keep is None:
         exported.close()
     else:
         keep(exported)
     return PreparedSlot(exported.consistent_point, server)
+
+
+def _check_server(connection: Connection, url: str, tables: Sequence[TableName]) -> ServerFacts:
+    """Return the server's facts; raise its first problem, and log its warnings."""
+    server = inspect_server(connection, url)
+    for problem in server_problems(server):
+        raise problem
+    whole = whole_old_rows(read_identities(connection, tables)) if server.loses_defaults else ()
+    for warning in server_warnings(server, whole):
+        _LOG.warning(warning)
+    return server
 
 
 def ensure_published(
@@ -187,6 +193,8 @@ def ensure_published(
             _publish(
                 connection, added, publication, existing, facts, create=create, requirements=requirements
             )
+            # After the tables were added, before their rows are read: nothing falls between snapshot and
+            # stream.
             _await_writers(connection, added)
 
 
@@ -291,6 +299,7 @@ def plan_source(
     """
     missing = unpublished_tables(found, existing)
     refused = list(unusable_tables(found, dict.fromkeys(tables, ())))
+    # pgoutput looks publications up as of each change: at the slot's beginning there was none.
     if existing is None and slot is not None:
         refused.append(publication_too_young(publication, slot))
     if existing is not None and missing and not (create and existing.own):

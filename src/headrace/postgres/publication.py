@@ -175,6 +175,7 @@ def parse_record(comment: str | None) -> SetupRecord | None:
         }
         return SetupRecord(identities, frozenset(TableName(*index) for index in parsed["indexes"]))
     except (ValueError, TypeError, KeyError):
+        # A comment that somebody has edited: the publication is ours, and what it recorded is not undone.
         return NOTHING_CHANGED
 
 
@@ -223,6 +224,7 @@ class PublicationFacts:
 
         `leaves`: its present partitions.
         """
+        # A leaf that is listed by itself says nothing of partitions to come.
         return self.all_tables or table in self.members or (leaves == {table} and table in self.tables)
 
 
@@ -237,7 +239,8 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
                obj_description(oid, 'pg_publication'), coalesce(to_jsonb(p) ->> 'pubgencols' = 's', false)
         FROM pg_publication p WHERE pubname = $1
     """
-    has_lists = _has_column_lists(connection)
+    has_lists = connection.info.server_version >= PARTS_SINCE
+    # FOR TABLES IN SCHEMA came with PostgreSQL 15, as column lists did.
     by_schema = _BY_SCHEMA if has_lists else ""
     rows = query(connection, settings_sql, (name,))
     if not rows:
@@ -270,7 +273,7 @@ def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    by_schema = _MEMBERSHIPS_BY_SCHEMA if _has_column_lists(connection) else ""
+    by_schema = _MEMBERSHIPS_BY_SCHEMA if connection.info.server_version >= PARTS_SINCE else ""
     listed = f"SELECT nspname, relname, max(member) FROM ({_MEMBERSHIPS}{by_schema}) m GROUP BY 1, 2"  # noqa: S608
     rows = query(connection, listed, (name,))
     return {TableName(schema, table): member for schema, table, member in rows}
@@ -307,7 +310,7 @@ def read_published_roots(session: ReadSession, name: str) -> tuple[TableName, ..
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    sql = _of_sent(_ROOTS, has_parts=_has_parts(session))
+    sql = _of_sent(_ROOTS, has_parts=session.server_version >= PARTS_SINCE)
     return tuple(TableName(schema, table) for schema, table in session.query(sql, (name,)))
 
 
@@ -320,10 +323,11 @@ def read_column_lists(session: ReadSession, name: str) -> dict[TableName, frozen
         HeadraceError: CONNECTION, DATABASE.
     """
     lists: dict[TableName, frozenset[str]] = {}
-    if not _has_parts(session):
+    if session.server_version < PARTS_SINCE:
         return lists
     for schema, table, columns in session.query(_of_sent(_COLUMN_LISTS, has_parts=True), (name,)):
         key = TableName(schema, table)
+        # Leaves may have lists of their own.
         lists[key] = lists.get(key, frozenset()) | frozenset(columns or ())
     return lists
 
@@ -331,11 +335,6 @@ def read_column_lists(session: ReadSession, name: str) -> dict[TableName, frozen
 def _of_sent(sql: str, *, has_parts: bool) -> str:
     """Return a statement about the tables that a publication ($1) sends, which waits for no lock."""
     return _SENT.replace("/*schemas*/", _SENT_BY_SCHEMA if has_parts else "") + sql
-
-
-def _has_parts(session: ReadSession) -> bool:
-    [(version,)] = session.query("SELECT current_setting('server_version_num')::int")
-    return bool(version >= PARTS_SINCE)
 
 
 def will_send_generated(session: ReadSession, name: str) -> bool:
@@ -370,6 +369,7 @@ def publication_gaps(
     if missing:
         setting = f"ALTER PUBLICATION {named} SET (publish = {literal(', '.join(OPERATIONS))})"
         gaps.append(Gap(None, f"does not publish {', '.join(missing)}", (setting,)))
+    # With it the log names the root, and TRUNCATE of one leaf is not sent at all.
     if facts.via_root:
         setting = f"ALTER PUBLICATION {named} SET (publish_via_partition_root = false)"
         what = "has publish_via_partition_root on: a truncated partition would not be seen"
@@ -433,7 +433,3 @@ def publish_again(publication: str, table: TableName, clause: str) -> tuple[str,
         f"ALTER PUBLICATION {named} DROP TABLE {listed}",
         f"ALTER PUBLICATION {named} ADD TABLE {clause}",
     )
-
-
-def _has_column_lists(connection: Connection) -> bool:
-    return connection.info.server_version >= PARTS_SINCE

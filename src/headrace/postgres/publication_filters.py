@@ -73,6 +73,7 @@ def selection_problem(facts: IdentityFacts, selection: PublicationFilter) -> Hea
             f"{facts.root} is partitioned, and a part of such a table cannot be published by its leaves",
             "Ask for all of it.",
         )
+    # PostgreSQL lets UPDATE and DELETE of a published table fail then, and not ALTER PUBLICATION.
     if selection.columns is not None and facts.current.kind == "full":
         return _refused(
             facts,
@@ -171,12 +172,14 @@ def _query_rolled_back_publication(
     """Create a publication with the condition, run `sql` with its name ($1), and roll both back."""
     name = f"headrace_look_{secrets.token_hex(8)}"
     try:
+        # Only the server parses a condition as it will apply it.
         with connection.transaction(force_rollback=True):
             execute(connection, f"SET LOCAL lock_timeout = {_LOCK_MILLISECONDS}")
             clause = table_clause(table, PublicationFilter(rows=rows))
             execute(connection, f"CREATE PUBLICATION {identifier(name)} FOR TABLE {clause}")
             return execute(connection, sql, (name,))
     except psycopg.Error as error:
+        # These say nothing about the condition.
         if (error.sqlstate or "").startswith(("42501", "55P03", "08", "57")):
             raise database_error(error, connection.info.dsn) from error
         message = ": ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(

@@ -10,7 +10,7 @@ _SECONDS = 2.0
 _PORT = "5432"
 
 
-def is_reachable(url: str, timeout: float = _SECONDS) -> bool:
+def is_reachable(url: str) -> bool:
     """Return whether the first host of `url` answers: it accepts a TCP connection, or refuses it.
 
     A Unix socket counts as reachable.
@@ -21,7 +21,7 @@ def is_reachable(url: str, timeout: float = _SECONDS) -> bool:
     if host.startswith(("/", "@")):
         return True
     try:
-        socket.create_connection((host, int(port)), timeout).close()
+        socket.create_connection((host, int(port)), _SECONDS).close()
     except ConnectionRefusedError:
         return True
     except OSError:

@@ -52,6 +52,7 @@ class ReplicationConnection(Closeable):
         self._streaming = False
         self._skips_missing = False
         self._end: HeadraceError | None = None
+        # A notice handler must not raise: libpq is in the middle of a message.
         self._missing_publication: str | None = None
         self._connection = _connect(url, application_name)
         self.server_mark = self._connection.server_mark
@@ -135,6 +136,7 @@ class ReplicationConnection(Closeable):
             HeadraceError: SLOT_UNKNOWN, SLOT_IN_USE, SLOT_LOST, PRIVILEGE, CONNECTION.
         """
         names = replication_literal(",".join(identifier(name) for name in publications))
+        # Version 1 is all that is needed without streaming; 2 is known from PostgreSQL 14 on.
         options = "proto_version '2', streaming 'on'" if unfinished else "proto_version '1'"
         if messages:
             options += ", messages 'true'"
@@ -174,6 +176,7 @@ class ReplicationConnection(Closeable):
         self._raise_end()
         try:
             while len(data) - before < size:
+                # 1: do not wait. libpq's own wait would hold the interpreter's lock.
                 length, message = next_message(1)
                 if self._missing_publication is not None:
                     raise self._missing_publication_error(self._missing_publication)
@@ -181,6 +184,7 @@ class ReplicationConnection(Closeable):
                     data += message
                     end(len(data))
                 elif length < 0:
+                    # Raised by the next call: what came before the end is handed on first.
                     self._end = self._end_error()
                     break
                 elif self._wait(0):
@@ -213,6 +217,7 @@ class ReplicationConnection(Closeable):
         self._raise_end()  # libpq would only say that nothing is copied any more
         try:
             self._pgconn.put_copy_data(data)
+            # A status is a few bytes, which fit into the socket's buffer.
             self._pgconn.flush()
         except psycopg.OperationalError as error:
             raise self._connection_lost(error) from error
@@ -266,6 +271,7 @@ class ReplicationConnection(Closeable):
         if last is None:
             raise HeadraceError(Kind.CONNECTION, f"{self.place} gave no answer")
         streams = (pq.ExecStatus.COPY_BOTH, pq.ExecStatus.FATAL_ERROR)
+        # A statement list has a result for each statement; the last one is its answer.
         while last.status not in streams and (following := self._next_result(deadline)) is not None:
             last = following
         if last.status == pq.ExecStatus.FATAL_ERROR:
@@ -276,6 +282,8 @@ class ReplicationConnection(Closeable):
     def _cancel(self) -> None:
         deadline = time.monotonic() + _CANCEL_SECONDS
         try:
+            # CREATE_REPLICATION_SLOT may wait for hours for open transactions; closing the socket does not
+            # end it.
             self._connection.cancel_safe(timeout=_CANCEL_SECONDS)
             while self._next_result(deadline) is not None:
                 pass
@@ -285,6 +293,7 @@ class ReplicationConnection(Closeable):
     def _wait(self, timeout: float | None) -> bool:
         if timeout is not None and timeout < 0:
             timeout = 0
+        # Not `select`: a process with more than 1024 open files has descriptors that it cannot take.
         poll = select.poll()
         poll.register(self._pgconn.socket, select.POLLIN)
         return bool(poll.poll(None if timeout is None else timeout * 1000))
@@ -338,6 +347,7 @@ def _connect(url: str, application_name: str) -> WatchedConnection:
         )
     except HeadraceError as error:
         text = str(error.__cause__ or "").lower()
+        # A refused connection has no SQLSTATE in libpq, only a text.
         if "max_wal_senders" in text:
             raise no_free_slot(error.cause) from error
         if "wal sender" in text or "walsender" in text:

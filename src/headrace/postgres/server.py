@@ -17,6 +17,7 @@ from headrace.postgres.server_errors import no_free_slot
 
 OLDEST = 140000
 """PostgreSQL 14, as `server_version_num` counts."""
+# PostgreSQL 16 is the first whose standbys decode.
 _STANDBY_DECODES = 160000
 _WITHOUT_DEFAULTS = ((150000, 150006), (160000, 160002))
 """Versions that show NULL in old rows for the default of a column that was added later, and who mended it."""
@@ -189,6 +190,7 @@ def server_warnings(facts: ServerFacts, old_rows: Iterable[TableName]) -> tuple[
         old_rows: the tables whose whole old rows are read (REPLICA IDENTITY FULL).
     """
     found = []
+    # There the server converts nothing, and sends bytes of any encoding.
     if facts.encoding == "SQL_ASCII":
         found.append(
             f"the database {facts.database} has the encoding SQL_ASCII: PostgreSQL checks no text there, and "
@@ -218,12 +220,14 @@ def read_identifier(connection: Connection) -> int | None:
         HeadraceError: CONNECTION, DATABASE.
     """
     signed = _evidence(connection, _IDENTIFIER)
+    # SQL has no unsigned type, and IDENTIFY_SYSTEM prints an unsigned number.
     return None if signed is None else signed % 2**64
 
 
 def _identity(connection: Connection, url: str | None, *, wal_level: str) -> tuple[int, int]:
     identifier, timeline = read_identifier(connection), _evidence(connection, _TIMELINE)
     if timeline is None and url is None:
+        # A checkpoint may be older than a promotion: the last resort, without a replication connection.
         timeline = _evidence(connection, _CHECKPOINTED)
     if identifier is not None and timeline is not None:
         return identifier, timeline

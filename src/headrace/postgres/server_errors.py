@@ -158,6 +158,7 @@ def no_free_slot(text: str) -> HeadraceError:
 
 
 def _missing_object(text: str, slot: str, *, streaming: bool) -> HeadraceError:
+    # 42704 is any missing object. The slot was found when the stream began.
     if streaming or "publication" in text.lower():
         return HeadraceError(
             Kind.PUBLICATION,
@@ -218,6 +219,7 @@ def connection_error(error: Exception, url: str) -> HeadraceError:
     """Return the error of a failed attempt to connect, without passwords."""
     place = parse_address(url).place
     text = hide_passwords(" ".join(str(error).split()))
+    # PgBouncer refuses a parameter that a server takes.
     if any(word in text.lower() for word in ("unsupported startup parameter", "pgbouncer", "odyssey")):
         return pooler_error(place, text)
     for kind, words, cause, remedy in _REFUSALS:
@@ -348,6 +350,7 @@ def is_refused_row(error: HeadraceError) -> bool:
 def database_error(error: psycopg.Error, url: str) -> HeadraceError:
     """Return the error of a failed statement: the server's own message, never its parameters."""
     primary = error.diag.message_primary or " ".join(str(error).split())
+    # A connection that breaks gives an OperationalError without a state.
     state = error.sqlstate if isinstance(error, psycopg.OperationalError) else str(error.sqlstate)
     return unknown_name_in_function(error, statement_error(state, primary, url))
 
@@ -382,6 +385,7 @@ def _without_values(state: str, primary: str) -> str:
 
     The name is the one in PostgreSQL's manual; a function's own error has none.
     """
+    # A message of other classes may quote a row's value, and logs are read by more people than rows.
     if state.startswith(_NAME_CLASSES):
         return primary
     try:

@@ -21,6 +21,7 @@ from headrace.postgres.quoting import literal
 from headrace.postgres.server_errors import database_error
 from headrace.postgres.wal_position import SEEN, FlushedReads
 
+_REPLAY_SECONDS = 0.01
 _REPLAYED = f"SELECT pg_is_in_recovery() AND pg_last_wal_replay_lsn() < $1::pg_lsn, {SEEN}"
 
 
@@ -49,6 +50,7 @@ class ReadSession(Closeable):
         if snapshot is not None:
             try:
                 self.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+                # The first statement of the transaction: another one would take a snapshot of its own.
                 self.query(f"SET TRANSACTION SNAPSHOT {literal(snapshot)}")
             except HeadraceError:
                 self.close()
@@ -62,6 +64,11 @@ class ReadSession(Closeable):
     def closed(self) -> bool:
         """Whether the connection is closed or broken."""
         return self._connection.closed or self._connection.broken
+
+    @property
+    def server_version(self) -> int:
+        """The server's version, as `server_version_num` counts."""
+        return self._connection.info.server_version
 
     @property
     def in_transaction(self) -> bool:
@@ -81,6 +88,7 @@ class ReadSession(Closeable):
                 for what the server refuses.
         """
         try:
+            # Parameters are sent apart from the statement: no value is ever part of SQL.
             cursor = self._connection.execute(
                 sql.encode(), parameters or None, prepare=None if reusable else False
             )
@@ -125,6 +133,7 @@ class ReadSession(Closeable):
         try:
             yield
         except HeadraceError as error:
+            # A lost connection has no transaction any more.
             if error.kind is not Kind.CONNECTION:
                 self.query("ROLLBACK TO SAVEPOINT headrace")
             raise
@@ -147,7 +156,7 @@ class ReadSession(Closeable):
             if not self.closed:
                 self.query("ROLLBACK")
 
-    def await_replay(self, lsn: Lsn, *, poll: float = 0.01) -> None:
+    def await_replay(self, lsn: Lsn) -> None:
         """Wait until a standby has replayed the log up to `lsn`; on a primary, return at once.
 
         A standby's own snapshots say nothing about transactions in flight on its primary (decision 0012).
@@ -156,7 +165,7 @@ class ReadSession(Closeable):
             [(behind, *seen)] = self.query(_REPLAYED, (format_lsn(lsn),))
             if not behind:
                 break
-            time.sleep(poll)
+            time.sleep(_REPLAY_SECONDS)
         if not self.in_transaction:
             self._reads.note(*seen)  # now the log is mostly flushed; reads write to it
 

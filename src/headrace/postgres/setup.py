@@ -7,8 +7,9 @@ replica identity lets its writers write, and its old rows carry what is needed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
@@ -61,39 +62,55 @@ def plan_setup(
         version: the server's, as `server_version_num`.
         managed: whether the publication may be created and extended; where not, its gaps are errors.
     """
-    refused = unusable_tables(tables, required)
-    if existing is not None:
-        refused += publication_problems(
-            existing, listed_columns(tables, required, existing), roots_of(tables)
-        )
-    elif slot is not None:
-        refused += (publication_too_young(publication, slot),)
+    refused = (
+        *unusable_tables(tables, required),
+        *_check_publication(tables, required, publication, existing, slot),
+    )
     missing = unpublished_tables(tables, existing)
     sender = Sender(publication, existing, altered=managed)
-    identities = _check_identities(tables, required, policy, sender, missing)
-    record = existing.record if existing is not None else NOTHING_CHANGED if managed else None
+    identities = _check_identities(tables, required, policy, sender, frozenset(missing))
+    # A publication of somebody else's has their comment, and no room for our record.
+    new_record = NOTHING_CHANGED if managed else None
+    record = new_record if existing is None else existing.record
     identity_steps = _identity_steps(identities.changes, publication, record)
     proposed = identity_steps if policy == "check" else ()
-    steps = identity_steps if policy == "auto" else ()
+    steps = altering = identity_steps if policy == "auto" else ()
     if managed:
         create_steps = () if existing is not None else (create_publication(publication, version),)
+        # The order makes each half-way point safe, see the module's text.
         steps = (
             *create_steps,
             *sender.steps(identities.held),
-            *steps,
+            *altering,
             *add_table_steps(missing, publication, slot),
         )
     elif missing:
         refused += (_unmanaged_publication(missing, publication, existing, slot, version),)
     warnings = identities.warnings
-    if policy == "auto" and identities.changes and record is None:
+    if record is None and altering:
         undo = "; ".join(step.undo for step in identity_steps)
         warnings += (f"the publication is not Headrace's and records nothing; undo by hand: {undo}",)
     return SetupPlan(steps, proposed, (*refused, *identities.refused), warnings, identities.outstanding)
 
 
+def _check_publication(
+    tables: Sequence[IdentityFacts],
+    required: Mapping[TableName, Sequence[str]],
+    publication: str,
+    existing: PublicationFacts | None,
+    slot: SlotFacts | None,
+) -> tuple[HeadraceError, ...]:
+    if existing is not None:
+        read = listed_columns(tables, required, existing)
+        return publication_problems(existing, read, roots_of(tables))
+    # pgoutput looks a publication up as of each change: at the slot's beginning there was none.
+    return () if slot is None else (publication_too_young(publication, slot),)
+
+
 @dataclass(frozen=True, slots=True)
 class _IdentityChecks:
+    """What `_IdentityCheck` says of each table, together."""
+
     changes: tuple[IdentityChange, ...]
     held: tuple[frozenset[str], ...]
     refused: tuple[HeadraceError, ...]
@@ -106,51 +123,81 @@ def _check_identities(
     required: Mapping[TableName, Sequence[str]],
     policy: Policy,
     sender: Sender,
-    missing: Sequence[TableName],
+    absent: frozenset[TableName],
 ) -> _IdentityChecks:
-    changes, held, refused, warnings, outstanding = [], [], [], [], []
-    absent = frozenset(missing)
-    for facts in tables:
-        columns = required.get(facts.root, ())
-        change = None if facts.kind == "p" else stronger_identity(facts, columns)
-        is_ignored = policy == "ignore" and facts.writable_when_published
-        after = None if is_ignored else change
-        held.append(held_stored(facts, after))
-        failing = failing_writers(facts, columns, after, sender.silent(facts, added=facts.root in absent))
-        if failing is not None:
-            refused.append(failing.error())
-        if change is None or (failing is not None and not is_ignored):
-            continue
-        if facts.root != facts.table:
-            warnings.append(
-                f"a new partition of {facts.root} does not inherit the replica identity that {facts.table} "
-                "needs: run `headrace setup` after making one"
-            )
-        problem = change_problem(facts, change)
-        carries = ", ".join(sorted(change.needed)) or "a key"
-        if is_ignored:
-            warnings.append(
-                f"the old rows of {facts.table} do not carry {carries}: documents can go stale when these "
-                "columns change"
-            )
-        elif problem is not None:
-            refused.append(problem)
-        else:
-            changes.append(change)
-            if policy != "auto":
-                first = [sql for step in sender.steps(held[-1:]) for sql in step.statements]
-                outstanding.append(_identity_missing(facts, change, first))
-    return _IdentityChecks(tuple(changes), tuple(held), tuple(refused), tuple(warnings), tuple(outstanding))
+    checks = [
+        _check_identity(facts, required.get(facts.root, ()), policy, sender, added=facts.root in absent)
+        for facts in tables
+    ]
+    return _IdentityChecks(
+        tuple(filter(None, (check.change for check in checks))),
+        tuple(check.held for check in checks),
+        tuple(filter(None, (check.refused for check in checks))),
+        tuple(chain.from_iterable(check.warnings for check in checks)),
+        tuple(filter(None, (check.outstanding for check in checks))),
+    )
 
 
-def _identity_missing(facts: IdentityFacts, change: IdentityChange, first: Sequence[str]) -> HeadraceError:
-    """Return the error with the SQL that the operator is to run; statements of `first` come before."""
+@dataclass(frozen=True, slots=True)
+class _IdentityCheck:
+    """What is to be done about the replica identity of one table that holds rows.
+
+    Attributes:
+        held: the stored generated columns that the identity holds afterwards.
+        outstanding: what the operator is to run, where only checking is allowed.
+    """
+
+    held: frozenset[str]
+    change: IdentityChange | None = None
+    refused: HeadraceError | None = None
+    warnings: tuple[str, ...] = ()
+    outstanding: HeadraceError | None = None
+
+
+def _check_identity(
+    facts: IdentityFacts, columns: Sequence[str], policy: Policy, sender: Sender, *, added: bool
+) -> _IdentityCheck:
+    # A partitioned table without partitions has no old rows.
+    change = None if facts.kind == "p" else stronger_identity(facts, columns)
+    # Without any identity the table's writers would fail once it is published: that no policy ignores.
+    is_ignored = policy == "ignore" and facts.writable_when_published
+    after = None if is_ignored else change
+    held = held_stored(facts, after)
+    failing = failing_writers(facts, columns, after, sender.silent(facts, added=added))
+    refused = None if failing is None else failing.error()
+    if change is None or (failing is not None and not is_ignored):
+        return _IdentityCheck(held, refused=refused)
+    inherits_none = (
+        f"a new partition of {facts.root} does not inherit the replica identity that {facts.table} needs: "
+        "run `headrace setup` after making one"
+    )
+    warnings = () if facts.root == facts.table else (inherits_none,)
+    if is_ignored:
+        stale = (
+            f"the old rows of {facts.table} do not carry {_needed(change)}: "
+            "documents can go stale when these columns change"
+        )
+        return _IdentityCheck(held, refused=refused, warnings=(*warnings, stale))
+    problem = change_problem(facts, change)
+    if problem is not None:
+        return _IdentityCheck(held, refused=problem, warnings=warnings)
+    outstanding = None if policy == "auto" else _identity_missing(facts, change, sender.steps([held]))
+    return _IdentityCheck(held, change, warnings=warnings, outstanding=outstanding)
+
+
+def _needed(change: IdentityChange) -> str:
+    return ", ".join(sorted(change.needed)) or "a key"
+
+
+def _identity_missing(facts: IdentityFacts, change: IdentityChange, before: Iterable[Step]) -> HeadraceError:
+    """Return the error with the SQL that the operator is to run; the steps `before` come first."""
     if facts.writable_when_published:
         cause = f"the old rows of {facts.table} must carry {', '.join(sorted(change.needed))}"
     else:
         cause = (
             f"the table {facts.table} has no key: once it is published, every UPDATE and DELETE on it fails"
         )
+    first = (sql for step in before for sql in step.statements)
     statement = "; ".join((*first, *identity_statements(change)))
     return HeadraceError(
         Kind.REPLICA_IDENTITY,
@@ -226,6 +273,7 @@ def _identity_steps(
     steps: list[Step] = []
     for change in changes:
         if record is not None:
+            # The identity before Headrace came, also after a second alteration: that one is restored.
             first = record.identities.get(change.table, (change.before, change.before))[0]
             record = replace(
                 record,
@@ -268,7 +316,7 @@ def _identity_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
         if full
         else "an UPDATE that changes one of the columns writes their old values to the log",
         undo=alter_identity(change.table, change.before),
-        why=f"the old rows of {change.table} must carry {', '.join(sorted(change.needed)) or 'a key'}",
+        why=f"the old rows of {change.table} must carry {_needed(change)}",
     )
 
 

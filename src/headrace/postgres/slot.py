@@ -189,6 +189,7 @@ def create_slot(
         raise HeadraceError(
             Kind.CONFIG, f"the temporary slot {name!r} cannot outlive a failover", "Choose one of the two."
         )
+    # Asked while the command still waits: afterwards the server does not say what it waited for.
     waits: list[str] = []
     try:
         replication = ReplicationConnection(url, f"headrace/{name}")
@@ -334,7 +335,7 @@ def slot_in_use(facts: SlotFacts) -> HeadraceError:
     return slot_in_use_by(facts.reader, facts.name)
 
 
-def _run(connection: Connection, sql: str, *parameters: Any, slot: str = "") -> list[tuple[Any, ...]]:
+def _run(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, ...]]:
     try:
         return execute(connection, sql, parameters)
     except psycopg.Error as error:
@@ -345,7 +346,7 @@ def _run(connection: Connection, sql: str, *parameters: Any, slot: str = "") -> 
             error.sqlstate,
             "; ".join(filter(None, (error.diag.message_primary, error.diag.message_detail))) or str(error),
             place=f"{info.host}:{info.port}/{info.dbname}",
-            slot=slot or str(next(iter(parameters), "")),
+            slot=str(next(iter(parameters), "")),
             role=identifier(info.user),
         ) from error
 

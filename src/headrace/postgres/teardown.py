@@ -23,6 +23,7 @@ def plan_teardown(
         publication: the publication; it is dropped, and its record undone, only where Headrace created it.
         slot: the slot, which is dropped; None where there is none.
     """
+    # The slot first: it is what keeps the server's log, and the rest may fail.
     steps = () if slot is None else (_drop_slot(slot.name),)
     if publication is None:
         return SetupPlan(steps)
@@ -33,7 +34,9 @@ def plan_teardown(
     restored: list[Step] = []
     warnings: list[str] = []
     for name, (before, after) in sorted(publication.record.identities.items()):
+        # A table that was dropped needs nothing.
         current = identities.get(name, before)
+        # What somebody has set since is theirs.
         if current == after != before:
             restored.append(_restore_identity(name, before, after))
         elif current != before:

@@ -68,6 +68,7 @@ class FlushedReads:
             end: the end of the log at that moment (bytes); None on a standby.
             flushed: how far the log is on disk (bytes); None on a standby.
         """
+        # The same visible commits as when the whole log was on disk: they are on disk.
         if end is None or flushed is None or snapshot == self._flushed:
             return None
         if flushed < end:
@@ -81,6 +82,7 @@ class FlushedReads:
         Raises:
             what `query` does.
         """
+        # Mostly on disk already: commits flush, and so do the WAL writer and other sessions.
         end = self.look()
         if end is None or self._reached(end, _NEXT_FLUSH_SECONDS):
             return
@@ -89,6 +91,7 @@ class FlushedReads:
         except HeadraceError as error:
             if error.kind is not Kind.PRIVILEGE:
                 raise
+            # A role that may not emit a message: its commit is asynchronous, so the disk is waited for.
             self._query(_EMPTY_TRANSACTION)
             self._reached(end)
         else:

@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from headrace.catalog.table import Catalog, Column
+from headrace.catalog.table import Catalog, Column, Table
 from headrace.catalog.usage import own_columns
 from headrace.errors import Kind, LocatedError, Place
 from headrace.model.names import TableName
@@ -122,6 +122,7 @@ def _related_paths(
     """Yield the junction's path, if there is one, and then the related table's."""
     if field.through is None:
         link_columns = _columns(catalog, field.table, field.foreign_key, field.place)
+        # The parent's column that the foreign key names, which need not be its key.
         referred = _columns(catalog, parent.table, field.references, field.place) or parent_key
         names = [*field.foreign_key, *(column.name for column in key)]
         yield _child_path(parent, field, link_columns, referred, reads=_field_reads(field, names))
@@ -174,6 +175,7 @@ def _field_reads(field: JoinField | AggregateField, links: Iterable[str]) -> fro
 def _reads(filters: Iterable[Filter], *names: Iterable[str]) -> frozenset[str] | None:
     columns = [filter_.column for filter_ in filters]
     known = [column for column in columns if column is not None]
+    # A raw condition may read any column: then every update counts.
     return None if len(known) < len(columns) else frozenset(chain(known, *names))
 
 
@@ -183,17 +185,20 @@ def _junction_columns(catalog: Catalog, through: Through, place: Place) -> tuple
 
 
 def _table_key(catalog: Catalog, table: TableName, place: Place) -> tuple[str, ...]:
+    return _table(catalog, table, place).primary_key
+
+
+def _table(catalog: Catalog, table: TableName, place: Place) -> Table:
     if table not in catalog:
         raise LocatedError(Kind.SCHEMA, place, f"there is no table {table}", "Correct its name.")
-    return catalog[table].primary_key
+    return catalog[table]
 
 
 def _columns(catalog: Catalog, table: TableName, names: Iterable[str], place: Place) -> tuple[Column, ...]:
-    if table not in catalog:
-        raise LocatedError(Kind.SCHEMA, place, f"there is no table {table}", "Correct its name.")
+    found = _table(catalog, table, place)
     columns = []
     for name in names:
-        column = catalog[table].column(name)
+        column = found.column(name)
         if column is None:
             raise LocatedError(
                 Kind.SCHEMA, place, f"table {table} has no column {name}", "Correct the column's name."

@@ -131,6 +131,7 @@ def _arriving_as(table: TableName, catalog: Catalog) -> set[TableName]:
         for name, table_ in catalog.tables.items()
         if table in table_.partitions or (leaves and leaves <= set(table_.partitions))
     }
+    # A leaf that is detached still has rows in the log.
     return {table, *leaves, *parents}
 
 
@@ -145,6 +146,7 @@ def path_statement(path: Path) -> str | None:
     )
     joins: list[str] = []
     for number, hop in enumerate(path.hops, 1):
+        # Superset is enough: a key without a row becomes a delete of what is not there.
         if _adds_nothing(hop, tuple(column for _, column in values)):
             continue
         alias = f"h{number}"

@@ -69,6 +69,7 @@ class Resolver:
             with failures_of(route.index):
                 for keys in self._follow(route, list(lead), changes):
                     yield route.index, keys
+        # Values of the change itself are in the log, and on disk; what a statement read may not be.
         if any(route.statement is not None for route in values):
             self._session.await_flush()  # if a crash undoes a row's move, the row leads to its old document
 
@@ -79,6 +80,7 @@ class Resolver:
         for table, rows in tables_of(changes).items():
             routes = self._plan.routes.get(table, ())
             if routes and has_truncate(rows):
+                # The rows are gone, so nothing says which documents they were in.
                 everything |= {route.index for route in routes}
                 rows = without_truncates(rows)  # noqa: PLW2901 - the same rows, those that carry values
             for (columns, since, reads), same_routes in _by_columns(routes).items():
@@ -96,6 +98,7 @@ class Resolver:
                 raise
         else:
             return
+        # Older changes may hold a label of before; the index was read after them.
         late = changes.filter(pc.greater_equal(changes["_commit_lsn"], route.since))
         _, found = self._collect(late)
         try:
@@ -119,6 +122,7 @@ class Resolver:
         found = self._session.stream(route.statement, columns, size=_KEYS_PER_CHUNK)
         with closing(found):
             while chunk := list(islice(found, _KEYS_PER_CHUNK)):
+                # A root row whose key is NULL is no document.
                 yield [key for key in chunk if None not in key]
 
 

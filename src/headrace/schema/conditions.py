@@ -27,6 +27,7 @@ def _filter(record: MappingReader) -> Filter:
     if record.has("raw"):
         for key in ("column", "op", "value"):
             record.refuse(key, f"a raw filter takes no {key!r}")
+        # It becomes a part of statements as it is: what could end the condition, or write, is refused.
         raw, unsafe = record.text("raw"), record.boolean("unsafe", default=False)
         problem = raw_problem(raw, unsafe=unsafe) if raw else None
         if problem is not None:
@@ -47,38 +48,41 @@ def _values(record: MappingReader, op: str) -> tuple[Scalar, ...]:
     node = record.need("value", "Write `value:`; for NULL use `op: is_null` or `op: is_not_null`.")
     if node is None:
         return ()
+    values = (_operand(record, operand, op) for operand in _operands(record, node, op))
+    return tuple(value for value in values if value is not None)
+
+
+def _operands(record: MappingReader, node: Node, op: str) -> list[Node]:
+    """Return the nodes of the operands; none where their number does not fit `op`."""
     listed = op in ("in", "not_in", "between")
     if listed != isinstance(node, SequenceNode):
-        wanted = "a list" if listed else "a single value"
-        record.mistakes.add(
-            node,
-            f"{op!r} takes {wanted}, found {describe(node)}",
-            "Write `[a, b]`." if listed else "Use `op: in`.",
-        )
-        return ()
+        wanted, remedy = ("a list", "Write `[a, b]`.") if listed else ("a single value", "Use `op: in`.")
+        record.mistakes.add(node, f"{op!r} takes {wanted}, found {describe(node)}", remedy)
+        return []
     nodes: list[Node] = list(node.value) if listed else [node]
     if op == "between" and len(nodes) != _PAIR:
         record.mistakes.add(
             node, f"'between' takes exactly two values, found {len(nodes)}", "Write `[lower, upper]`."
         )
-    values = []
-    for operand in nodes:
-        if kind_of(operand) == "null":
-            record.mistakes.add(
-                operand, f"{op!r} cannot compare with null", "Add a filter with `op: is_null` instead."
-            )
-            continue
-        value = record.scalar(operand, exact=True)
-        if op in _PATTERNS and isinstance(value, str) and _ends_in_escape(value):
-            record.mistakes.add(
-                operand,
-                f"the pattern of {op!r} ends in a single backslash, which escapes nothing: "
-                "PostgreSQL fails at the first row that it comes to the end with",
-                "Write two backslashes for one that is meant, or leave it out.",
-            )
-        if value is not None:
-            values.append(value)
-    return tuple(values)
+    return nodes
+
+
+def _operand(record: MappingReader, node: Node, op: str) -> Scalar | None:
+    if kind_of(node) == "null":
+        # In SQL a comparison with NULL is never true: the filter would leave out every row.
+        record.mistakes.add(
+            node, f"{op!r} cannot compare with null", "Add a filter with `op: is_null` instead."
+        )
+        return None
+    value = record.scalar(node, exact=True)
+    if op in _PATTERNS and isinstance(value, str) and _ends_in_escape(value):
+        record.mistakes.add(
+            node,
+            f"the pattern of {op!r} ends in a single backslash, which escapes nothing: "
+            "PostgreSQL fails at the first row that it comes to the end with",
+            "Write two backslashes for one that is meant, or leave it out.",
+        )
+    return value
 
 
 def _ends_in_escape(pattern: str) -> bool:

@@ -45,6 +45,7 @@ def read_fields(record: MappingReader, parent: Parent) -> tuple[Field, ...]:
         field = _field(record.mistakes, node, parent)
         if field is None:
             continue
+        # JSON with one key twice: a reader takes either value.
         if field.key and field.key in seen:
             first = seen[field.key].place.line
             record.mistakes.add(
@@ -86,6 +87,7 @@ def _read_tagged(tag: str, record: MappingReader, key: str, parent: Parent) -> F
 def _tag(mistakes: Mistakes, node: MappingNode) -> str | None:
     """Return the only type key of a field."""
     words = [str(key.value) for key, _ in node.value if isinstance(key, ScalarNode)]
+    # A field is known by its type key, whose value is the document key.
     tags = [word for word in dict.fromkeys(words) if word in language.TAGS]
     if len(tags) == 1:
         return tags[0]
@@ -138,6 +140,7 @@ def _column_field(record: MappingReader, tag: str, key: str) -> ColumnField:
                 f"Did you mean {near!r}?" if near else "There are lowercase and trim.",
             )
     variants = record.texts("variants") if tag == "enum" else ()
+    # Their order is the order in searches: twice would have two places.
     if len(set(variants)) < len(variants):
         record.mistakes.add(record.at("variants"), "a variant stands twice", "Name each once, lowest first.")
     return ColumnField(
@@ -203,6 +206,7 @@ def _join(record: MappingReader, kind: str, key: str, parent: Parent) -> JoinFie
     primary_key = record.identifiers("primary_key", required=True)
     column = record.identifiers("column", required=False) if kind == "belongs_to" else ()
     if kind == "belongs_to" and not record.has("column"):
+        # `belongs_to: customer_id`: the key names the column, as PostgreSQL folds it.
         column = (_folded_key(record, key),)
     foreign_key = record.identifiers("foreign_key", required=True) if kind in ("has_one", "has_many") else ()
     references = record.identifiers("references", required=False) if foreign_key else ()

@@ -57,10 +57,12 @@ def raw_problem(sql: str, *, unsafe: bool = False) -> str | None:
     for match in _TOKEN.finditer(sql):
         reason = _ending_token(match.lastgroup, match[0])
         if reason is None and not unsafe:
+            # A column may be called `age` or `random`.
             called = sql[match.end() :].lstrip().startswith("(")
             reason = _volatile_token(match.lastgroup, match[0], called=called)
         if reason is not None:
             return f"a raw filter may not hold {reason}"
+        # A condition stands in parentheses of its own: it must not close them.
         depth += {"(": 1, ")": -1}.get(match[0], 0)
         if depth < 0:
             break
@@ -74,6 +76,7 @@ def is_moment(text: str) -> bool:
 
 def called_functions(sql: str) -> Iterator[tuple[str | None, str]]:
     """Yield the functions that the condition may call: the schema, if one is written, and the name."""
+    # What looks like a call inside a text is none.
     without = _TOKEN.sub(lambda match: " '' " if match.lastgroup == "text" else match[0], sql)
     for match in _CALL.finditer(without):
         schema = match["schema"]
@@ -93,6 +96,7 @@ def _ending_token(kind: str | None, token: str) -> str | None:
 
 def _volatile_token(kind: str | None, token: str, *, called: bool) -> str | None:
     """Return what can change without a change of the row; None where nothing can."""
+    # Quotes do not hide a function: `"now"()` calls now().
     name = token.strip('"').lower()
     if kind == "word" and name in _STATEMENTS:
         return f"the subquery or statement that {token} begins"

@@ -251,11 +251,13 @@ class IndexSpec:
 
     def tables(self) -> frozenset[TableName]:
         """Return every table that a document of this index reads, junction tables too."""
+        # All of them must be published, with the junctions.
         return frozenset({self.table, *_tables(self.fields)})
 
     def conditions(self) -> Iterator[tuple[TableName, Filter]]:
         """Yield every filter of the index, with the table whose rows it selects."""
         when = self.soft_delete.when if self.soft_delete is not None else ()
+        # Of the root too: a change of what they test makes a document come or go.
         yield from ((self.table, condition) for condition in (*self.filters, *when))
         yield from _conditions(self.fields)
 

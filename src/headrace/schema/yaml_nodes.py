@@ -56,6 +56,7 @@ class _CoreResolver(BaseResolver):
     """Resolve the type of a plain scalar by YAML 1.2's core schema."""
 
     def resolve(self, kind: type[Node], value: str | None, implicit: object) -> str:
+        # Only a plain scalar has a type of its own: a quoted `no` is text in YAML 1.1 too.
         if kind is ScalarNode and isinstance(implicit, tuple) and implicit[0]:
             return _TAG + core_type(value or "")
         names: dict[object, str] = {ScalarNode: "str", SequenceNode: "seq", MappingNode: "map"}
@@ -105,6 +106,7 @@ def read_source(file: Path) -> tuple[SchemaSource, str]:
 
 def source_of(file: Path, text: str) -> SchemaSource:
     """Return the lines of a text that stands, or will stand, in a file."""
+    # What YAML takes for line ends, and `splitlines` takes more.
     return SchemaSource(file, tuple(re.split(r"\r\n|[\r\n\x85\u2028\u2029]", text)))
 
 
@@ -163,6 +165,7 @@ def _syntax_error(source: SchemaSource, error: yaml.MarkedYAMLError) -> LocatedE
 def _events(source: SchemaSource, text: str) -> list[yaml.Event]:
     """Parse all events; refuse, before anything recurses, constructs that could hang a reader."""
     parser = _Events(text)
+    # PyYAML's composer recurses: a file of a kilobyte could end the process.
     open_anchors: list[str | None] = []
     events: list[yaml.Event] = []
     while parser.check_event():
@@ -227,11 +230,13 @@ def scalar(node: Node, *, exact: bool = False) -> Scalar | None:
         raise ValueError(f"expected a single value, found {describe(node)}")
     if kind in ("null", "str"):
         return None if kind == "null" else str(text)
+    # A tag in the file may say what its text is not.
     if core_type(text) != kind and not (kind == "float" and core_type(text) == "int"):
         raise ValueError(f"{text!r} is not {_NAMES[kind]}")
     if kind == "bool":
         return bool(text.lower() == "true")
     if kind == "int":
+        # int(text, 0) would refuse the leading zero of 007.
         return int(text, 0) if text[:2] in ("0x", "0o") else int(text)
     return _float(text, exact=exact)
 
@@ -265,6 +270,7 @@ class JsonReader:
             ValueError: it has no JSON form.
         """
         self._count += 1
+        # Ten aliases of ten aliases, ten levels deep, are a small file and ten billion nodes.
         if self._count > _MAX_NODES:
             raise ValueError("the aliases of this file expand without end")
         if isinstance(node, SequenceNode) and kind_of(node) == "seq":

@@ -45,30 +45,15 @@ class ReportTo:
 
 
 @dataclass(frozen=True, slots=True)
-class ActivityReport:
-    """State of one writer, as sent to the driver.
+class _Report:
+    """What is sent in one datagram.
 
     Attributes:
         run, sink: as `ReportTo`.
-        writer: id of the writer.
-        bulk_bytes: current limit of one request.
-        in_flight: requests that are under way.
-        retries: requests that were sent again or refused, since the writer began.
-        lasts: seconds; a writer that reports nothing for longer has ended.
-        failure: kind (a name of `Kind`), cause and remedy of what it waits for; empty where it waits for
-            nothing.
-        accepted: requests that were accepted, since the writer began.
     """
 
     run: str
     sink: str
-    writer: str
-    bulk_bytes: int
-    in_flight: int
-    retries: int
-    lasts: float
-    failure: tuple[str, str, str] | tuple[()] = ()
-    accepted: int = 0
 
     def to_bytes(self) -> bytes:
         """Encode as a datagram."""
@@ -79,8 +64,37 @@ class ActivityReport:
         """Decode a datagram of `to_bytes`.
 
         Raises:
-            ValueError, TypeError: something else sent it.
+            ValueError, TypeError, KeyError, AttributeError: something else sent it.
         """
+        return cls(**json.loads(data))
+
+
+@dataclass(frozen=True, slots=True)
+class ActivityReport(_Report):
+    """State of one writer, as sent to the driver.
+
+    Attributes:
+        writer: id of the writer.
+        bulk_bytes: current limit of one request.
+        in_flight: requests that are under way.
+        retries: requests that were sent again or refused, since the writer began.
+        lasts: seconds; a writer that reports nothing for longer has ended.
+        failure: kind (a name of `Kind`), cause and remedy of what it waits for; empty where it waits for
+            nothing.
+        accepted: requests that were accepted, since the writer began.
+    """
+
+    writer: str
+    bulk_bytes: int
+    in_flight: int
+    retries: int
+    lasts: float
+    failure: tuple[str, str, str] | tuple[()] = ()
+    accepted: int = 0
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Decode as `_Report.from_bytes`."""
         found = json.loads(data)
         return cls(**{**found, "failure": tuple(found["failure"])})
 
@@ -94,85 +108,48 @@ class ActivityReport:
 
 
 @dataclass(frozen=True, slots=True)
-class RejectionsReport:
+class RejectionsReport(_Report):
     """Documents that a sink refused and that the run continues without, one line for each."""
 
-    run: str
-    sink: str
     lines: tuple[str, ...]
-
-    def to_bytes(self) -> bytes:
-        """Encode as a datagram."""
-        return json.dumps(asdict(self), ensure_ascii=False).encode()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Decode a datagram of `to_bytes`.
-
-        Raises:
-            ValueError, TypeError, KeyError: something else sent it.
-        """
+        """Decode as `_Report.from_bytes`."""
         found = json.loads(data)
         return cls(found["run"], found["sink"], tuple(map(str, found["lines"])))
 
 
 @dataclass(frozen=True, slots=True)
-class StageReport:
+class StageReport(_Report):
     """The stage that a worker's task has come to; empty when the task is done.
 
     Attributes:
-        run, sink: as `ReportTo`.
         worker: host and pid of the process.
         stage: a value of `Stage`.
     """
 
-    run: str
-    sink: str
     worker: str
     stage: str
 
-    def to_bytes(self) -> bytes:
-        """Encode as a datagram."""
-        return json.dumps(asdict(self), ensure_ascii=False).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Decode a datagram of `to_bytes`.
-
-        Raises:
-            ValueError, TypeError: something else sent it.
-        """
-        return cls(**json.loads(data))
-
 
 @dataclass(frozen=True, slots=True)
-class BackfillReport:
+class BackfillReport(_Report):
     """How far one task of a backfill's job is.
 
     Attributes:
-        run, sink: as `ReportTo`.
         job: the id of the job.
         task: the number of the task in it.
         written: by generation, how many documents the task has written, and how many ranges are finished.
     """
 
-    run: str
-    sink: str
     job: str
     task: int
     written: Mapping[str, tuple[int, int]]
 
-    def to_bytes(self) -> bytes:
-        """Encode as a datagram."""
-        return json.dumps(asdict(self), ensure_ascii=False).encode()
-
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """Decode a datagram of `to_bytes`.
-
-        Raises:
-            ValueError, TypeError, AttributeError: something else sent it.
-        """
+        """Decode as `_Report.from_bytes`."""
         found = json.loads(data)
         written = {name: (documents, ranges) for name, (documents, ranges) in found["written"].items()}
         return cls(**{**found, "written": written})
@@ -215,29 +192,29 @@ class BackfillCounter:
         self._next = time.monotonic() + _PAUSE
         if self._to is None:
             return
-        report = BackfillReport(self._to.run, self._to.sink, self._job, self._task, self._written)
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port, contextlib.suppress(OSError):
-            port.sendto(report.to_bytes(), (self._to.host, self._to.port))
+        _send(self._to, BackfillReport(self._to.run, self._to.sink, self._job, self._task, self._written))
 
 
 def report_stage(to: ReportTo | None, stage: Stage | None) -> None:
     """Report the stage that this process's task has come to, None at its end; does nothing without `to`."""
     if to is None:
         return
-    report = StageReport(to.run, to.sink, f"{socket.gethostname()}:{os.getpid()}", stage or "")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port, contextlib.suppress(OSError):
-        port.sendto(report.to_bytes(), (to.host, to.port))
+    _send(to, StageReport(to.run, to.sink, f"{socket.gethostname()}:{os.getpid()}", stage or ""))
 
 
 def report_rejections(to: ReportTo | None, lines: Sequence[str]) -> None:
     """Report documents that the run continues without; does nothing without `to`."""
     if to is None or not lines:
         return
+    # A line each: a datagram that is too large is lost.
+    _send(to, *(RejectionsReport(to.run, to.sink, (line[:_LONGEST_TEXT],)) for line in lines))
+
+
+def _send(to: ReportTo, *reports: _Report) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
-        for line in lines:
-            rejections = RejectionsReport(to.run, to.sink, (line[:_LONGEST_TEXT],))
+        for report in reports:
             with contextlib.suppress(OSError):  # nobody listens, or no network: nothing depends on it
-                port.sendto(rejections.to_bytes(), (to.host, to.port))
+                port.sendto(report.to_bytes(), (to.host, to.port))
 
 
 class Activity:
@@ -255,6 +232,7 @@ class Activity:
     def __init__(self, to: ReportTo | None, bulk_bytes: int, timeout: float) -> None:
         self._to = to
         self._lasts = timeout + _LONGEST_PAUSE
+        # One process has several writers, and a restarted one the same pid perhaps.
         self._writer = f"{socket.gethostname()}:{os.getpid()}:{id(self):x}"
         self._lock = threading.Lock()
         self._socket = None if to is None else socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -306,6 +284,7 @@ class Activity:
     def _tell(self, *, now: bool) -> None:
         to = self._to
         with self._lock:
+            # Twice a second is enough for people; what changes the state is told at once.
             if to is None or self._socket is None or (not now and time.monotonic() < self._next):
                 return
             self._next = time.monotonic() + _PAUSE

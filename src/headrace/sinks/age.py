@@ -59,5 +59,6 @@ def within(items: Iterable[_Item], seconds: float) -> Iterator[_Item]:
 def _now() -> float:
     """Return seconds of a clock that also goes on while the machine sleeps; Linux has one."""
     if hasattr(time, "CLOCK_BOOTTIME"):
+        # CLOCK_MONOTONIC stands still while a laptop or a virtual machine is suspended.
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()

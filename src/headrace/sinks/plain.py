@@ -53,6 +53,7 @@ class PlainWriter(DocumentWriter):
         except HeadraceError:
             raise
         except Exception as error:
+            # An error of assembly, which passes through the sink, must not be charged to the sink.
             if raised and error is raised[-1]:
                 raise
             remedy = "Look into the package that offers it."

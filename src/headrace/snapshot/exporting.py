@@ -35,6 +35,7 @@ def exported_snapshot(url: str) -> Iterator[str]:
         session.query("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
         [(snapshot,)] = session.query("SELECT pg_export_snapshot()")
         with ReadSession(url) as another:
+            # A commit with synchronous_commit=off may be visible, and undone by a crash of the server.
             another.await_flush()
         yield str(snapshot)
 
@@ -57,6 +58,7 @@ def positioned_snapshot(url: str, slot: str, time_limit: float = 60.0) -> Iterat
     mark = f"_rows_{secrets.token_hex(4)}"
     name = f"{slot[: _LONGEST_NAME - len(mark)]}{mark}"
     with create_slot(url, name, time_limit=time_limit, temporary=True) as created:
+        # Imported before the slot's connection does anything else, which ends the export.
         session = ReadSession(url, snapshot=created.snapshot_name)
     with session:
         [(snapshot,)] = session.query("SELECT pg_export_snapshot()")

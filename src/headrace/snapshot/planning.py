@@ -91,7 +91,6 @@ def plan_parts(
     *,
     count: int | None = None,
     target_bytes: int = PARTITION_BYTES,
-    inheritance_children: bool = True,
 ) -> list[tuple[CtidRange, ...]]:
     """Plan the parts of `table`: each has one or more ranges of rows, and together they hold every row once.
 
@@ -100,22 +99,13 @@ def plan_parts(
         table: a table or view.
         count: the approximate number of parts.
         target_bytes: the approximate size of a part (bytes of file), where `count` is None.
-        inheritance_children: whether rows of inheritance children count as the table's own, as in SQL.
 
     Raises:
         HeadraceError: BINDING where there is no such table or it has no rows; CONTINUITY where it was
             rewritten since the snapshot; CONNECTION, DATABASE.
     """
-    return [
-        part.ranges
-        for part in plan_tables(
-            session,
-            [table],
-            count=count,
-            target_bytes=target_bytes,
-            inheritance_children=inheritance_children,
-        )[table]
-    ]
+    planned = plan_tables(session, [table], count=count, target_bytes=target_bytes)
+    return [part.ranges for part in planned[table]]
 
 
 def plan_tables(
@@ -127,6 +117,9 @@ def plan_tables(
     inheritance_children: bool = True,
 ) -> dict[TableName, list[PlannedPart]]:
     """Plan the parts of each of `tables` as `plan_parts` does, with two queries in all.
+
+    Args:
+        inheritance_children: whether rows of inheritance children count as the table's own, as in SQL.
 
     Raises:
         HeadraceError: the errors of `plan_parts`.
@@ -181,9 +174,11 @@ def _files(
         files = files_of.setdefault(table, [])
         if files is None:
             continue
+        # A role may read a table and not its partitions: then the whole is one part.
         if not readable and leaf != table:
             files_of[table] = None
             continue
+        # A rewritten table is empty to an older snapshot: its rows would be missed silently.
         if heap and seen not in {0, filenode}:
             raise HeadraceError(
                 Kind.CONTINUITY,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
@@ -94,20 +95,32 @@ def _compare(sql: str, oid: int, condition: PushedCondition) -> str | None:
 
 def _literal(oid: int, value: object) -> str | None:
     """Return `value` as a literal of the type `oid`; None where it has none."""
-    text: str | None = None
+    types, text = _text_of(value)
+    return literal(text) if oid in types else None
+
+
+def _text_of(value: object) -> tuple[Collection[int], str]:
+    """Return the types that a value is compared with, and its text for them."""
+    types: Collection[int] = ()
+    text = ""
     match value:
-        case bool():
-            text = str(value).lower() if oid == _BOOLEAN else None
+        case bool():  # before int, which it is too
+            types, text = {_BOOLEAN}, str(value).lower()
         case int() | float() | Decimal():
-            text = str(value) if oid in _NUMBERS else None
+            types, text = _NUMBERS, str(value)
         case str():
-            plain = oid in _TEXTS and "\0" not in value
-            text = value if plain or (oid == _UUID and _CANONICAL_UUID.fullmatch(value)) else None
+            types, text = _types_of_text(value), value
         case bytes():
-            text = f"\\x{value.hex()}" if oid == _BYTES else None
-        case dt.datetime():
-            wanted = _TIMESTAMP if value.tzinfo is None else _TIMESTAMPTZ
-            text = value.isoformat(" ") if oid == wanted else None
+            types, text = {_BYTES}, f"\\x{value.hex()}"
+        case dt.datetime():  # before date, which it is too
+            types, text = {_TIMESTAMP if value.tzinfo is None else _TIMESTAMPTZ}, value.isoformat(" ")
         case dt.date():
-            text = value.isoformat() if oid == _DATE else None
-    return None if text is None else literal(text)
+            types, text = {_DATE}, value.isoformat()
+    return types, text
+
+
+def _types_of_text(value: str) -> Collection[int]:
+    if _CANONICAL_UUID.fullmatch(value):
+        return _TEXTS | {_UUID}
+    # No value of the server's has a NUL, and it refuses a statement with one.
+    return () if "\0" in value else _TEXTS

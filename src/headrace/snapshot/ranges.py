@@ -98,6 +98,7 @@ def check_filenode(session: Queries, part: CtidRange) -> None:
     name = quoted(part.table)
     if session.query("SELECT to_regclass($1) IS NULL", (name,)) == [(True,)]:
         raise _changed(part.table, "dropped")
+    # Takes the lock: from here to the end of the transaction nobody rewrites the table.
     session.query(f"SELECT FROM {name} LIMIT 0")
     sql = "SELECT pg_relation_filenode($1::regclass)::bigint"
     if session.query(sql, (name,)) != [(part.filenode,)]:
@@ -177,17 +178,8 @@ class RangesDone:
         if known is None or known.filenode != part.filenode:
             yield part
             return
-        first: int | None = part.first_block
-        for begin, end in known.blocks:
-            if first is None or (part.last_block is not None and begin > part.last_block):
-                break
-            if end is not None and end < first:
-                continue
-            if begin > first:
-                yield replace(part, first_block=first, last_block=begin - 1)
-            first = None if end is None else end + 1
-        if first is not None and (part.last_block is None or first <= part.last_block):
-            yield replace(part, first_block=first)
+        for first, last in _subtract((part.first_block, part.last_block), known.blocks):
+            yield replace(part, first_block=first, last_block=last)
 
     def to_json(self) -> list[Any]:
         """Return the progress in JSON's types, as it is stored."""
@@ -209,6 +201,26 @@ class RangesDone:
                 for schema, table, filenode, blocks in stored
             }
         )
+
+
+def _subtract(whole: _Interval, read: Iterable[_Interval]) -> Iterator[_Interval]:
+    """Yield what of an interval is in none of `read`, which are in order and do not touch."""
+    begin, end = whole[0], _number(whole[1])
+    for first, last in read:
+        if first > end:
+            break
+        if _number(last) < begin:
+            continue
+        if first > begin:
+            yield begin, first - 1
+        begin = _number(last) + 1
+    if begin <= end:
+        yield begin, whole[1]
+
+
+def _number(last: int | None) -> int:
+    """Return a last block as a number: a file has fewer than 2**32."""
+    return 1 << 32 if last is None else last
 
 
 def _merge(intervals: Iterable[_Interval]) -> tuple[_Interval, ...]:

@@ -78,7 +78,6 @@ def check_executors(
     modules: Sequence[str] = (),
     *,
     secondary: Mapping[str, ProbedSink] = _NONE,
-    patience: float = _FIRST_EXECUTOR_SECONDS,
 ) -> Grant:
     """Probe all executors that the cluster provides, and check that they can do what this machine can.
 
@@ -88,7 +87,6 @@ def check_executors(
         sinks: that every executor must reach.
         modules: further ones that must be importable.
         secondary: secondary sinks by name, which nothing waits for.
-        patience: how long the first executor may take to register (s).
 
     Raises:
         HeadraceError: DEPENDENCY, where an executor differs; the kind of the error with which a server is not
@@ -102,7 +100,7 @@ def check_executors(
         return probe(needed, connections, kinds)
 
     def ask(ending: Event) -> Grant:
-        executors = _await_executors(context, patience, ending)
+        executors = _await_executors(context, ending)
         reports: dict[tuple[str, int], Report] = {}
         tasks = executors  # Spark gives every executor one task before any gets a second
         for _ in range(_ROUNDS):
@@ -204,13 +202,13 @@ def _probe_by_value() -> Iterator[None]:
         cloudpickle.unregister_pickle_by_value(probing)  # type: ignore[no-untyped-call]
 
 
-def _await_executors(context: SparkContext, patience: float, ending: Event) -> int:
+def _await_executors(context: SparkContext, ending: Event) -> int:
     """Wait until no more executors register, and return their number.
 
     Raises:
         HeadraceError: SPARK, where none registers.
     """
-    known, deadline = 0, time.monotonic() + patience
+    known, deadline = 0, time.monotonic() + _FIRST_EXECUTOR_SECONDS
     while time.monotonic() < deadline and not ending.is_set():
         count = _executors(context)
         if count > known:
@@ -219,7 +217,7 @@ def _await_executors(context: SparkContext, patience: float, ending: Event) -> i
     if not known:
         raise HeadraceError(
             Kind.SPARK,
-            f"the cluster has given no executor within {patience:.0f} s",
+            f"the cluster has given no executor within {_FIRST_EXECUTOR_SECONDS:.0f} s",
             "Look at its own page: are spark.executor.memory and spark.executor.cores free on a worker?",
         )
     return known

@@ -23,6 +23,8 @@ _LOST = re.compile(
 """Spark's words for a Python process that is gone, or a broken socket where Spark talks to one."""
 _LATE = re.compile(r"Python worker failed to connect back|waiting for the Python worker to connect back")
 """Spark's words for a Python process that did not start within ten seconds."""
+_STARTED_LATE = "Spark waited ten seconds in vain for a Python process to start: the machine is very busy"
+_ENDED = "a Python process of Spark has ended; if the system killed it for want of memory, its log says so"
 _ROOM = "If it comes again, give the machine more memory, or Spark fewer tasks at once (--master local[2])."
 
 
@@ -33,28 +35,28 @@ def headrace_error(error: Exception) -> HeadraceError:
         Py4JError, OSError: the JVM has ended, so that it cannot say what was wrong.
     """
     text = str(error)
+    # An error crosses two processes as text; our line in it says which one it was.
     found = HeadraceError.find(text)
     if found is not None:
         return found
     parts = (text, *_traces(error))
-    if any(_LATE.search(part) for part in parts):
-        late = "Spark waited ten seconds in vain for a Python process to start: the machine is very busy"
-        return HeadraceError(Kind.WORKER_LOST, late, _ROOM)
-    if any(_LOST.search(part) for part in parts):
-        gone = (
-            "a Python process of Spark has ended; if the system killed it for want of memory, its log says so"
-        )
-        return HeadraceError(Kind.WORKER_LOST, gone, _ROOM)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    said = [line for line in lines if not line.startswith("at ")]
-    last = next((line for line in reversed(said) if "Error" in line or "Exception" in line), None)
-    message = last or (said[0] if said else repr(error))
+    for words, cause in ((_LATE, _STARTED_LATE), (_LOST, _ENDED)):
+        if any(words.search(part) for part in parts):
+            return HeadraceError(Kind.WORKER_LOST, cause, _ROOM)
+    message = (_last_message(text) or repr(error))[:_LENGTH]
     return HeadraceError(
         Kind.SPARK,
-        f"Spark stopped: {without_values(message[:_LENGTH])}",
+        f"Spark stopped: {without_values(message)}",
         "Run again with --log-level debug to see its log.",
-        f"Spark stopped: {message[:_LENGTH]}",
+        f"Spark stopped: {message}",
     ).concerning(**find_concerns(text))
+
+
+def _last_message(text: str) -> str | None:
+    """Return the line of Spark's text that says most: the last error's, which is the first cause."""
+    lines = [line for line in map(str.strip, text.splitlines()) if line and not line.startswith("at ")]
+    errors = [line for line in lines if "Error" in line or "Exception" in line]
+    return next(iter([*reversed(errors), *lines]), None)
 
 
 def _traces(error: Exception) -> Iterator[str]:

@@ -45,6 +45,7 @@ _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of our own is created
 _MEMORY_NEEDED = 64 << 20
 _PREFIX = "headrace-spark-"
 _LOCK = "lock"
+_HEAP = "1g"  # `--conf spark.driver.memory` overrides it
 _STANDALONE = "spark://"
 _MASTER_SECONDS = 5.0
 _REASON = re.compile(r"\S+(?:Exception|Error)\b")
@@ -114,7 +115,6 @@ class LocalSpark:
 def local_spark(
     *,
     master: str = "local[*]",
-    memory: str = "1g",
     log_level: str = "warn",
     terminal: bool = False,
     given: Mapping[str, str] | None = None,
@@ -127,7 +127,6 @@ def local_spark(
 
     Args:
         master: Spark's master URL.
-        memory: the JVM's heap.
         log_level: of Spark's own log.
         terminal: let Spark's log go to the terminal instead of a file.
         given: settings of the user, which override the defaults.
@@ -142,6 +141,7 @@ def local_spark(
     """
     _remove_stale_folders()
     _check_master(master)
+    # In this order: the JVM must have ended before its folders are removed.
     with contextlib.ExitStack() as stack, _own_folder(None) as folder, _scratch(folder) as scratch:
         log = folder / "spark.log"
         python = choose_python(master, folder, given or {}, os.environ, preloaded=preloaded)
@@ -157,7 +157,7 @@ def local_spark(
             java_options = "" if archive is None else archive.options()
         (folder / _LOG4J_FILE).write_text(log4j)
         user_settings = with_absolute_files(given or {}, Path.cwd())
-        conf = _settings(master, memory, folder, user_settings, java_options=java_options)
+        conf = _settings(master, folder, user_settings, java_options=java_options)
         if logs is not None:
             conf.set(f"spark.executorEnv.{WorkerLogs.VARIABLE}", logs.to_text())
         runs_in = folder if is_relative(python) else None
@@ -240,6 +240,7 @@ def bound_log(log: Path, most: int = _MAX_LOG, seconds: float = _LOG_SECONDS) ->
         while not ending.wait(seconds):
             with contextlib.suppress(OSError):
                 if log.stat().st_size > most:
+                    # The JVM appends, so that its next line begins at the new end.
                     os.truncate(log, 0)
 
     thread = threading.Thread(target=look, name="headrace log", daemon=True)
@@ -258,6 +259,7 @@ def _own_folder(parent: Path | None) -> Iterator[Path]:
         while True:
             folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
             lock = stack.enter_context((folder / _LOCK).open("xb"))
+            # The kernel releases it when the process dies, however that happens.
             fcntl.flock(lock, fcntl.LOCK_EX)
             if (folder / _LOCK).exists():  # else another start removed it before it was locked
                 break
@@ -297,10 +299,8 @@ def _pattern(logs: WorkerLogs | None) -> str:
     return _TEXT if logs is None or logs.form is LogFormat.TEXT else _JSON.format(slot=logs.slot)
 
 
-def _settings(
-    master: str, memory: str, folder: Path, user_settings: Mapping[str, str], *, java_options: str
-) -> SparkConf:
-    all_ = settings(master, memory, folder, folder / _LOG4J_FILE, user_settings, java_options=java_options)
+def _settings(master: str, folder: Path, user_settings: Mapping[str, str], *, java_options: str) -> SparkConf:
+    all_ = settings(master, _HEAP, folder, folder / _LOG4J_FILE, user_settings, java_options=java_options)
     threads = _threads(master)
     if threads is not None:
         # One task slot more, which jobs beside the stream leave free: Spark does not preempt tasks. A worker
@@ -365,6 +365,7 @@ def _java(
         raise ended from error
     finally:
         gateway.shutdown()
+        # The JVM watches its standard input, and ends when that does.
         gateway.proc.stdin.close()
         try:
             gateway.proc.wait(end_within)

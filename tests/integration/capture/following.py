@@ -11,10 +11,11 @@ import pyarrow as pa
 
 from headrace.capture import ChangeStream, Offset, StreamSettings
 from headrace.capture.buffer import Limit
-from headrace.model.changes import CHANGES_SCHEMA, Change, decode_changes
+from headrace.model.changes import CHANGES_SCHEMA
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.quoting import identifier
 from headrace.postgres.slot import drop_slot
+from support.changes import Change, decode_changes
 
 EVERYTHING = Limit(1 << 30)
 _T = TypeVar("_T")

@@ -20,10 +20,10 @@ from headrace.capture import ChangeStream, LogOrigin, Offset, StreamSettings
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import server_account
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model.changes import Change
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import create_slot
 from integration.capture.following import Source, eventually, next_batch, table, take
+from support.changes import Change
 from support.servers import short_lived_server
 from support.tcp_proxy import TcpProxy
 

@@ -16,7 +16,6 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.postgres_files import server_account
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
-from headrace.model.changes import decode_changes
 from headrace.model.lsn import parse_lsn
 from headrace.model.names import TableName
 from headrace.postgres.backlog import BacklogReader
@@ -26,6 +25,7 @@ from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession, check_same_server
 from headrace.postgres.slot import drop_slot
 from integration.datasources.killed import BOTH, TABLES, Killed, change_much, check, writers
+from support.changes import decode_changes
 from support.servers import short_lived_server
 from support.slots import ensure_slot
 from support.tcp_proxy import TcpProxy

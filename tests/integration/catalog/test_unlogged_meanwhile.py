@@ -30,7 +30,7 @@ class World:
     def __init__(self, url: str) -> None:
         self.connection: Connection = connect(url)
         self.sql(DDL)
-        self.watch = CatalogWatch(url, USAGE, "p", {})
+        self.watch = CatalogWatch(url, USAGE, "p")
         self.watch.look()
 
     def sql(self, text: str) -> None:

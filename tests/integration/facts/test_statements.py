@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from headrace.model.changes import Change, Op
+from headrace.model.changes import Op
 from headrace.model.names import TableName
 from integration.capture.following import Source, take
+from support.changes import Change
 
 
 def sides(change: Change) -> tuple[Op, dict[str, str | None] | None, dict[str, str | None] | None]:

@@ -31,7 +31,6 @@ from headrace.capture import Offset
 from headrace.catalog import Table, read_catalog
 from headrace.catalog.types import RowType, read_row_types
 from headrace.embedded.postgres import EmbeddedPostgres
-from headrace.model.changes import Change, decode_changes
 from headrace.model.names import TableName
 from headrace.model.types import TYPES, ArrowForm, Json
 from headrace.model.value_type import ValueType
@@ -44,6 +43,7 @@ from headrace.postgres.session import ReadSession
 from headrace.postgres.slot import create_slot, drop_slot
 from integration.capture.following import Source, next_batch, table
 from integration.facts.edge_values import EDGES, SETUP
+from support.changes import Change, decode_changes
 from support.servers import skip_without
 
 NAME = TableName("public", "of every type")

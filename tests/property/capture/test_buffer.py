@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -22,6 +23,14 @@ from reference.columns import ChunkBuilder
 TABLE = TableName("public", "t")
 START = Offset(50)
 UNBOUNDED = 1 << 40
+
+
+def ends_of(*places: tuple[Offset, int, int, int]) -> ChangeEnds:
+    """Create the ends from places, each (offset, xid, bytes, rows)."""
+    numbers = [(offset.lsn, xid, size, rows) for offset, xid, size, rows in places]
+    lsn, xids, sizes, rows = np.array(numbers, np.int64).reshape(-1, 4).T
+    inside = places[-1][0] if places and places[-1][0].transaction is not None else None
+    return ChangeEnds(lsn, xids, sizes, rows, inside)
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,7 @@ class Log:
     def publish(self) -> None:
         if self._ends or len(self._chunk):
             size = self._chunk.bytes
-            self.buffer.put(self._chunk.seal(), size, ChangeEnds.of(*self._ends))
+            self.buffer.put(self._chunk.seal(), size, ends_of(*self._ends))
             self._ends = []
 
     def between(self, start: Offset, end: Offset) -> list[Row]:
@@ -210,18 +219,18 @@ def test_any_range_between_two_places_is_read_exactly(
 
 def test_an_unfinished_transaction_is_not_cut_while_there_is_room() -> None:
     buffer = ChangeBuffer(START, UNBOUNDED)
-    buffer.put(chunk(50, 1, 2), 100, ChangeEnds.of((Offset(50, 50, 2), 9, 100, 2)))
+    buffer.put(chunk(50, 1, 2), 100, ends_of((Offset(50, 50, 2), 9, 100, 2)))
     assert buffer.cut(START, Limit(1000)) is None
     assert not buffer.is_empty_after(START)
     assert buffer.cut(START, Limit(99)) == Offset(50, 50, 2)
-    buffer.put(chunk(50, 3), 50, ChangeEnds.of((Offset(90), 9, 50, 1)))
+    buffer.put(chunk(50, 3), 50, ends_of((Offset(90), 9, 50, 1)))
     assert buffer.cut(START, Limit(1000)) == Offset(90)
     assert set(buffer.xids(START, Offset(90)).tolist()) == {9}
 
 
 def test_an_unfinished_transaction_is_cut_where_the_buffer_is_full() -> None:
     buffer = ChangeBuffer(START, 10)
-    buffer.put(chunk(50, 1), 100, ChangeEnds.of((Offset(50, 50, 1), 9, 100, 1)))
+    buffer.put(chunk(50, 1), 100, ends_of((Offset(50, 50, 1), 9, 100, 1)))
     assert not buffer.wait_for_room(0)
     assert buffer.cut(START, Limit(10**6)) == Offset(50, 50, 1)
     buffer.release(Offset(50, 50, 1))
@@ -231,12 +240,12 @@ def test_an_unfinished_transaction_is_cut_where_the_buffer_is_full() -> None:
 def test_a_range_that_was_asked_for_gets_room_in_a_full_buffer() -> None:
     """After a restart a range may be larger than the buffer is now; its reader must not wait for itself."""
     buffer = ChangeBuffer(START, 10)
-    buffer.put(chunk(50, 1), 100, ChangeEnds.of((Offset(50, 50, 1), 9, 100, 1)))
+    buffer.put(chunk(50, 1), 100, ends_of((Offset(50, 50, 1), 9, 100, 1)))
     arrived: list[bool] = []
     asking = threading.Thread(target=lambda: arrived.append(buffer.wait_until(Offset(90), 10)))
     asking.start()
     assert buffer.wait_for_room(10)
-    buffer.put(chunk(50, 2), 100, ChangeEnds.of((Offset(90), 9, 100, 1)))
+    buffer.put(chunk(50, 2), 100, ends_of((Offset(90), 9, 100, 1)))
     asking.join()
     assert arrived == [True]
     assert not buffer.wait_for_room(0)
@@ -276,7 +285,7 @@ def test_what_the_reader_died_of_reaches_everyone_who_waits() -> None:
 
 def test_what_was_released_cannot_be_read_again() -> None:
     buffer = ChangeBuffer(START, UNBOUNDED)
-    buffer.put(chunk(50, 1), 100, ChangeEnds.of((Offset(90), 9, 100, 1)))
+    buffer.put(chunk(50, 1), 100, ends_of((Offset(90), 9, 100, 1)))
     buffer.release(Offset(90))
     assert buffer.wait_until(Offset(90), 0)
     with pytest.raises(HeadraceError, match="confirmed and gone") as raised:

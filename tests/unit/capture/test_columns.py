@@ -18,7 +18,7 @@ from headrace.capture.columns import (
 )
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
-from headrace.model.changes import CHANGES_SCHEMA, Op, decode_changes
+from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.names import TableName
 from headrace.pgoutput import (
     UNCHANGED,
@@ -33,6 +33,7 @@ from headrace.pgoutput import (
 )
 from headrace.pgoutput.messages import Message
 from reference.encoding import batch_of
+from support.changes import decode_changes
 
 TABLE = TableName("public", "t")
 

@@ -13,7 +13,7 @@ from headrace.capture.columns import changes_batch
 from headrace.capture.relation_routing import RelationRouting
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
-from headrace.model.changes import Change, Op, decode_changes
+from headrace.model.changes import Op
 from headrace.model.names import TableName
 from headrace.pgoutput import (
     UNCHANGED,
@@ -33,6 +33,7 @@ from headrace.pgoutput import (
 )
 from headrace.pgoutput.messages import Binary
 from reference.encoding import batch_of
+from support.changes import Change, decode_changes
 
 USERS, LINES = TableName("public", "users"), TableName("Shop", "Lines")
 PEOPLE = TableName("public", "people")

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headrace.catalog.differences import compare, weakened
+from headrace.catalog.differences import compare
 from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint
 from headrace.catalog.needs import ColumnNeed, IndexNeeds, TableNeeds, stream_needs
 from headrace.catalog.table import Catalog
@@ -73,14 +73,6 @@ def test_leaves_come_and_go() -> None:
     found = compare(before, after)
     assert ([one.oid for one in found.arrivals], [one.oid for one in found.departures]) == ([61], [60])
     assert not found.plain
-
-
-def test_whose_old_rows_carry_too_little() -> None:
-    full = replace(LEAF, carried=None)
-    found = with_table(replace(PARTED, parts={60: LEAF, 61: full}))
-    assert list(weakened(found, {T: frozenset({"id"})})) == []
-    [weak] = weakened(found, {T: frozenset({"id", "note"})})
-    assert (weak.part, weak.missing) == (LEAF, ("note",))
 
 
 def test_the_text_of_a_fingerprint_is_the_fingerprint() -> None:

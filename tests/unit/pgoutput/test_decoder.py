@@ -14,18 +14,14 @@ from headrace.model.names import TableName
 from headrace.pgoutput import (
     UNCHANGED,
     Begin,
-    BeginPrepare,
     Commit,
-    CommitPrepared,
     Delete,
     Insert,
     LogicalMessage,
     Message,
     Origin,
-    Prepare,
     Relation,
     RelationColumn,
-    RollbackPrepared,
     StreamAbort,
     StreamCommit,
     StreamStart,
@@ -34,7 +30,6 @@ from headrace.pgoutput import (
     Type,
     Update,
     decode_message,
-    decode_streamed,
 )
 
 EPOCH = 946_684_800_000_000
@@ -124,26 +119,6 @@ MESSAGES: dict[str, tuple[bytes, Message]] = {
         b"c" + u32(7) + b"\0" + u64(16) + u64(48) + u64(9),
         StreamCommit(7, 16, 48, EPOCH + 9),
     ),
-    "begin prepare": (
-        b"b" + u64(16) + u64(48) + u64(9) + u32(7) + text("g"),
-        BeginPrepare(16, 48, EPOCH + 9, 7, "g"),
-    ),
-    "prepare": (
-        b"P\0" + u64(16) + u64(48) + u64(9) + u32(7) + text("g"),
-        Prepare(16, 48, EPOCH + 9, 7, "g"),
-    ),
-    "stream prepare": (
-        b"p\0" + u64(16) + u64(48) + u64(9) + u32(7) + text("g"),
-        Prepare(16, 48, EPOCH + 9, 7, "g", streamed=True),
-    ),
-    "commit prepared": (
-        b"K\0" + u64(16) + u64(48) + u64(9) + u32(7) + text("g"),
-        CommitPrepared(16, 48, EPOCH + 9, 7, "g"),
-    ),
-    "rollback prepared": (
-        b"r\0" + u64(16) + u64(48) + u64(9) + u64(11) + u32(7) + text("g"),
-        RollbackPrepared(16, 48, EPOCH + 9, EPOCH + 11, 7, "g"),
-    ),
 }
 
 KINDS = pytest.mark.parametrize("name", MESSAGES)
@@ -192,28 +167,6 @@ def test_a_rollback_of_a_stream_may_say_when_it_happened() -> None:
         decode_message(long + b"\0")
 
 
-STREAMED = [name for name, (payload, _) in MESSAGES.items() if chr(payload[0]) in "RYIUDTM"]
-
-
-@pytest.mark.parametrize("name", STREAMED)
-def test_in_a_stream_a_message_names_its_transaction(name: str) -> None:
-    payload, expected = MESSAGES[name]
-    streamed = payload[:1] + u32(4_000_000_000) + payload[1:]
-    assert decode_streamed(streamed) == (4_000_000_000, expected)
-    for size in range(len(streamed)):
-        with pytest.raises(HeadraceError) as raised:
-            decode_streamed(streamed[:size])
-        assert raised.value.kind is Kind.PROTOCOL
-
-
-@pytest.mark.parametrize("name", sorted({*MESSAGES} - {*STREAMED}))
-def test_in_a_stream_no_transaction_begins_or_ends(name: str) -> None:
-    payload, _ = MESSAGES[name]
-    with pytest.raises(HeadraceError) as raised:
-        decode_streamed(payload[:1] + u32(7) + payload[1:])
-    assert raised.value.kind is Kind.PROTOCOL
-
-
 @given(st.data())
 def test_changed_bytes_are_read_or_refused(data: st.DataObject) -> None:
     payload = bytearray(MESSAGES[data.draw(st.sampled_from(sorted(MESSAGES)))][0])
@@ -222,7 +175,7 @@ def test_changed_bytes_are_read_or_refused(data: st.DataObject) -> None:
     decode_or_refuse(bytes(payload))
 
 
-@given(st.sampled_from("BCORYIUDTMSEcAbPpKr"), st.binary(max_size=200))
+@given(st.sampled_from("BCORYIUDTMSEcA"), st.binary(max_size=200))
 def test_any_bytes_are_read_or_refused(letter: str, rest: bytes) -> None:
     decode_or_refuse(letter.encode() + rest)
 

@@ -42,6 +42,7 @@ def json_form(kind: ValueType, texts: Texts, column: str) -> pa.StringArray:
 
 
 def _json(kind: ValueType, texts: pa.StringArray, *, in_composite: bool) -> pa.StringArray:
+    # to_json of a row has fewer forms than a column of the same type.
     if in_composite and kind.json_in_composite is Json.STRING:
         return _printed(texts)
     match kind.form:
@@ -60,6 +61,7 @@ def _scalar(kind: ValueType, texts: pa.StringArray) -> pa.StringArray:
             return pc.if_else(pc.equal(texts, "t"), "true", "false")
         case Json.NUMBER:
             plain = scalars.amounts(texts, kind.arrow.scale) if kind.form is ArrowForm.MONEY else texts
+            # numeric knows NaN and the infinities, JSON does not.
             special = pc.is_in(texts, _NO_NUMBER)
             return pc.if_else(special, _quoted(texts), plain) if pc.any(special).as_py() else plain
         case Json.MOMENT:

@@ -77,6 +77,7 @@ def _moments(texts: pa.StringArray, arrow: pa.DataType, ends: MomentBounds) -> C
         known = pc.cast(texts if all_finite else pc.if_else(infinite, None, texts), arrow)
         odd = np.zeros(len(texts), np.bool_)
     except pa.ArrowInvalid:
+        # Arrow raises for a whole column because of one value, so the odd ones are taken out.
         regular = pc.fill_null(pc.match_substring_regex(texts, _REGULAR), fill_value=True)
         known, odd = _known(pc.if_else(regular, texts, None), arrow), ~_mask(pc.or_(regular, infinite))
     if all_finite and not odd.any():
@@ -114,6 +115,7 @@ def _microseconds(text: str) -> int:
     if match is None:
         raise unreadable("it is no date of PostgreSQL's ISO style")
     year, month, day, hour, minute, second = (int(part or 0) for part in match.group(1, 2, 3, 4, 5, 6))
+    # A historical zone may have seconds too: `-00:01:15`.
     east = 1 if match[8] == "+" else -1
     offset = sum(
         int(part or 0) * unit for part, unit in zip(match.group(9, 10, 11), (3600, 60, 1), strict=True)

@@ -39,6 +39,7 @@ def trees_of(kind: ValueType, texts: pa.StringArray) -> list[Tree | None]:
 
 def arrays(kind: ValueType, texts: pa.StringArray, convert: Convert) -> Converted:
     """Convert to lists, nested once for each declared dimension; other numbers of dimensions do not fit."""
+    # Without quotes Arrow splits a whole column at once, and no Python object is made for a value.
     if kind.dimensions == 1 and (plain := plain_lists(kind, texts)) is not None:
         elements = convert(kind.parts[0], plain.flatten())
         counts, missing = pc.fill_null(pc.list_value_length(plain), 0).to_numpy(), mask_of(texts.is_null())
@@ -66,20 +67,23 @@ def plain_lists(kind: ValueType, texts: pa.StringArray) -> pa.ListArray | None:
 
 def _deep_arrays(kind: ValueType, trees: Sequence[Tree | None], convert: Convert) -> Converted:
     missing = np.array([tree is None for tree in trees], np.bool_)
+    # PostgreSQL does not hold a column to its declared dimensions: `int[]` may have values of two.
     fits = [tree is not None and depth(tree) in (0, kind.dimensions) for tree in trees]
     known = [tree if fit and tree is not None else [] for tree, fit in zip(trees, fits, strict=True)]
     counts = np.array([sum(1 for _ in leaves(tree)) for tree in known], np.int64)
     elements = convert(kind.parts[0], _strings([leaf for tree in known for leaf in leaves(tree)]))
     unfit = ~missing & ~np.array(fits, np.bool_)
     unfit[_owners(counts, elements.unfit)] = True
-    levels: list[Sequence[Tree]] = [known]
-    for _ in range(kind.dimensions - 1):
-        levels.append([inner for tree in levels[-1] for inner in tree if isinstance(inner, list)])
-    values = elements.values
-    for number, level in reversed(list(enumerate(levels))):
-        mask = missing | unfit if number == 0 else np.zeros(len(level), np.bool_)
-        values = lists(values, [len(tree) for tree in level], mask)
+    values = _nest(elements.values, known, kind.dimensions, missing | unfit)
     return Converted(values.cast(kind.arrow), np.flatnonzero(unfit))
+
+
+def _nest(values: pa.Array, trees: Sequence[Tree], dimensions: int, missing: _Mask) -> pa.ListArray:
+    """Build lists of lists of the leaves, the innermost first; only the outermost may be NULL."""
+    if dimensions > 1:
+        inner = [below for tree in trees for below in tree if isinstance(below, list)]
+        values = _nest(values, inner, dimensions - 1, np.zeros(len(inner), np.bool_))
+    return lists(values, [len(tree) for tree in trees], missing)
 
 
 def maps(kind: ValueType, texts: pa.StringArray) -> Converted:

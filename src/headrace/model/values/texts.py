@@ -15,7 +15,7 @@ from headrace.model.values.conversion import unreadable
 Tree = list["Tree | str | None"]
 """An array's elements; a list for each inner dimension."""
 
-_BOUNDS = re.compile(r"(?:\[-?\d+:-?\d+\])+=")
+_BOUNDS = re.compile(r"(?:(?:\[-?\d+:-?\d+\])+=)?")
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _DOUBLED = re.compile(r'\\(.)|""', re.DOTALL)
 _FIELD = re.compile(r'"((?:[^"\\]|\\.|"")*)"|([^,()"\\]*)', re.DOTALL)
@@ -42,10 +42,12 @@ def _tokens(delimiter: str) -> re.Pattern[str]:
 
 def array_tree(text: str, delimiter: str = ",") -> Tree:
     """Parse the elements of an array; its lower bounds are ignored."""
-    start = bounds.end() if (bounds := _BOUNDS.match(text)) else 0
+    # `[0:2]={…}`: PostgreSQL prints lower bounds other than 1.
+    bounds = _BOUNDS.match(text)
+    assert bounds is not None
     root: Tree = []
     open_lists = [root]
-    position, after_value = start, False
+    position, after_value = bounds.end(), False
     tokens = _tokens(delimiter)
     while position < len(text):
         token = tokens.match(text, position)
@@ -73,6 +75,7 @@ def array_tree(text: str, delimiter: str = ",") -> Tree:
 def _element(token: re.Match[str]) -> str | None:
     if token[2] is not None:
         return _ESCAPED.sub(r"\1", token[2])
+    # In quotes it is the text NULL.
     return None if token[3] == "NULL" else token[3]
 
 

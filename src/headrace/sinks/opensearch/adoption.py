@@ -62,6 +62,7 @@ def adopt(client: Client, name: str, index: str, *, delete_index: bool = False) 
     Raises:
         HeadraceError: SINK_REJECTED, where it may not be deleted, or the cluster refuses.
     """
+    # Before the change: afterwards nobody knows how it was.
     current = [holder for holder in holders(client, name) if holder.index != index]
     check_deletable(current, name, delete_index=delete_index)
     actions: list[dict[str, Any]] = [

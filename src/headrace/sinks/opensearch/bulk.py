@@ -98,6 +98,7 @@ def render(operation: DocumentOperation, target: str) -> Item:
     if body is None:
         return Item(operation.index, operation.id, delete, action)
     if b"\n" in body:
+        # A line feed ends a line of the bulk; inside a JSON text it is always escaped.
         body = body.replace(b"\n", b" ")
     return Item(operation.index, operation.id, delete, b"".join((action, body, b"\n")))
 
@@ -130,9 +131,11 @@ def judge(data: bytes, chunk: Sequence[Item]) -> ItemVerdict:
     Raises:
         ValueError: the answer does not have one entry for each item; what happened is unknown.
     """
+    # Nearly always; then no JSON is parsed. With our filter_path an answer begins with `errors`.
     if data.startswith(b'{"errors":false'):
         return ItemVerdict(_accepted_result(chunk))
     items = json.loads(data)["items"]
+    # Items have no id of their own in the answer: they are known by their order.
     if len(items) != len(chunk):
         raise ValueError(f"{len(items)} answers to {len(chunk)} operations")
     return _verdict([(item, *_status(answer)) for item, answer in zip(chunk, items, strict=True)])
@@ -143,18 +146,21 @@ def classify(status: int, error: Any, *, delete: bool) -> Outcome:
     kind = error.get("type", "") if isinstance(error, dict) else ""
     if status < 300 or (status == 404 and delete and not error):  # noqa: PLR2004
         return Outcome.DONE
+    # The index has this version, or a later one: a repeated batch, or an older change.
     if status == 409:  # noqa: PLR2004
         return Outcome.FENCED
-    if status == 429 or status >= 500 or kind in _RETRYABLE or _has_no_index(error):  # noqa: PLR2004
+    if status == 429 or status >= 500 or _is_passing(error):  # noqa: PLR2004
         return Outcome.RETRY
     if kind == "index_not_found_exception":
         return Outcome.GONE
     return Outcome.FORBIDDEN if status in (401, 403) else Outcome.REJECTED
 
 
-def _has_no_index(error: Any) -> bool:
-    """Tell whether the alias leads to several indexes, or to no writable one; no document is the cause."""
-    return isinstance(error, dict) and str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
+def _is_passing(error: Any) -> bool:
+    """Tell whether no document is the cause, or the alias leads to several indexes, or no writable one."""
+    if not isinstance(error, dict):
+        return False
+    return error.get("type") in _RETRYABLE or str(error.get("reason", "")).startswith(_NO_WRITE_INDEX)
 
 
 def deleted_from(data: bytes, index: str) -> bool:
@@ -234,6 +240,7 @@ class BulkSize:
         size.
         """
         with self._lock:
+            # Several senders are refused at once for one overload, which must count once.
             if sent <= self._bytes:
                 self._bytes = max(self._floor, sent // 2)
 
@@ -250,5 +257,6 @@ class BulkSize:
     def accepted(self, sent: int) -> None:
         """Let the size grow after an accepted request, if that was about as large as the limit."""
         with self._lock:
+            # A small request says nothing about whether a large one is taken.
             if sent * 2 >= self._bytes:
                 self._bytes = min(self._ceiling, self._bytes + self._step)

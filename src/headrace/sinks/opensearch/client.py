@@ -128,11 +128,13 @@ class Product:
             for name, since, setting, value in _WHOLE_SOURCE
             if name == self.name and self._is_since(since)
         }
+        # A cluster without the plugin refuses its settings as unknown.
         if not _is_true(index.get(_KNN)):
             whole.pop(_KNN_DERIVED_SOURCE, None)
         settings = {**body["settings"], "index": {**whole, **index}}
         if self.name != "elasticsearch":
             return {**body, "settings": settings}
+        # What OpenSearch calls flat_object.
         open_keys: dict[str, object] = {"type": "flattened"}
         if self.build in _WITHOUT_LICENCE:
             open_keys = {"type": "object", "enabled": False}
@@ -260,6 +262,7 @@ class Client:
             HeadraceError: as `exchange` and `failure`; SINK_BUSY also where the cluster does not know yet
                 what it has.
         """
+        # Not ASCII alone: escapes would take six bytes for each letter of most scripts.
         data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         answer = self.exchange(method, target, data)
         if answer.finds_nothing and not self._was_recovered():
@@ -282,10 +285,12 @@ class Client:
 
     def _may_be_starting(self, answer: Answer) -> bool:
         """Tell whether the cluster may not know its users, roles and keys yet."""
+        # One refusal among accepted requests is a missing permission, and no start of the cluster.
         if answer.status == _FORBIDDEN and not self._is_refused_everything():
             return False
         now = time.monotonic()
         first, last = self._refusals or (now, now)
+        # Else a refusal of last week would count as the beginning of this one.
         if now - last > _SERIES_SECONDS:
             first = now
         self._refusals = first, now
@@ -310,8 +315,10 @@ class Client:
         if not answer.ok:
             raise self.failure(answer)
         health = answer.json()
+        # Red with shards is a cluster that has lost one; red without any has not read its metadata.
         if health.get("status") == "red" and not any(health.get(shards) for shards in _SHARDS):
             raise failures.state_unknown(answer.place)
+        # When it was asked, not when it answered: the node may have started in between.
         self._recovered_at = asked_at
         return False
 
@@ -343,6 +350,7 @@ class Client:
             reraise=True,
         ):
             with attempt:
+                # The cluster may have been upgraded while it was away.
                 self._product = None
                 product = self.product()
                 self.call("GET", f"{_HEALTH}?wait_for_status=yellow&timeout=5s")
@@ -396,10 +404,12 @@ class Client:
                 )
             except HTTPError as error:
                 self._recovered_at = -_RESTART_SECONDS  # it may start again, and another node answer now
+                # A request that was sent may have been applied: it is never repeated here.
                 if failures.not_sent(error) and step + 1 < len(urls):
                     continue
                 self._first = (node + 1) % len(urls)
                 raise failures.from_exception(error, _place(urls[node])) from error
+            # A node that works is kept: its connections are open.
             self._first = (node + 1) % len(urls) if response.status in _TRY_ANOTHER_NODE else node
             if response.status // 100 == 2:  # noqa: PLR2004
                 self._accepted, self._refusals = True, None
@@ -431,6 +441,7 @@ def _pool(endpoint: Endpoint) -> urllib3.PoolManager:
         headers=headers,
         maxsize=_CONNECTIONS,
         timeout=urllib3.Timeout(connect=endpoint.connect_timeout, read=endpoint.timeout),
+        # urllib3 would repeat a bulk that may have been applied, with the same bytes.
         retries=False,
         cert_reqs="CERT_REQUIRED" if endpoint.verify else "CERT_NONE",
         ca_certs=str(endpoint.ca_file) if endpoint.ca_file else None,

@@ -122,6 +122,7 @@ def copies(client: Client, index: str, ids: Iterable[str], routings: Sequence[st
     found = []
     for (identity, routing), entry in zip(requested, answer.json().get("docs", ()), strict=True):
         if "error" in entry:
+            # An error of one shard must not be taken for a document that does not exist.
             raise _unreadable(answer.place, identity, entry["error"])
         if entry.get("found"):
             found.append(Copy(identity, routing, entry["_version"]))

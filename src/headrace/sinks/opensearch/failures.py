@@ -43,6 +43,7 @@ def reason(data: bytes) -> str:
     try:
         parsed = json.loads(data)
     except ValueError:
+        # A proxy's page of HTML.
         return " ".join(data[:200].decode("utf-8", "replace").split())
     error = parsed.get("error", parsed) if isinstance(parsed, dict) else parsed
     if isinstance(error, dict) and (said := error.get("message", error.get("Message"))):
@@ -86,6 +87,7 @@ def describe_without_values(error: object) -> str:
     if not isinstance(error, dict):
         return "no reason that could be shown"
     kinds, words = [], ""
+    # Only known beginnings of reasons are shown: the rest may quote values of the document.
     while isinstance(error, dict):
         kinds.append(str(error.get("type", "")))
         words = words or _known_words(_reason_of(error))
@@ -117,6 +119,7 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
             f"OpenSearch at {place} refused the credentials{said}",
             _CREDENTIALS,
         )
+    # A full disk makes indexes read-only, with the same status as a missing permission.
     if status == _FORBIDDEN and b"cluster_block_exception" not in data:
         return HeadraceError(
             Kind.AUTHENTICATION,
@@ -129,6 +132,7 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
             f"OpenSearch at {place} cannot take the request now (status {status}){said}",
             "Look at the cluster's health, its disk watermarks and its write queue.",
         )
+    # As during a restore: it passes.
     if why.startswith("index_closed_exception"):
         return HeadraceError(
             Kind.SINK_BUSY,
@@ -160,6 +164,7 @@ def state_unknown(place: str) -> HeadraceError:
 
 def not_sent(error: exceptions.HTTPError) -> bool:
     """Tell whether the failure came before the request's first byte, so that another node repeats nothing."""
+    # A read that times out is not early: the node may have done the work.
     early = isinstance(error, exceptions.NewConnectionError | exceptions.ConnectTimeoutError)
     return early or _is_untrusted(error)
 

@@ -100,7 +100,7 @@ class Generations:
         )
         result = []
         for index, about in sorted(answer.json().items()):
-            name = about.get("mappings", {}).get("_meta", {}).get(_OURS, {}).get("index", "")
+            name = _meta(about).get("index", "")
             generation = self._read(name, index, about)
             if generation is not None:
                 names = (alias for alias in about.get("aliases", {}) if not alias.endswith(_WRITE))
@@ -121,7 +121,7 @@ class Generations:
             query = {"expand_wildcards": "all", "ignore_unavailable": "true"}
             answer = self._client.read(path(names, query=query), allow=(404,))
             for index, about in (answer.json() if answer.ok else {}).items():
-                name = about.get("mappings", {}).get("_meta", {}).get(_OURS, {}).get("index", "")
+                name = _meta(about).get("index", "")
                 if name in wanted and self._match(name, index) is not None:
                     uuid = about["settings"]["index"]["uuid"]
                     found[index] = FoundGeneration(name, uuid, frozenset(about.get("aliases", ())))
@@ -158,6 +158,7 @@ class Generations:
         taken = [
             self._match(name, index) for index in self._candidates(name)
         ]  # also by other indexes with similar names
+        # Above all that exist, also where another program has made an index of such a name.
         number = max((int(match[2]) for match in taken if match is not None), default=0) + 1
         index = f"{self.alias(name)}_{spec_hash}_{number}"
         meta = {_OURS: {"index": name, "hash": spec_hash, "schema": schema}}
@@ -174,6 +175,7 @@ class Generations:
         }
         self._client.call("PUT", path(index), self._client.product().adapt(request))
         generation = Generation(name, index, spec_hash, number, self._uuid(index), schema)
+        # A template may change what is stored without any error at creation.
         if (fault := template_fault(self._client, index)) is not None:
             self.drop(generation)
             raise fault
@@ -197,6 +199,8 @@ class Generations:
         for text, indexes in alike.items():
             for names in join_names(indexes):
                 self._client.call("PUT", path(names, "_settings"), {"index": json.loads(text)})
+                # Refreshes were off: without this a search would find nothing until the first interval has
+                # passed.
                 self._client.call("POST", path(names, "_refresh"))
 
     def count(self, index: str) -> int | None:
@@ -219,6 +223,7 @@ class Generations:
         """
         alias = self.alias(generation.name)
         current = [index for index in self._holders(generation.name) if index != generation.index]
+        # One request: the cluster applies all actions in one step, so readers see one index at any time.
         actions = [{"remove": {"index": index, "alias": alias}} for index in current]
         actions.append({"add": {"index": generation.index, "alias": alias}})
         for index in current:
@@ -269,6 +274,7 @@ class Generations:
     def drop(self, generation: Generation) -> None:
         """Delete the generation and its documents, unless it is gone or another index has its name."""
         answer = self._client.read(path(generation.index, "_settings"), allow=(404,))
+        # After a restore of the cluster another index may have the name.
         if answer.ok and answer.json()[generation.index]["settings"]["index"]["uuid"] == generation.uuid:
             self._client.call("DELETE", path(generation.index), allow=(404,))
 
@@ -282,6 +288,7 @@ class Generations:
         answer = self._client.read(path(alias), allow=(404,))
         found = answer.json() if answer.ok else {}
         for index, about in found.items():
+            # What others have made is never touched.
             if index == alias or self._read(name, index, about) is None:
                 what = "an index" if index == alias else f"an alias of the index {index}"
                 raise HeadraceError(
@@ -294,8 +301,8 @@ class Generations:
 
     def _read(self, name: str, index: str, about: dict[str, Any]) -> Generation | None:
         match = self._match(name, index)
-        ours = about.get("mappings", {}).get("_meta", {}).get(_OURS)
-        if match is None or not ours or ours.get("index") != name:
+        ours = _meta(about)
+        if match is None or ours.get("index") != name:
             return None
         uuid = about["settings"]["index"]["uuid"]
         return Generation(name, index, match[1], int(match[2]), uuid, ours.get("schema", ""))
@@ -314,3 +321,9 @@ class Generations:
         uuid = found[index]["settings"]["index"]["uuid"]
         assert isinstance(uuid, str)
         return uuid
+
+
+def _meta(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what Headrace has written into the mapping of an index; empty where it has not made it."""
+    found: dict[str, Any] = about.get("mappings", {}).get("_meta", {}).get(_OURS, {})
+    return found

@@ -28,6 +28,7 @@ def pinned_pools(fingerprint: str) -> dict[str, type[HTTPConnectionPool]]:
 
     class Connection(HTTPSConnection):
         def connect(self) -> None:
+            # The first connection only looks at the certificates; nothing is sent over it.
             anchor = _find_anchor(self, fingerprint)
             context = create_urllib3_context(cert_reqs=ssl.CERT_REQUIRED)
             context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # it need not be self-signed

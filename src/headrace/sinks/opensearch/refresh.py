@@ -53,6 +53,7 @@ class EagerRefresh:
     def _run(self) -> None:
         while targets := self._take():
             began = time.monotonic()
+            # Nothing is lost: the index refreshes itself at its interval.
             with contextlib.suppress(HeadraceError):
                 for names in join_names(sorted(targets)):
                     self._client.call("POST", path(names, "_refresh", query=_LENIENT))

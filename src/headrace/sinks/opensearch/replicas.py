@@ -23,6 +23,7 @@ def replication_type(client: Client, index: str) -> str:
     query = {"include_defaults": "true", "flat_settings": "true"}
     answer = client.read(path(index, "_settings", query=query), allow=(403, 404))
     found = answer.json().values() if answer.ok else ()
+    # An alias may lead to several indexes.
     types = [
         about.get("settings", {}).get(_SETTING) or about.get("defaults", {}).get(_SETTING) for about in found
     ]

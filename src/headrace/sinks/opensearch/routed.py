@@ -145,6 +145,7 @@ class RoutedWriter(DocumentWriter):
             routings = self._shards.of(target)
             if len(routings) == 1:
                 continue
+            # Each id is asked for once on every shard.
             step = max(1, _MGET_SIZE // len(routings))
             for first in range(0, len(ids), step):
                 found = copies(self._client, target, ids[first : first + step], routings)

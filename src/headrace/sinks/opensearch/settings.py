@@ -118,6 +118,7 @@ def settings_of(found: Mapping[str, Any]) -> dict[str, Any]:
     for name in flat:
         if name.partition(".")[0] in _NOT_FOR_FILES:
             raise ValueError(f"{name} cannot be set: documents could not be found again")
+    # An older write that comes after this time brings a deleted document back.
     if "gc_deletes" in flat and _seconds(flat["gc_deletes"]) < SHORTEST_GC_DELETES:
         raise ValueError(
             "gc_deletes must be 1h at least: a write that hung would bring back what was deleted"

@@ -46,6 +46,7 @@ class Signer:
         Raises:
             HeadraceError: SINK_UNREACHABLE, where there are no credentials now.
         """
+        # The signature covers the body and the time: each attempt needs its own.
         request = self._request(method, url, data=body)
         try:
             self._auth(_credentials().get_frozen_credentials(), _SERVICE, self._region).add_auth(request)

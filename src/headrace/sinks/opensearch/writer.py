@@ -124,6 +124,7 @@ class OpenSearchWriter(DocumentWriter):
             # The first item of a chunk is taken while the chunk before it is asked for.
             asked_for = deque([TimeLimit(_OLDEST_SECONDS)], maxlen=2)
             for chunk in self._chunks(items):
+                # Bounds the memory: one more chunk is rendered while the others are under way.
                 if len(under_way) >= self._options.senders:
                     total += under_way.popleft().result()
                 under_way.append(self._senders.submit(self._deliver, chunk, asked_for[0]))
@@ -131,6 +132,8 @@ class OpenSearchWriter(DocumentWriter):
             while under_way:
                 total += under_way.popleft().result()
         finally:
+            # Also after an error: nothing may be written once the caller goes on, and perhaps repeats the
+            # batch.
             wait(under_way)
         return sum(refused, total)
 
@@ -163,6 +166,7 @@ class OpenSearchWriter(DocumentWriter):
         delivery = _Delivery(deque([chunk]), age)
         stale_at = time.monotonic() + _STALE_SECONDS
         while delivery.parts:
+            # The caller reads the documents again: by now their rows may be others.
             if time.monotonic() > stale_at:
                 raise _stale(delivery.parts[0], self._client.endpoint.urls[0])
             for attempt in Retrying(
@@ -187,6 +191,7 @@ class OpenSearchWriter(DocumentWriter):
         try:
             with self._activity.request():
                 answer = self._client.exchange("POST", self._bulk, data, _NDJSON)
+            # Nothing of it was applied, so its parts can be sent alone.
             if answer.status in _REFUSED_WHOLE:
                 self._halve(delivery, answer, len(data))
                 return
@@ -195,6 +200,7 @@ class OpenSearchWriter(DocumentWriter):
                 delivery.parts.popleft()
                 delivery.parts.extendleft(reversed(list(self._chunks(part))))
             verdict = _verdict(self._client, answer, part)
+            # Before the result counts: a delete may just have made an index of the alias's name.
             self._refuse_strays(answer, part)
             delivery.parts.popleft()
             delivery.settled += verdict.settled
@@ -214,6 +220,7 @@ class OpenSearchWriter(DocumentWriter):
 
     def _name_large_document(self, error: HeadraceError, part: list[Item], sent: int) -> HeadraceError:
         """Name the document in the error where the request was one large document."""
+        # A document that ends a node comes as a connection that breaks, again with each attempt.
         if error.kind is not Kind.SINK_UNREACHABLE or len(part) > 1 or sent <= self._options.max_bytes:
             return error
         item = part[0]

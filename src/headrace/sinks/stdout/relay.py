@@ -70,6 +70,7 @@ class Relay:
     def _serve(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rwb") as stream, contextlib.suppress(OSError, ValueError):
             token = stream.readline().decode().strip()
+            # Any user of the machine can connect; only workers of the run know the token.
             if not hmac.compare_digest(token, self._token):
                 return
             while (operations := _receive(stream)) is not None:
