@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
@@ -34,8 +36,10 @@ def adopt_name(context: CommandContext, index: str, name: str | None, *, delete_
         found = holders(client, name)
         check_deletable(found, name, delete_index=delete_index)
         held = [holder.index for holder in found]
+        found_now = {"name": name, "index": served.index, "before": held}
         if held == [served.index]:
             terminal.done(f"{name} leads to {served.index} already")
+            _report(context, {**found_now, "done": True, "undo": None})
             return True
         deletes = name in held
         if deletes:
@@ -43,11 +47,18 @@ def adopt_name(context: CommandContext, index: str, name: str | None, *, delete_
         else:
             before = ", ".join(held) or "nothing"
             terminal.say(f"{name} leads to {before} now, and will lead to {served.index}")
-        if not terminal.agreed("Does nobody else write to that name any more?", yes=context.yes):
+        if not context.agrees("Does nobody else write to that name any more?"):
+            _report(context, {**found_now, "done": False, "undo": None})
             return False
         back = adopt(client, name, served.index, delete_index=delete_index)
     terminal.done(f"{name} leads to {served.index}")
     restores = held and not deletes
     terminal.say(f"to {'take it back' if restores else f'free the name {name} again'}: POST /_aliases")
-    terminal.data({"actions": back})
+    undo = {"actions": back}
+    terminal.data({**found_now, "done": True, "undo": undo} if context.as_json else undo)
     return True
+
+
+def _report(context: CommandContext, found: Mapping[str, object]) -> None:
+    if context.as_json:
+        terminal.data(found)

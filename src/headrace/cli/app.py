@@ -76,14 +76,22 @@ class GapPolicy(enum.StrEnum):
     RESEED = "reseed"
 
 
-Index = Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")]
+Index = Annotated[str, typer.Argument(help="the index, as the file names it")]
 Sink = Annotated[
     str | None, typer.Option("--sink", envvar="HEADRACE_SINK_NAME", help="the sink (default: the primary)")
 ]
-Offline = Annotated[bool, typer.Option("--offline", envvar="HEADRACE_OFFLINE", help="read only the files")]
+PublicAddress = Annotated[
+    str | None, typer.Option(help="HOST:PORT for health, status and metrics (default: none)")
+]
+PublicHosts = Annotated[
+    str, typer.Option(help="further host names by which clients ask the public address, separated by commas")
+]
+Master = Annotated[str | None, typer.Option(help="Spark's master (default: local[*])")]
+Conf = Annotated[list[str] | None, typer.Option(help="a setting of Spark, KEY=VALUE; may be repeated")]
+Folder = Annotated[Path, typer.Option(help="where the files are written")]
+Offline = Annotated[bool, typer.Option(help="read only the files")]
 Waiting = Annotated[
-    float | None,
-    typer.Option("--wait", min=0.0, envvar="HEADRACE_WAIT", help="wait until it is done, at most N seconds"),
+    float | None, typer.Option("--wait", min=0.0, help="wait until it is done, at most N seconds")
 ]
 
 
@@ -112,47 +120,19 @@ def _main(
 )
 def run(
     context: CommandContext,
-    public_address: Annotated[
-        str | None,
-        typer.Option(
-            envvar="HEADRACE_PUBLIC_ADDRESS", help="HOST:PORT for health, status and metrics (default: none)"
-        ),
-    ] = None,
-    public_hosts: Annotated[
-        str,
-        typer.Option(
-            envvar="HEADRACE_PUBLIC_HOSTS",
-            help="names that the public address is asked by, besides IP addresses, localhost and the "
-            "file's; separated by commas",
-        ),
-    ] = "",
+    public_address: PublicAddress = None,
+    public_hosts: PublicHosts = "",
     private_address: Annotated[
         str | None,
-        typer.Option(
-            envvar="HEADRACE_PRIVATE_ADDRESS",
-            help="HOST:PORT for orders from holders of the file's tokens (default: none)",
-        ),
+        typer.Option(help="HOST:PORT for orders from holders of the file's tokens (default: none)"),
     ] = None,
-    master: Annotated[
-        str | None, typer.Option(envvar="HEADRACE_MASTER", help="Spark's master (default: local[*])")
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(envvar="HEADRACE_CONF", help="a setting of Spark, KEY=VALUE; may be repeated"),
-    ] = None,
+    master: Master = None,
+    conf: Conf = None,
     on_gap: Annotated[
-        GapPolicy | None,
-        typer.Option(
-            envvar="HEADRACE_ON_GAP", help="at a gap in the log: stop, or reseed (default: the file's)"
-        ),
+        GapPolicy | None, typer.Option(help="at a gap in the log: stop, or reseed (default: the file's)")
     ] = None,
     standby: Annotated[
-        bool,
-        typer.Option(
-            "--standby",
-            envvar="HEADRACE_STANDBY",
-            help="while another process runs this deployment, wait to take over",
-        ),
+        bool, typer.Option(help="while another process runs this deployment, wait to take over")
     ] = False,
 ) -> None:
     """Backfill new indexes, then follow until stopped (Ctrl-C or SIGTERM)."""
@@ -179,63 +159,29 @@ def run(
     ("headrace mirror", "headrace mirror verify public.orders --repair"),
     "config",
     "log_format",
-    prints=(
-        "check: `tables` (each `table`, `mode`, `size` and more), `publication` and `slot` that "
-        "will be made, `waiting`, `left_out`. verify: a list of `table`, `rows`, `right`, "
-        "`missing`, `surplus`, `different`, `changing`, `undecided`, `repaired`, `waits_for`, "
-        "`compared`"
-    ),
 )
 def mirror(
     context: CommandContext,
     action: Annotated[MirrorAction, typer.Argument(envvar="HEADRACE_MIRROR_ACTION")] = MirrorAction.RUN,
     tables: Annotated[
-        list[str] | None,
-        typer.Argument(envvar="HEADRACE_TABLES", help="with verify: the tables, as in public.orders"),
+        list[str] | None, typer.Argument(help="with verify: the tables, as in public.orders")
     ] = None,
-    master: Annotated[
-        str | None, typer.Option(envvar="HEADRACE_MASTER", help="Spark's master (default: local[*])")
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(envvar="HEADRACE_CONF", help="a setting of Spark, KEY=VALUE; may be repeated"),
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", envvar="HEADRACE_ONCE", help="write what was committed, then end")
-    ] = False,
-    reload: Annotated[
-        bool, typer.Option("--reload", envvar="HEADRACE_RELOAD", help="read all tables anew first")
-    ] = False,
-    repair: Annotated[
-        bool,
-        typer.Option(
-            "--repair", envvar="HEADRACE_REPAIR", help="with verify: write what is wrong; needs a stop"
-        ),
-    ] = False,
-    public_address: Annotated[
-        str | None,
-        typer.Option(
-            envvar="HEADRACE_PUBLIC_ADDRESS", help="HOST:PORT for health, status and metrics (default: none)"
-        ),
-    ] = None,
-    public_hosts: Annotated[
-        str,
-        typer.Option(
-            envvar="HEADRACE_PUBLIC_HOSTS",
-            help="names that the public address is asked by, besides IP addresses and localhost; separated "
-            "by commas",
-        ),
-    ] = "",
+    master: Master = None,
+    conf: Conf = None,
+    once: Annotated[bool, typer.Option(help="write what was committed, then end")] = False,
+    reload: Annotated[bool, typer.Option(help="read all tables anew first")] = False,
+    repair: Annotated[bool, typer.Option(help="with verify: write what is wrong; needs a stop")] = False,
+    public_address: PublicAddress = None,
+    public_hosts: PublicHosts = "",
 ) -> bool:
     """Write the tables of `[mirror]` to a lake, then follow until stopped (Ctrl-C or SIGTERM).
 
     `mirror check` tells what that would do, and what keeps it from starting. `mirror verify` compares the
     lake with the database, also while the mirror runs.
     """
-    misplaced = (action is not MirrorAction.RUN and (once or reload)) or (
-        action is not MirrorAction.VERIFY and (tables or repair)
-    )
-    if misplaced:
+    if action is not MirrorAction.RUN and (once or reload):
+        raise typer.BadParameter("--once and --reload are for a run; tables and --repair are for verify")
+    if action is not MirrorAction.VERIFY and (tables or repair):
         raise typer.BadParameter("--once and --reload are for a run; tables and --repair are for verify")
     if action is MirrorAction.CHECK:
         from headrace.cli.mirror_check import check_mirror
@@ -266,10 +212,6 @@ def mirror(
     "config",
     "slot",
     "publication",
-    prints=(
-        "`ok`, `ready`, `run`, `findings` (each `level`, `code`, `text`, `file`, `line`, `column`, "
-        "`remedy`, `sql`), `setup` (SQL), `coverage`"
-    ),
 )
 def check(context: CommandContext, offline: Offline = False) -> int:
     """Check the files, and the database and the cluster against them; nothing is changed.
@@ -308,15 +250,8 @@ def setup(context: CommandContext) -> bool:
 )
 def teardown(
     context: CommandContext,
-    indexes: Annotated[
-        bool, typer.Option("--indexes", envvar="HEADRACE_INDEXES", help="delete the search indexes too")
-    ] = False,
-    moved: Annotated[
-        bool,
-        typer.Option(
-            "--moved", envvar="HEADRACE_MOVED", help="the database has moved to another server since"
-        ),
-    ] = False,
+    indexes: Annotated[bool, typer.Option(help="delete the search indexes too")] = False,
+    moved: Annotated[bool, typer.Option(help="the database has moved to another server since")] = False,
 ) -> bool:
     """Drop the slot and the publication and restore replica identities, after a question.
 
@@ -332,7 +267,6 @@ def teardown(
     Group.LOOK,
     ("headrace status", "headrace status 127.0.0.1:8080 --format json"),
     "config",
-    prints=("what `/status` answers; see monitoring.md"),
 )
 def status(
     context: CommandContext,
@@ -357,10 +291,6 @@ def status(
     ("headrace lag", "headrace lag --format json"),
     "config",
     "slot",
-    prints=(
-        "`slot`, `bytes`, `seconds`, `retained_bytes`, `confirmed`, `current`, `wal_status`, "
-        "`safe_bytes`, `reader`"
-    ),
 )
 def lag(context: CommandContext) -> None:
     """Show how far the slot is behind the server, in bytes and seconds; fail where there is no slot."""
@@ -376,10 +306,6 @@ def lag(context: CommandContext) -> None:
     "config",
     "slot",
     "yes",
-    prints=(
-        "a list of `slot`, `ours`, `plugin`, `temporary`, `failover`, `reader`, `bytes`, `seconds`, "
-        "`retained_bytes`, `safe_bytes`, `wal_status`, `lost`, `confirmed`, `current`"
-    ),
 )
 def slots(
     context: CommandContext,
@@ -388,9 +314,7 @@ def slots(
     url: Annotated[
         str | None,
         typer.Option(
-            "--database",
-            envvar="HEADRACE_DATABASE",
-            help="the database (default: the deployment's; without a file, DATABASE_URL)",
+            "--database", help="the database (default: the deployment's; without a file, DATABASE_URL)"
         ),
     ] = None,
 ) -> bool:
@@ -411,21 +335,13 @@ def slots(
     Group.AUTHOR,
     ("headrace schema show users", "headrace schema types --language python"),
     "config",
-    prints=(
-        "show: `index`, `table`, `primary_key`, `hash`, `tables`, `mapping`, `keys`, `more_keys`, "
-        "`range`, `routes`, `old_rows`. json: a JSON Schema. types: a module, as text"
-    ),
 )
 def schema(
     context: CommandContext,
     action: Annotated[SchemaAction, typer.Argument(envvar="HEADRACE_SCHEMA")] = SchemaAction.SHOW,
-    index: Annotated[
-        list[str] | None, typer.Argument(envvar="HEADRACE_INDEX", help="the index to show; types: of which")
-    ] = None,
+    index: Annotated[list[str] | None, typer.Argument(help="the index to show; types: of which")] = None,
     offline: Offline = False,
-    language: Annotated[
-        TypesLanguage | None, typer.Option(envvar="HEADRACE_LANGUAGE", help="the language of the types")
-    ] = None,
+    language: Annotated[TypesLanguage | None, typer.Option(help="the language of the types")] = None,
 ) -> None:
     """Show an index's mapping, SQL and routes. Or print types of documents, or schema files' JSON Schema.
 
@@ -446,28 +362,16 @@ def schema(
     Group.AUTHOR,
     ("headrace preview users --id 42", "headrace preview users --cost"),
     "config",
-    prints=(
-        "the documents, one a line. With --cost: `index`, `documents`, `fields` (each `path`, "
-        "`type`, `indexed_as`, `bytes`, `share`, `processed`, `nested`, `most_nested`) and totals"
-    ),
 )
 def preview(
     context: CommandContext,
     index: Index,
-    ids: Annotated[
-        list[str] | None, typer.Option("--id", envvar="HEADRACE_ID", help="a document's id; may be repeated")
-    ] = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="a document's id; may be repeated")] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(min=1, envvar="HEADRACE_LIMIT", help="without --id: the first N documents (default: 1)"),
+        int | None, typer.Option(min=1, help="without --id: the first N documents (default: 1)")
     ] = None,
-    timing: Annotated[
-        bool, typer.Option("--timing", envvar="HEADRACE_TIMING", help="print how long each document took")
-    ] = False,
-    cost: Annotated[
-        bool,
-        typer.Option("--cost", envvar="HEADRACE_COST", help="print what each field costs the index instead"),
-    ] = False,
+    timing: Annotated[bool, typer.Option(help="print how long each document took")] = False,
+    cost: Annotated[bool, typer.Option(help="print what each field costs the index instead")] = False,
 ) -> bool:
     """Print documents as they would be now, from the database; needs no slot, publication or cluster.
 
@@ -488,12 +392,11 @@ def preview(
     ("headrace explain users 42", "headrace explain orders 7:3 --format json"),
     "config",
     "slot",
-    prints=("`verdict`, `right`, `facts` (each `name`, `value`), `remedy`"),
 )
 def explain(
     context: CommandContext,
     index: Index,
-    document: Annotated[str, typer.Argument(envvar="HEADRACE_DOCUMENT", help="the document's id")],
+    document: Annotated[str, typer.Argument(help="the document's id")],
 ) -> bool:
     """Say why a document is, or is not, in its index: row, filters, position, what is deferred or refused.
 
@@ -511,26 +414,15 @@ def explain(
     "config",
     "slot",
     *CONTROL,
-    prints=(
-        "`index`, `alias`, `sink`, `generation`, `applied`, `right`, `documents`, and for each kind "
-        "of difference `count` and `first`"
-    ),
 )
 def verify(
     context: CommandContext,
     index: Index,
-    repair: Annotated[
-        bool, typer.Option("--repair", envvar="HEADRACE_REPAIR", help="rebuild the documents that differ")
-    ] = False,
+    repair: Annotated[bool, typer.Option(help="rebuild the documents that differ")] = False,
     sample: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0, max=100.0, envvar="HEADRACE_SAMPLE", help="compare only this percentage of the documents"
-        ),
+        float | None, typer.Option(min=0.0, max=100.0, help="compare only this percentage of the documents")
     ] = None,
-    seed: Annotated[
-        str | None, typer.Option(envvar="HEADRACE_SEED", help="selects the sample (default: random)")
-    ] = None,
+    seed: Annotated[str | None, typer.Option(help="selects the sample (default: random)")] = None,
     sink: Sink = None,
 ) -> bool:
     """Compare an index with the database while the pipeline runs; fail where documents differ."""
@@ -546,10 +438,6 @@ def verify(
     ("headrace indexes", "headrace indexes --format json"),
     "config",
     "slot",
-    prints=(
-        "a list of generations: `index`, `generation`, `state`, `documents`, `bytes`, `created`, "
-        "`hash`, `reason`, `ordered`"
-    ),
 )
 def indexes(context: CommandContext) -> None:
     """List the generations of every index, with what readers see and what a rollback can return to.
@@ -574,10 +462,10 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
 
     Where no pipeline runs, the next start begins with it.
     """
-    from headrace.cli.indexes import request_change
+    from headrace.cli.ordering import order_generation
     from headrace.state.orders import OrderKind
 
-    request_change(context, index, OrderKind.REINDEX, wait=wait)
+    order_generation(context, index, OrderKind.REINDEX, wait=wait)
 
 
 @command(
@@ -590,17 +478,15 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
 )
 def reload(
     context: CommandContext,
-    wait: Annotated[
-        float, typer.Option(min=0.0, envvar="HEADRACE_WAIT", help="seconds to wait for the answer")
-    ] = 60.0,
+    wait: Annotated[float, typer.Option(min=0.0, help="seconds to wait for the answer")] = 60.0,
 ) -> None:
     """Ask the running pipeline to read its files again; it takes up schemas, indexes and policies.
 
     Prints what has changed, or every mistake. Where no pipeline runs, the next start reads the files.
     """
-    from headrace.cli.reload import request_reload
+    from headrace.cli.ordering import order_reload
 
-    request_reload(context, wait=wait)
+    order_reload(context, wait=wait)
 
 
 @command(
@@ -613,10 +499,10 @@ def reload(
 )
 def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline to serve the retained generation, until the schema file changes."""
-    from headrace.cli.indexes import request_change
+    from headrace.cli.ordering import order_generation
     from headrace.state.orders import OrderKind
 
-    request_change(context, index, OrderKind.ROLLBACK, wait=wait)
+    order_generation(context, index, OrderKind.ROLLBACK, wait=wait)
 
 
 @command(
@@ -629,7 +515,7 @@ def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> Non
 )
 def pause(context: CommandContext) -> None:
     """Plan no further batch until `headrace resume`, or the next start; the slot retains the log."""
-    from headrace.cli.control import order_run
+    from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
 
     order_run(context, OrderKind.PAUSE, "paused: changes wait in the log until `headrace resume`")
@@ -645,7 +531,7 @@ def pause(context: CommandContext) -> None:
 )
 def resume(context: CommandContext) -> None:
     """Plan batches again after `headrace pause`."""
-    from headrace.cli.control import order_run
+    from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
 
     order_run(context, OrderKind.RESUME, "resumed")
@@ -661,12 +547,10 @@ def resume(context: CommandContext) -> None:
 )
 def log_level(
     context: CommandContext,
-    level: Annotated[
-        LogLevel, typer.Argument(envvar="HEADRACE_LEVEL", help="log messages from this level on")
-    ],
+    level: Annotated[LogLevel, typer.Argument(help="log messages from this level on")],
 ) -> None:
     """Change from which level on a running pipeline logs, until it ends."""
-    from headrace.cli.control import order_run
+    from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
 
     order_run(context, OrderKind.LOG_LEVEL, f"it logs from {level.value} on", level.value)
@@ -678,10 +562,6 @@ def log_level(
     ("headrace orders", "headrace orders --format json"),
     "config",
     "slot",
-    prints=(
-        "a list of `id`, `kind`, `index`, `sink`, `options`, `by`, `client`, `asked_at`, `state`, `run`, "
-        "`ended_at`, `text`, `result`, `error`"
-    ),
 )
 def orders(context: CommandContext) -> None:
     """List the last orders of the deployment: who asked for what, when, and what came of it.
@@ -703,16 +583,10 @@ def orders(context: CommandContext) -> None:
 def wait(
     context: CommandContext,
     lsn: Annotated[
-        str | None,
-        typer.Option(envvar="HEADRACE_LSN", help="the LSN, like 16/B374D848 (default: the end of the log)"),
+        str | None, typer.Option(help="the LSN, like 16/B374D848 (default: the end of the log)")
     ] = None,
-    searchable: Annotated[
-        bool,
-        typer.Option("--searchable", envvar="HEADRACE_SEARCHABLE", help="refresh the indexes afterwards"),
-    ] = False,
-    timeout: Annotated[
-        float, typer.Option(min=0.0, envvar="HEADRACE_TIMEOUT", help="seconds to wait at most")
-    ] = 60.0,
+    searchable: Annotated[bool, typer.Option(help="refresh the indexes afterwards")] = False,
+    timeout: Annotated[float, typer.Option(min=0.0, help="seconds to wait at most")] = 60.0,
     sink: Sink = None,
 ) -> None:
     """Wait until everything that is committed is in the documents; fail after the timeout."""
@@ -729,15 +603,12 @@ def wait(
     "slot",
     "yes",
     *CONTROL,
-    prints=("a list of `index`, `id`, `reason`, `position`, `at`, `generation`"),
 )
 def quarantine(
     context: CommandContext,
     action: Annotated[QuarantineAction, typer.Argument(envvar="HEADRACE_QUARANTINE")] = QuarantineAction.LIST,
-    index: Annotated[str | None, typer.Argument(envvar="HEADRACE_INDEX", help="only of this index")] = None,
-    document: Annotated[
-        str | None, typer.Argument(envvar="HEADRACE_DOCUMENT", help="only the document with this id")
-    ] = None,
+    index: Annotated[str | None, typer.Argument(help="only of this index")] = None,
+    document: Annotated[str | None, typer.Argument(help="only the document with this id")] = None,
 ) -> bool:
     """List the documents in quarantine, rebuild them (retry), or delete their entries (drop).
 
@@ -765,15 +636,9 @@ def adopt(
     context: CommandContext,
     index: Index,
     alias: Annotated[
-        str | None,
-        typer.Option("--name", envvar="HEADRACE_NAME", help="the name that readers use (default: INDEX)"),
+        str | None, typer.Option("--name", help="the name that readers use (default: INDEX)")
     ] = None,
-    delete_index: Annotated[
-        bool,
-        typer.Option(
-            "--delete-index", envvar="HEADRACE_DELETE_INDEX", help="delete an index that has this name"
-        ),
-    ] = False,
+    delete_index: Annotated[bool, typer.Option(help="delete an index that has this name")] = False,
 ) -> bool:
     """Point a name that readers use to this deployment's index, in one step; print how to undo it."""
     from headrace.cli.adopt import adopt_name
@@ -792,13 +657,9 @@ def adopt(
 def init(
     context: CommandContext,
     url: Annotated[str, typer.Argument(envvar="DATABASE_URL", help="the database, postgresql://…")],
-    table: Annotated[str, typer.Option("--table", "-t", envvar="HEADRACE_TABLE", help="the root table")],
-    folder: Annotated[
-        Path, typer.Option("--folder", envvar="HEADRACE_FOLDER", help="where the files are written")
-    ] = Path(),
-    sink: Annotated[
-        str, typer.Option("--sink", envvar="HEADRACE_SINK", help="the search cluster's URL")
-    ] = "http://127.0.0.1:9200",
+    table: Annotated[str, typer.Option("--table", "-t", help="the root table")],
+    folder: Folder = Path(),
+    sink: Annotated[str, typer.Option("--sink", help="the search cluster's URL")] = "http://127.0.0.1:9200",
 ) -> None:
     """Write headrace.toml and a first schema file, from a table and its foreign keys.
 
@@ -807,7 +668,7 @@ def init(
     """
     from headrace.cli.init import initialise
 
-    initialise(url, table, folder, sink, context.environ)
+    initialise(context, url, table, folder, sink)
 
 
 @command(
@@ -823,26 +684,13 @@ def design(
             envvar="DATABASE_URL", help="the database, postgresql://… (default: the deployment's)"
         ),
     ] = None,
-    folder: Annotated[
-        Path, typer.Option("--folder", envvar="HEADRACE_FOLDER", help="where the files are, or are written")
-    ] = Path(),
-    file: Annotated[
-        str, typer.Option("--file", envvar="HEADRACE_FILE", help="the schema file that is opened first")
-    ] = "",
+    folder: Annotated[Path, typer.Option(help="where the files are, or are written")] = Path(),
+    file: Annotated[str, typer.Option(help="the schema file that is opened first")] = "",
     sink: Annotated[
-        str,
-        typer.Option("--sink", envvar="HEADRACE_SINK", help="the search cluster's URL, for a new deployment"),
+        str, typer.Option("--sink", help="the search cluster's URL, for a new deployment")
     ] = "http://127.0.0.1:9200",
-    port: Annotated[
-        int,
-        typer.Option(
-            "--port", min=0, max=65535, envvar="HEADRACE_PORT", help="the port (default: a free one)"
-        ),
-    ] = 0,
-    no_browser: Annotated[
-        bool,
-        typer.Option("--no-browser", envvar="HEADRACE_NO_BROWSER", help="print the address, open nothing"),
-    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="the port (default: a free one)")] = 0,
+    no_browser: Annotated[bool, typer.Option(help="print the address, open nothing")] = False,
 ) -> None:
     """Choose tables, columns and aggregates on a page of this machine; it writes the files of a deployment.
 
@@ -851,7 +699,7 @@ def design(
     """
     from headrace.cli.design import design as open_page
 
-    open_page(url, folder, file, sink, port, opens=not no_browser, environ=context.environ)
+    open_page(context, url, folder, file, sink, port=port, opens=not no_browser)
 
 
 @command(
@@ -864,13 +712,10 @@ def design(
 )
 def convert(
     context: CommandContext,
-    origin: Annotated[ConvertibleTool, typer.Argument(envvar="HEADRACE_ORIGIN", help="whose files they are")],
+    origin: Annotated[ConvertibleTool, typer.Argument(help="whose files they are")],
     schema: Annotated[Path, typer.Argument(envvar="HEADRACE_CONVERT", help="its schema.json")],
     env: Annotated[
-        Path | None,
-        typer.Option(
-            "--env", envvar="HEADRACE_ENV", help="its .env, for the connections of the deployment file"
-        ),
+        Path | None, typer.Option(help="its .env, for the connections of the deployment file")
     ] = None,
     url: Annotated[
         str | None,
@@ -880,40 +725,23 @@ def convert(
             help="the database whose foreign keys and types are read (default: that of --env)",
         ),
     ] = None,
-    folder: Annotated[
-        Path, typer.Option("--folder", envvar="HEADRACE_FOLDER", help="where the files are written")
-    ] = Path(),
-    force: Annotated[
-        bool, typer.Option("--force", envvar="HEADRACE_FORCE", help="overwrite files that are there")
-    ] = False,
+    folder: Folder = Path(),
+    force: Annotated[bool, typer.Option(help="overwrite files that are there")] = False,
 ) -> bool:
     """Write headrace.toml and schema files from PGSync's; list what is not the same, and what is left."""
     from headrace.cli.convert import convert as write_files
 
     assert origin is ConvertibleTool.PGSYNC
-    return write_files(schema, folder, env, url, force=force, environ=context.environ)
+    return write_files(context, schema, folder, env, url, force=force)
 
 
-@command(
-    "Run the demo on this machine.",
-    Group.RUN,
-    ("headrace demo", "headrace demo --once --users 50"),
-)
+@command("Run the demo on this machine.", Group.RUN, ("headrace demo", "headrace demo --once --users 50"))
 def demo(
     context: CommandContext,
-    once: Annotated[
-        bool, typer.Option("--once", envvar="HEADRACE_ONCE", help="run it once, compare the result, and exit")
-    ] = False,
-    users: Annotated[
-        int, typer.Option(min=1, envvar="HEADRACE_USERS", help="the number of users in the shop")
-    ] = 500,
-    clean: Annotated[
-        bool, typer.Option("--clean", envvar="HEADRACE_CLEAN", help="remove downloaded files, and exit")
-    ] = False,
-    mirror: Annotated[
-        bool,
-        typer.Option("--mirror", envvar="HEADRACE_MIRROR", help="show Delta tables in place of documents"),
-    ] = False,
+    once: Annotated[bool, typer.Option(help="run it once, compare the result, and exit")] = False,
+    users: Annotated[int, typer.Option(min=1, help="the number of users in the shop")] = 500,
+    clean: Annotated[bool, typer.Option(help="remove downloaded files, and exit")] = False,
+    mirror: Annotated[bool, typer.Option(help="show Delta tables in place of documents")] = False,
 ) -> bool:
     """Run a real PostgreSQL, a real OpenSearch and a pipeline between them, all on this machine.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import are
 from headrace.tools.convert import convert_pgsync
@@ -14,13 +16,13 @@ from headrace.tools.saved_files import save_files
 
 
 def convert(
+    context: CommandContext,
     schema: Path,
     folder: Path,
     env: Path | None,
     database: str | None,
     *,
     force: bool,
-    environ: Mapping[str, str],
 ) -> bool:
     """Convert, write the files, and return whether nothing is left to do by hand.
 
@@ -28,8 +30,8 @@ def convert(
         HeadraceError: USAGE: a file exists already. DISK: one cannot be written. As `convert_pgsync` and
             `save_files`.
     """
-    conversion = convert_pgsync(schema, env, database, environ)
-    _write(folder, conversion.files, environ, force=force)
+    conversion = convert_pgsync(schema, env, database, context.environ)
+    _write(folder, conversion.files, context.environ, force=force)
     for text in conversion.general:
         terminal.say(text)
     for note in conversion.notes:
@@ -40,10 +42,21 @@ def convert(
     left = sum(note.is_open for note in conversion.notes)
     if left:
         terminal.say(f"{left} of these {are(left)} left to do by hand")
-    for config in conversion.deployments:
-        own_code = folder if any(file.endswith(".py") for file in conversion.files) else None
-        lines = next_commands(folder / config, NEXT, imports_from=own_code)
+    own_code = folder if any(file.endswith(".py") for file in conversion.files) else None
+    commands = [
+        next_commands(folder / config, NEXT, imports_from=own_code) for config in conversion.deployments
+    ]
+    for lines in commands:
         terminal.say(f"next: {', '.join(lines)}")
+    if context.as_json:
+        terminal.data(
+            {
+                "written": [str(folder / name) for name in conversion.files],
+                "notes": [asdict(note) for note in conversion.notes],
+                "general": conversion.general,
+                "next": commands,
+            }
+        )
     return not left
 
 

@@ -114,7 +114,7 @@ def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpe
                 terminal.say(
                     f"downloading OpenSearch once: {DOWNLOAD_MB} MB to {folder} (headrace demo --clean)"
                 )
-                with terminal.download("OpenSearch") as report:
+                with terminal.progress("OpenSearch", None) as report:
                     opensearch_jars(find_java(JAVA_MINIMUM), os.environ, report)
             with terminal.working("starting OpenSearch …"):
                 opensearch = stack.enter_context(EmbeddedOpenSearch(short_lived=True))

@@ -6,10 +6,10 @@ import signal
 import sys
 import threading
 import webbrowser
-from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.cli.init import check_sink, tell_of_password
 from headrace.config.resolve import resolve_database
 from headrace.errors import HeadraceError, Kind
@@ -21,7 +21,7 @@ from headrace.tools.designer.server import DesignServer
 
 
 def design(
-    url: str | None, folder: Path, file: str, sink: str, port: int, *, opens: bool, environ: Mapping[str, str]
+    context: CommandContext, url: str | None, folder: Path, file: str, sink: str, *, port: int, opens: bool
 ) -> None:
     """Serve the page; a database that is away is told there too, and asked again.
 
@@ -29,7 +29,7 @@ def design(
         HeadraceError: USAGE: there is no URL and no deployment; CONFIG; PORT_IN_USE.
     """
     check_sink(sink)
-    files = DeploymentFolder(folder, url or "", sink, environ)
+    files = DeploymentFolder(folder, url or "", sink, context.environ)
     database = DesignDatabase(url or _database_of(files))
     if file:
         files.load(file)
@@ -39,7 +39,11 @@ def design(
     except HeadraceError as error:
         terminal.warn(f"{error}")
     with DesignServer(database, files, f"127.0.0.1:{port}", file) as server:
-        terminal.answer(server.url)
+        if context.as_json:
+            terminal.data({"url": server.url})
+            terminal.out.file.flush()
+        else:
+            terminal.answer(server.url)
         terminal.say("open it in a browser; Ctrl-C ends it")
         if not files.config.exists():
             tell_of_password(url or "")

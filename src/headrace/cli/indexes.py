@@ -1,4 +1,4 @@
-"""`headrace indexes`, `reindex` and `rollback`: list generations, and request others."""
+"""`headrace indexes`: list the generations of every index."""
 
 from __future__ import annotations
 
@@ -7,15 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.errors import HeadraceError, Kind
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.control.client import ControlClient, index_path
-from headrace.pipeline.ordering import follow, result_of, submit_for_generation
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import path
-from headrace.state import GenerationState, Mailbox, OrderKind, StateKey, backfill_progress
-from headrace.state.orders import OF_GENERATIONS, new_order
+from headrace.state import GenerationState, Mailbox, StateKey, backfill_progress
+from headrace.state.orders import OF_GENERATIONS
 from headrace.state.orphans import Orphan, orphans
 
 
@@ -76,52 +73,6 @@ def show_indexes(context: CommandContext) -> None:
             terminal.say(f"{generation.generation}: {generation.reason}")
     for index, what in ordered.items():
         terminal.say(f"{index}: {what} is asked for, and not done yet")
-
-
-def request_change(context: CommandContext, index: str, kind: OrderKind, *, wait: float | None) -> None:
-    """Order a reindex or a rollback of `index`.
-
-    Args:
-        context: the deployment, or the private address of its run.
-        index: the name of the index.
-        kind: what is ordered.
-        wait: seconds to wait until it is done; None returns at once.
-
-    Raises:
-        HeadraceError: as for `submit_for_generation` and `result_of`; CONFIG; BEHIND after `wait`.
-    """
-    client, what = context.open_control(), kind.value
-    if client is not None:
-        _order_change(client, index, what, wait)
-        return
-    project = context.open_project()
-    endpoints = project.resolve()
-    with AppliedPosition(endpoints, project.key) as applied:
-        order = submit_for_generation(applied, project, new_order(kind, index))
-        if applied.find_running() is not None:
-            terminal.say(f"{what} {index}: asked for; `headrace indexes` shows how it gets on")
-        else:
-            terminal.say(f"{what} {index}: nothing runs; the next `headrace run` begins with it")
-        if wait is None:
-            return
-        with terminal.working(f"waiting for {what} {index} …"):
-            order = follow(Mailbox(applied.client, project.key), order, wait)
-    if not order.has_ended:
-        raise HeadraceError(
-            Kind.BEHIND,
-            f"{what} {index} is not done after {wait:g} s",
-            "`headrace indexes` shows how far it is.",
-        )
-    terminal.done(f"{index}: readers see {result_of(order)['generation']}")
-
-
-def _order_change(client: ControlClient, index: str, what: str, wait: float | None) -> None:
-    order = client.order(index_path(index, what))
-    terminal.say(f"{what} {index}: ordered, as {order['id']}")
-    if wait is not None:
-        with terminal.working(f"waiting for {what} {index} …"):
-            result = client.follow(order, wait)
-        terminal.done(f"{index}: readers see {result['generation']}")
 
 
 def _list_generation(

@@ -36,7 +36,7 @@ def verify_mirror(context: CommandContext, tables: Sequence[str], *, repair: boo
             if not context.as_json:
                 _print(comparison, repair=repair)
     if context.as_json:
-        terminal.out.print_json(json.dumps([_as_data(one) for one in found], default=str))
+        terminal.data([_as_data(comparison) for comparison in found])
     return all(one.is_right for one in found)
 
 

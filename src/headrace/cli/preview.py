@@ -18,12 +18,7 @@ _THOUSAND = 1000
 
 
 def preview(
-    context: CommandContext,
-    index: str,
-    ids: Sequence[str],
-    limit: int | None,
-    *,
-    timing: bool,
+    context: CommandContext, index: str, ids: Sequence[str], limit: int | None, *, timing: bool
 ) -> bool:
     """Print documents from one snapshot of the database; return whether every id has one.
 
@@ -48,7 +43,7 @@ def preview(
     if timing:
         terminal.say(f"connected and planned in {_milliseconds(prepared - began)}")
     for document in found:
-        _show(spec, document, timing=timing)
+        _show(spec, document, timing=timing, as_json=context.as_json)
     if not found:
         terminal.warn(f"{spec.name} has no document: {spec.table} has no live row{_left_out(spec)}")
     return bool(found) and all(document.body is not None for document in found)
@@ -59,7 +54,7 @@ def _left_out(spec: IndexSpec) -> str:
     return filtered if spec.transform is None else f"{filtered}, or {spec.transform} leaves it out"
 
 
-def _show(spec: IndexSpec, document: PreviewedDocument, *, timing: bool) -> None:
+def _show(spec: IndexSpec, document: PreviewedDocument, *, timing: bool, as_json: bool) -> None:
     if document.body is None:
         terminal.warn(f"{spec.name} has no document {document.id}: no live row has this key{_left_out(spec)}")
         return
@@ -67,7 +62,11 @@ def _show(spec: IndexSpec, document: PreviewedDocument, *, timing: bool) -> None
     if timing:
         line += f"  {_milliseconds(document.seconds)}, {quantity(len(document.body), 'byte')}"
     terminal.say(line)
-    terminal.out.print(indented(document.body.decode()), markup=False)
+    if as_json:
+        # A line break in a document is white space: PostgreSQL escapes those within texts.
+        terminal.out.file.write(f"{' '.join(document.body.decode().splitlines())}\n")
+    else:
+        terminal.out.print(indented(document.body.decode()), markup=False)
 
 
 def _milliseconds(seconds: float) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,14 +15,7 @@ from headrace.model.lsn import format_lsn
 from headrace.model.units import duration, size
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import advisory_lock
-from headrace.postgres.slot import (
-    SlotFacts,
-    check_slot_name,
-    drop_slot,
-    list_slots,
-    read_slot,
-    slot_in_use,
-)
+from headrace.postgres.slot import SlotFacts, check_slot_name, drop_slot, list_slots, read_slot, slot_in_use
 
 
 def show_slots(context: CommandContext, url: str | None = None) -> None:
@@ -35,7 +27,7 @@ def show_slots(context: CommandContext, url: str | None = None) -> None:
     with _connect(context, _without_file(context, url)) as (connection, own):
         found = list_slots(connection)
     if context.as_json:
-        terminal.out.print_json(json.dumps([slot_data(facts, own) for facts in found]))
+        terminal.data([slot_data(facts, own) for facts in found])
     elif not found:
         terminal.say("no slot belongs to this database")
     else:
@@ -59,11 +51,14 @@ def drop_named(context: CommandContext, name: str | None, url: str | None = None
         if facts.reader is not None:
             raise slot_in_use(facts)
         terminal.say(f"{facts.name}: {_meaning(facts, own)}")
-        if not terminal.agreed(f"Drop the slot {facts.name}?", yes=context.yes):
-            return False
-        drop_slot(connection, facts.name)
-    terminal.done(f"dropped; the server may remove {size(facts.retained)} of log at its next checkpoint")
-    return True
+        is_agreed = context.agrees(f"Drop the slot {facts.name}?")
+        if is_agreed:
+            drop_slot(connection, facts.name)
+    if context.as_json:
+        terminal.data({"slot": facts.name, "retained_bytes": facts.retained, "done": is_agreed})
+    if is_agreed:
+        terminal.done(f"dropped; the server may remove {size(facts.retained)} of log at its next checkpoint")
+    return is_agreed
 
 
 def show_lag(context: CommandContext) -> None:
@@ -77,7 +72,7 @@ def show_lag(context: CommandContext) -> None:
         facts = read_slot(connection, own)
         if context.as_json:
             found = {"slot": own, **dict.fromkeys(_KEYS)} if facts is None else slot_data(facts, own)
-            terminal.out.print_json(json.dumps({key: found[key] for key in ("slot", *_KEYS)}))
+            terminal.data({key: found[key] for key in ("slot", *_KEYS)})
         facts = facts or _find_slot(connection, own)
     if facts.lost:
         raise HeadraceError(Kind.SLOT_LOST, f"the slot {own!r} is lost: {facts.why_lost}", BACKFILL_AGAIN)

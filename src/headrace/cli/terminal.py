@@ -11,10 +11,9 @@ from datetime import UTC, datetime
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.table import Table
 
-from headrace.cli.wrapping import is_stacked, table_lines, wrap, wrap_sql
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
 from headrace.postgres.ddl_plan import Step, render
 
 out = Console(highlight=False, soft_wrap=True)
@@ -24,6 +23,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 """For progress, warnings and errors."""
 
 
+_WIDEST = 100_000
 _timed = threading.Event()
 
 
@@ -49,10 +49,7 @@ def _head(mark: str) -> str:
 
 def _print(console: Console, head: str, text: str) -> None:
     """Print a line; on a terminal it is wrapped between words, elsewhere it stays one line."""
-    if console.is_terminal:
-        first = Text.from_markup(head).cell_len
-        text = "\n".join(wrap(text, console.width, first=first))
-    console.print(f"{head}{escape(text)}")
+    console.print(f"{head}{escape(text)}", soft_wrap=not console.is_terminal)
 
 
 def answer(text: str) -> None:
@@ -95,19 +92,22 @@ def fail(error: HeadraceError) -> None:
 
 
 def error_data(error: HeadraceError) -> dict[str, object]:
-    """Return an error as JSON data."""
+    """Return an error as JSON data; of several, the first, with the others as `more`."""
+    others = error.errors[1:] if isinstance(error, ErrorGroup) else ()
+    first = error.errors[0] if isinstance(error, ErrorGroup) else error
     return {
-        "code": error.code,
-        "cause": error.cause,
-        "remedy": error.remedy,
-        "waits": error.retry is Retry.BACK_OFF,
+        "code": first.code,
+        "cause": first.cause,
+        "remedy": first.remedy,
+        "waits": first.retry is Retry.BACK_OFF,
         "exit_code": error.exit_code,
+        "more": [error_data(other) for other in others],
     }
 
 
 def data(value: object) -> None:
-    """Print a value as JSON, coloured on a terminal."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    """Print a value as JSON, coloured on a terminal; what JSON does not have becomes text."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     if out.is_terminal:
         out.print_json(text)
     else:
@@ -119,39 +119,42 @@ def script(title: str, steps: Sequence[Step]) -> None:
     out.print(f"[bold]-- {escape(title)}[/bold]\n")
     for line in render(steps).splitlines():
         is_dim = line.startswith(("--", "COMMENT"))
-        for part in wrap_sql(line, out.width) if out.is_terminal else [line]:
-            out.print(f"[dim]{escape(part)}[/dim]" if is_dim else escape(part))
+        out.print(f"[dim]{escape(line)}[/dim]" if is_dim else escape(line))
     out.print()
 
 
 def sql(statement: str, indent: str = "") -> None:
-    """Print a statement that may be long."""
-    lines = [f"{indent}{line}" for line in statement.splitlines()]
-    for line in lines:
-        for part in wrap_sql(line, out.width) if out.is_terminal else [line]:
-            out.print(part, markup=False)
+    """Print a statement that may be long.
+
+    Only the terminal wraps it: what is copied from there is the statement as it is.
+    """
+    for line in statement.splitlines():
+        out.print(f"{indent}{line}", markup=False)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
     """Print a table; the columns whose numbers are in `right` are aligned to the right.
 
-    Where a terminal is too narrow, cells are wrapped, or each row is a block of lines. Elsewhere one row is
-    one line. Nothing is cut.
+    Where a terminal is too narrow, texts are wrapped. Elsewhere one row is one line. Nothing is cut.
     """
-    width = out.width if out.is_terminal else None
-    is_headed = not is_stacked(head, rows, right, width)
-    for number, line in enumerate(table_lines(head, rows, right, width)):
-        out.print(f"[bold]{escape(line)}[/bold]" if is_headed and not number else escape(line))
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for number, name in enumerate(head):
+        is_number = number in right
+        grid.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
+    for row in rows:
+        grid.add_row(*map(escape, row))
+    width = (
+        out.width if out.is_terminal else out.measure(grid, options=out.options.update(width=_WIDEST)).maximum
+    )
+    out.print(grid, width=width, crop=False, soft_wrap=False)
 
 
-def agreed(question: str, *, yes: bool) -> bool:
-    """Ask the operator before something is altered; `yes` skips the question.
+def agreed(question: str) -> bool:
+    """Ask the operator before something is altered.
 
     Raises:
         HeadraceError: USAGE where the question cannot be answered.
     """
-    if yes:
-        return True
     err.print(escape(f"{question} [y/N] "), end="")
     try:
         answer = input()
@@ -167,21 +170,21 @@ def agreed(question: str, *, yes: bool) -> bool:
 
 
 @contextlib.contextmanager
-def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar; yield a function that takes how much is finished."""
+def progress(title: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """Show a progress bar; yield a function that takes how much is finished, and how much that is of.
+
+    Args:
+        title: what is done.
+        total: how much there is to do; None: the function is told, and the bar shows from then on.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda finished: bar.update(task, completed=finished)
+        task = bar.add_task(title, total=total, visible=total is not None)
 
+        def show(finished: int, of: int | None = total) -> None:
+            bar.update(task, completed=finished, total=of, visible=True)
 
-@contextlib.contextmanager
-def download(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar from the first report on; yield a function that takes what is finished, and all."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task(title, total=None, visible=False)
-        yield lambda finished, total: bar.update(task, completed=finished, total=total, visible=True)
+        yield show
 
 
 def working(text: str) -> contextlib.AbstractContextManager[object]:

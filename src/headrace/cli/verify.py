@@ -29,7 +29,7 @@ def verify_index(context: CommandContext, index: str, options: VerifyOptions) ->
         with terminal.working(f"waiting for the comparison of {index} …"):
             report = report_of(client.follow(order))
     if context.as_json:
-        terminal.out.print_json(json.dumps(as_data(report)))
+        terminal.data(as_data(report))
     else:
         _print_report(report)
     return report.right

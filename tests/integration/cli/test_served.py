@@ -67,7 +67,7 @@ def test_documents_in_quarantine_are_listed_rebuilt_and_forgotten(
     with stock.followed():
         code_, _, err = typed(capsys, stock, "quarantine", "retry", "stock")
     assert code_ == 1
-    assert "2 of 3 documents right now" in err
+    assert "built again, and accepted: 2 of 3 documents" in err
     [left] = listed(capsys, stock, "stock")
     assert left["id"] == long
     assert "bytes" in left["reason"]

@@ -10,8 +10,9 @@ import pytest
 import typer
 
 from headrace.cli.app import app
-from headrace.cli.context import JSON_KEYS, Group, examples_of
+from headrace.cli.context import Group, examples_of
 from headrace.cli.indexes import ListedGeneration
+from headrace.cli.json_keys import JSON_KEYS
 from headrace.cli.schema import Shown
 from headrace.mirror.verify import TableComparison
 from headrace.state import Quarantined
