@@ -109,15 +109,7 @@ def _main(
         show_next_step(Path(os.environ.get("HEADRACE_CONFIG", "headrace.toml")), os.environ)
 
 
-@command(
-    "Backfill new indexes, then follow.",
-    Group.RUN,
-    ("headrace run", "headrace run --config shop.toml --public-address 127.0.0.1:8080"),
-    "config",
-    "slot",
-    "publication",
-    "log_format",
-)
+@command("Backfill new indexes, then follow.", Group.RUN, "config", "slot", "publication", "log_format")
 def run(
     context: CommandContext,
     public_address: PublicAddress = None,
@@ -135,7 +127,12 @@ def run(
         bool, typer.Option(help="while another process runs this deployment, wait to take over")
     ] = False,
 ) -> None:
-    """Backfill new indexes, then follow until stopped (Ctrl-C or SIGTERM)."""
+    """Backfill new indexes, then follow until stopped (Ctrl-C or SIGTERM).
+
+    Examples:
+      headrace run
+      headrace run --config shop.toml --public-address 127.0.0.1:8080
+    """
     from headrace.model.arrow_without_pandas import leave_out_pandas
 
     leave_out_pandas()
@@ -153,13 +150,7 @@ def run(
     )
 
 
-@command(
-    "Keep tables of a lake as the database's are.",
-    Group.RUN,
-    ("headrace mirror", "headrace mirror verify public.orders --repair"),
-    "config",
-    "log_format",
-)
+@command("Keep tables of a lake as the database's are.", Group.RUN, "config", "log_format")
 def mirror(
     context: CommandContext,
     action: Annotated[MirrorAction, typer.Argument(envvar="HEADRACE_MIRROR_ACTION")] = MirrorAction.RUN,
@@ -178,6 +169,10 @@ def mirror(
 
     `mirror check` tells what that would do, and what keeps it from starting. `mirror verify` compares the
     lake with the database, also while the mirror runs.
+
+    Examples:
+      headrace mirror
+      headrace mirror verify public.orders --repair
     """
     if action is not MirrorAction.RUN and (once or reload):
         raise typer.BadParameter("--once and --reload are for a run; tables and --repair are for verify")
@@ -205,18 +200,15 @@ def mirror(
     return True
 
 
-@command(
-    "Check files, database and cluster.",
-    Group.LOOK,
-    ("headrace check", "headrace check --offline --format json"),
-    "config",
-    "slot",
-    "publication",
-)
+@command("Check files, database and cluster.", Group.LOOK, "config", "slot", "publication")
 def check(context: CommandContext, offline: Offline = False) -> int:
     """Check the files, and the database and the cluster against them; nothing is changed.
 
     It tells everything that keeps a run from starting, and what the log must carry of each table and carries.
+
+    Examples:
+      headrace check
+      headrace check --offline --format json
     """
     from headrace.cli.check import check_deployment
 
@@ -224,30 +216,21 @@ def check(context: CommandContext, offline: Offline = False) -> int:
 
 
 @command(
-    "Prepare the database: show the SQL, ask, run it.",
-    Group.CHANGE,
-    ("headrace setup", "headrace setup --yes --slot shop"),
-    "config",
-    "slot",
-    "publication",
-    "yes",
+    "Prepare the database: show the SQL, ask, run it.", Group.CHANGE, "config", "slot", "publication", "yes"
 )
 def setup(context: CommandContext) -> bool:
-    """Show the SQL that the database needs, with its locks, cost and undo; run it after a question."""
+    """Show the SQL that the database needs, with its locks, cost and undo; run it after a question.
+
+    Examples:
+      headrace setup
+      headrace setup --yes --slot shop
+    """
     from headrace.cli.setup import set_up
 
     return set_up(context)
 
 
-@command(
-    "Undo the setup: show the SQL, ask, run it.",
-    Group.CHANGE,
-    ("headrace teardown", "headrace teardown --indexes --yes"),
-    "config",
-    "slot",
-    "publication",
-    "yes",
-)
+@command("Undo the setup: show the SQL, ask, run it.", Group.CHANGE, "config", "slot", "publication", "yes")
 def teardown(
     context: CommandContext,
     indexes: Annotated[bool, typer.Option(help="delete the search indexes too")] = False,
@@ -256,18 +239,17 @@ def teardown(
     """Drop the slot and the publication and restore replica identities, after a question.
 
     The state in the cluster is deleted too; readers keep what is served.
+
+    Examples:
+      headrace teardown
+      headrace teardown --indexes --yes
     """
     from headrace.cli.setup import tear_down
 
     return tear_down(context, indexes=indexes, moved=moved)
 
 
-@command(
-    "Show what a running pipeline says of itself.",
-    Group.LOOK,
-    ("headrace status", "headrace status 127.0.0.1:8080 --format json"),
-    "config",
-)
+@command("Show what a running pipeline says of itself.", Group.LOOK, "config")
 def status(
     context: CommandContext,
     address: Annotated[
@@ -279,34 +261,30 @@ def status(
 
     It asks the run's public address, which the run notes in the cluster. With --format json it prints /status
     as it is.
+
+    Examples:
+      headrace status
+      headrace status 127.0.0.1:8080 --format json
     """
     from headrace.cli.status import show_status
 
     return show_status(context, address)
 
 
-@command(
-    "Show how far the slot is behind the server.",
-    Group.LOOK,
-    ("headrace lag", "headrace lag --format json"),
-    "config",
-    "slot",
-)
+@command("Show how far the slot is behind the server.", Group.LOOK, "config", "slot")
 def lag(context: CommandContext) -> None:
-    """Show how far the slot is behind the server, in bytes and seconds; fail where there is no slot."""
+    """Show how far the slot is behind the server, in bytes and seconds; fail where there is no slot.
+
+    Examples:
+      headrace lag
+      headrace lag --format json
+    """
     from headrace.cli.slots import show_lag
 
     show_lag(context)
 
 
-@command(
-    "List the slots of the database, or drop one.",
-    Group.LOOK,
-    ("headrace slots", "headrace slots drop old_slot --yes"),
-    "config",
-    "slot",
-    "yes",
-)
+@command("List the slots of the database, or drop one.", Group.LOOK, "config", "slot", "yes")
 def slots(
     context: CommandContext,
     action: Annotated[SlotAction, typer.Argument(envvar="HEADRACE_SLOTS")] = SlotAction.LIST,
@@ -321,6 +299,10 @@ def slots(
     """List the database's slots: who reads them, how much log they retain. Or drop one by its name.
 
     `slots drop NAME` asks first, and drops no slot that somebody reads. A deployment file is not needed.
+
+    Examples:
+      headrace slots
+      headrace slots drop old_slot --yes
     """
     from headrace.cli.slots import drop_named, show_slots
 
@@ -330,12 +312,7 @@ def slots(
     return True
 
 
-@command(
-    "Show the mapping and the SQL of a schema file, or types.",
-    Group.AUTHOR,
-    ("headrace schema show users", "headrace schema types --language python"),
-    "config",
-)
+@command("Show the mapping and the SQL of a schema file, or types.", Group.AUTHOR, "config")
 def schema(
     context: CommandContext,
     action: Annotated[SchemaAction, typer.Argument(envvar="HEADRACE_SCHEMA")] = SchemaAction.SHOW,
@@ -346,6 +323,10 @@ def schema(
     """Show an index's mapping, SQL and routes. Or print types of documents, or schema files' JSON Schema.
 
     The routes are the ways on which a changed row of each table leads to documents.
+
+    Examples:
+      headrace schema show users
+      headrace schema types --language python
     """
     from headrace.cli.schema import print_json_schema, print_types, show_schema
 
@@ -357,12 +338,7 @@ def schema(
         show_schema(context, index or [], offline=offline)
 
 
-@command(
-    "Print documents as they would be now, or what they cost.",
-    Group.AUTHOR,
-    ("headrace preview users --id 42", "headrace preview users --cost"),
-    "config",
-)
+@command("Print documents as they would be now, or what they cost.", Group.AUTHOR, "config")
 def preview(
     context: CommandContext,
     index: Index,
@@ -376,6 +352,10 @@ def preview(
     """Print documents as they would be now, from the database; needs no slot, publication or cluster.
 
     All are of one moment. Fails where no live row has an id.
+
+    Examples:
+      headrace preview users --id 42
+      headrace preview users --cost
     """
     if cost:
         from headrace.cli.cost import print_cost
@@ -386,13 +366,7 @@ def preview(
     return show(context, index, ids or [], limit, timing=timing)
 
 
-@command(
-    "Say why a document is (not) in its index.",
-    Group.LOOK,
-    ("headrace explain users 42", "headrace explain orders 7:3 --format json"),
-    "config",
-    "slot",
-)
+@command("Say why a document is (not) in its index.", Group.LOOK, "config", "slot")
 def explain(
     context: CommandContext,
     index: Index,
@@ -401,20 +375,17 @@ def explain(
     """Say why a document is, or is not, in its index: row, filters, position, what is deferred or refused.
 
     It fails where the index does not show what the database says.
+
+    Examples:
+      headrace explain users 42
+      headrace explain orders 7:3 --format json
     """
     from headrace.cli.explain import explain_document
 
     return explain_document(context, index, document)
 
 
-@command(
-    "Compare an index with the database.",
-    Group.LOOK,
-    ("headrace verify users --sample 5", "headrace verify users --repair"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Compare an index with the database.", Group.LOOK, "config", "slot", *CONTROL)
 def verify(
     context: CommandContext,
     index: Index,
@@ -425,42 +396,42 @@ def verify(
     seed: Annotated[str | None, typer.Option(help="selects the sample (default: random)")] = None,
     sink: Sink = None,
 ) -> bool:
-    """Compare an index with the database while the pipeline runs; fail where documents differ."""
+    """Compare an index with the database while the pipeline runs; fail where documents differ.
+
+    Examples:
+      headrace verify users --sample 5
+      headrace verify users --repair
+    """
     from headrace.cli.verify import verify_index
     from headrace.pipeline.verification.verify import VerifyOptions
 
     return verify_index(context, index, VerifyOptions(repair, sample, seed, sink))
 
 
-@command(
-    "List the generations of every index.",
-    Group.LOOK,
-    ("headrace indexes", "headrace indexes --format json"),
-    "config",
-    "slot",
-)
+@command("List the generations of every index.", Group.LOOK, "config", "slot")
 def indexes(context: CommandContext) -> None:
     """List the generations of every index, with what readers see and what a rollback can return to.
 
     A generation is served, building, kept, frozen, failed, gone or orphaned.
+
+    Examples:
+      headrace indexes
+      headrace indexes --format json
     """
     from headrace.cli.indexes import show_indexes
 
     show_indexes(context)
 
 
-@command(
-    "Rebuild an index beside the one that is served.",
-    Group.CHANGE,
-    ("headrace reindex users", "headrace reindex users --wait 600"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Rebuild an index beside the one that is served.", Group.CHANGE, "config", "slot", *CONTROL)
 def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline for a new generation of an index; readers see the old one until it is done.
 
     Where no pipeline runs, the next start begins with it.
+
+    Examples:
+      headrace reindex users
+      headrace reindex users --wait 600
     """
     from headrace.cli.ordering import order_generation
     from headrace.state.orders import OrderKind
@@ -468,14 +439,7 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
     order_generation(context, index, OrderKind.REINDEX, wait=wait)
 
 
-@command(
-    "Take up changed files while the pipeline runs.",
-    Group.CHANGE,
-    ("headrace reload", "headrace reload --wait 120"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Take up changed files while the pipeline runs.", Group.CHANGE, "config", "slot", *CONTROL)
 def reload(
     context: CommandContext,
     wait: Annotated[float, typer.Option(min=0.0, help="seconds to wait for the answer")] = 60.0,
@@ -483,103 +447,91 @@ def reload(
     """Ask the running pipeline to read its files again; it takes up schemas, indexes and policies.
 
     Prints what has changed, or every mistake. Where no pipeline runs, the next start reads the files.
+
+    Examples:
+      headrace reload
+      headrace reload --wait 120
     """
     from headrace.cli.ordering import order_reload
 
     order_reload(context, wait=wait)
 
 
-@command(
-    "Serve the previous generation of an index.",
-    Group.CHANGE,
-    ("headrace rollback users", "headrace rollback users --wait 60"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Serve the previous generation of an index.", Group.CHANGE, "config", "slot", *CONTROL)
 def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> None:
-    """Ask the running pipeline to serve the retained generation, until the schema file changes."""
+    """Ask the running pipeline to serve the retained generation, until the schema file changes.
+
+    Examples:
+      headrace rollback users
+      headrace rollback users --wait 60
+    """
     from headrace.cli.ordering import order_generation
     from headrace.state.orders import OrderKind
 
     order_generation(context, index, OrderKind.ROLLBACK, wait=wait)
 
 
-@command(
-    "Pause the stream of a running pipeline.",
-    Group.CHANGE,
-    ("headrace pause", "headrace pause --control-url http://127.0.0.1:8081"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Pause the stream of a running pipeline.", Group.CHANGE, "config", "slot", *CONTROL)
 def pause(context: CommandContext) -> None:
-    """Plan no further batch until `headrace resume`, or the next start; the slot retains the log."""
+    """Plan no further batch until `headrace resume`, or the next start; the slot retains the log.
+
+    Examples:
+      headrace pause
+      headrace pause --control-url http://127.0.0.1:8081
+    """
     from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
 
     order_run(context, OrderKind.PAUSE, "paused: changes wait in the log until `headrace resume`")
 
 
-@command(
-    "Let a paused pipeline go on.",
-    Group.CHANGE,
-    ("headrace resume", "headrace resume --control-url http://127.0.0.1:8081"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Let a paused pipeline go on.", Group.CHANGE, "config", "slot", *CONTROL)
 def resume(context: CommandContext) -> None:
-    """Plan batches again after `headrace pause`."""
+    """Plan batches again after `headrace pause`.
+
+    Examples:
+      headrace resume
+      headrace resume --control-url http://127.0.0.1:8081
+    """
     from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
 
     order_run(context, OrderKind.RESUME, "resumed")
 
 
-@command(
-    "Change what a running pipeline logs.",
-    Group.CHANGE,
-    ("headrace log-level debug", "headrace log-level info --config shop.toml"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Change what a running pipeline logs.", Group.CHANGE, "config", "slot", *CONTROL)
 def log_level(
     context: CommandContext,
     level: Annotated[LogLevel, typer.Argument(help="log messages from this level on")],
 ) -> None:
-    """Change from which level on a running pipeline logs, until it ends."""
+    """Change from which level on a running pipeline logs, until it ends.
+
+    Examples:
+      headrace log-level debug
+      headrace log-level info --config shop.toml
+    """
     from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
 
     order_run(context, OrderKind.LOG_LEVEL, f"it logs from {level.value} on", level.value)
 
 
-@command(
-    "List what was ordered last.",
-    Group.LOOK,
-    ("headrace orders", "headrace orders --format json"),
-    "config",
-    "slot",
-)
+@command("List what was ordered last.", Group.LOOK, "config", "slot")
 def orders(context: CommandContext) -> None:
     """List the last orders of the deployment: who asked for what, when, and what came of it.
 
     The last hundred are kept, of every way to give them: commands, the private address, SIGHUP and Python.
+
+    Examples:
+      headrace orders
+      headrace orders --format json
     """
     from headrace.cli.orders import show_orders
 
     show_orders(context)
 
 
-@command(
-    "Wait until a commit is in the documents.",
-    Group.RUN,
-    ("headrace wait", "headrace wait --lsn 16/B374D848 --searchable --timeout 10"),
-    "config",
-    "slot",
-)
+@command("Wait until a commit is in the documents.", Group.RUN, "config", "slot")
 def wait(
     context: CommandContext,
     lsn: Annotated[
@@ -589,21 +541,18 @@ def wait(
     timeout: Annotated[float, typer.Option(min=0.0, help="seconds to wait at most")] = 60.0,
     sink: Sink = None,
 ) -> None:
-    """Wait until everything that is committed is in the documents; fail after the timeout."""
+    """Wait until everything that is committed is in the documents; fail after the timeout.
+
+    Examples:
+      headrace wait
+      headrace wait --lsn 16/B374D848 --searchable --timeout 10
+    """
     from headrace.cli.wait import wait_applied
 
     wait_applied(context, lsn=lsn, searchable=searchable, timeout=timeout, sink=sink)
 
 
-@command(
-    "List, retry or drop refused documents.",
-    Group.LOOK,
-    ("headrace quarantine", "headrace quarantine retry users 42"),
-    "config",
-    "slot",
-    "yes",
-    *CONTROL,
-)
+@command("List, retry or drop refused documents.", Group.LOOK, "config", "slot", "yes", *CONTROL)
 def quarantine(
     context: CommandContext,
     action: Annotated[QuarantineAction, typer.Argument(envvar="HEADRACE_QUARANTINE")] = QuarantineAction.LIST,
@@ -613,6 +562,10 @@ def quarantine(
     """List the documents in quarantine, rebuild them (retry), or delete their entries (drop).
 
     These are the documents that the cluster refused; `drop` asks first.
+
+    Examples:
+      headrace quarantine
+      headrace quarantine retry users 42
     """
     from headrace.cli import quarantine as documents
 
@@ -624,14 +577,7 @@ def quarantine(
     return True
 
 
-@command(
-    "Take over the name of another tool's index.",
-    Group.CHANGE,
-    ("headrace adopt users", "headrace adopt users --name people --delete-index"),
-    "config",
-    "slot",
-    "yes",
-)
+@command("Take over the name of another tool's index.", Group.CHANGE, "config", "slot", "yes")
 def adopt(
     context: CommandContext,
     index: Index,
@@ -640,20 +586,18 @@ def adopt(
     ] = None,
     delete_index: Annotated[bool, typer.Option(help="delete an index that has this name")] = False,
 ) -> bool:
-    """Point a name that readers use to this deployment's index, in one step; print how to undo it."""
+    """Point a name that readers use to this deployment's index, in one step; print how to undo it.
+
+    Examples:
+      headrace adopt users
+      headrace adopt users --name people --delete-index
+    """
     from headrace.cli.adopt import adopt_name
 
     return adopt_name(context, index, alias, delete_index=delete_index)
 
 
-@command(
-    "Write the files of a first deployment.",
-    Group.AUTHOR,
-    (
-        "headrace init postgresql://me@db/shop --table users",
-        "headrace init postgresql://me@db/shop -t orders --folder deploy",
-    ),
-)
+@command("Write the files of a first deployment.", Group.AUTHOR)
 def init(
     context: CommandContext,
     url: Annotated[str, typer.Argument(envvar="DATABASE_URL", help="the database, postgresql://…")],
@@ -665,17 +609,17 @@ def init(
 
     Also writes a JSON Schema for editors. To a headrace.toml that is there it adds an index. It overwrites
     nothing and writes no password.
+
+    Examples:
+      headrace init postgresql://me@db/shop --table users
+      headrace init postgresql://me@db/shop -t orders --folder deploy
     """
     from headrace.cli.init import initialise
 
     initialise(context, url, table, folder, sink)
 
 
-@command(
-    "Design documents on a page in the browser.",
-    Group.AUTHOR,
-    ("headrace design", "headrace design postgresql://me@db/shop --folder deploy --no-browser"),
-)
+@command("Design documents on a page in the browser.", Group.AUTHOR)
 def design(
     context: CommandContext,
     url: Annotated[
@@ -696,20 +640,17 @@ def design(
 
     Beside the choice stand the YAML, a real document, and warnings. Existing files keep their comments. It
     listens on 127.0.0.1 alone, until Ctrl-C; the address holds a token.
+
+    Examples:
+      headrace design
+      headrace design postgresql://me@db/shop --folder deploy --no-browser
     """
     from headrace.cli.design import design as open_page
 
     open_page(context, url, folder, file, sink, port=port, opens=not no_browser)
 
 
-@command(
-    "Write a deployment from the files of another tool.",
-    Group.AUTHOR,
-    (
-        "headrace convert pgsync schema.json --env .env",
-        "headrace convert pgsync schema.json --folder moved --force",
-    ),
-)
+@command("Write a deployment from the files of another tool.", Group.AUTHOR)
 def convert(
     context: CommandContext,
     origin: Annotated[ConvertibleTool, typer.Argument(help="whose files they are")],
@@ -728,14 +669,19 @@ def convert(
     folder: Folder = Path(),
     force: Annotated[bool, typer.Option(help="overwrite files that are there")] = False,
 ) -> bool:
-    """Write headrace.toml and schema files from PGSync's; list what is not the same, and what is left."""
+    """Write headrace.toml and schema files from PGSync's; list what is not the same, and what is left.
+
+    Examples:
+      headrace convert pgsync schema.json --env .env
+      headrace convert pgsync schema.json --folder moved --force
+    """
     from headrace.cli.convert import convert as write_files
 
     assert origin is ConvertibleTool.PGSYNC
     return write_files(context, schema, folder, env, url, force=force)
 
 
-@command("Run the demo on this machine.", Group.RUN, ("headrace demo", "headrace demo --once --users 50"))
+@command("Run the demo on this machine.", Group.RUN)
 def demo(
     context: CommandContext,
     once: Annotated[bool, typer.Option(help="run it once, compare the result, and exit")] = False,
@@ -746,6 +692,10 @@ def demo(
     """Run a real PostgreSQL, a real OpenSearch and a pipeline between them, all on this machine.
 
     With --mirror the shop's tables are kept as Delta tables in a folder; then there is no OpenSearch.
+
+    Examples:
+      headrace demo
+      headrace demo --once --users 50
     """
     from headrace.cli.demo import clean_up, run_demo
 

@@ -203,21 +203,19 @@ _SHARED: Mapping[str, tuple[Any, Any]] = {
 CONTROL = ("control_url", "control_token_file")
 """The shared options of the commands that give orders to a run."""
 
+_EXAMPLES = "Examples:"
 Command = Callable[..., bool | int | None]
 
 
-def command(
-    short_help: str, group: Group, examples: tuple[str, str], *shared: str
-) -> Callable[[Command], Command]:
+def command(short_help: str, group: Group, *shared: str) -> Callable[[Command], Command]:
     """Register a command that is named like its function, with hyphens, and some of the shared options.
 
     The function gets a `CommandContext`, then its own options. It returns whether it succeeded, or an exit
-    code; None is a success.
+    code; None is a success. Its docstring is the help, with command lines after `Examples:`.
 
     Args:
         short_help: what the list of commands says.
         group: the heading in the list of commands.
-        examples: command lines that its help shows.
         shared: names of shared options; every command has `--format` and `--log-level`.
     """
     names = (*shared, "format", "log_level")
@@ -238,13 +236,14 @@ def command(
             outcome = function(context, **values)
             raise typer.Exit(int(not outcome) if isinstance(outcome, bool) else outcome or 0)
 
-        run.__doc__ = function.__doc__
+        run.__doc__, _, examples = inspect.cleandoc(function.__doc__ or "").partition(f"\n\n{_EXAMPLES}\n")
         parameters = [
             _named(option.replace(kind=inspect.Parameter.KEYWORD_ONLY)) for option in (*own, *options)
         ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        epilog = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
+        # typer joins the lines of a paragraph that does not begin with \\b.
+        epilog = f"\b\n{_EXAMPLES}\n{examples}"
         app.command(name, short_help=short_help, rich_help_panel=group, epilog=epilog)(run)
         return function
 

@@ -201,7 +201,7 @@ import sys
 from headrace.cli import main
 from headrace.cli.context import Group, command
 
-@command("Raise an error that is a bug.", Group.LOOK, ("headrace stumble", "headrace stumble"))
+@command("Raise an error that is a bug.", Group.LOOK)
 def stumble(context) -> None:
     raise ValueError("no good:\\npostgresql://me:s3cret-word@127.0.0.1/shop")
 
