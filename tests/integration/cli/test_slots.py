@@ -210,7 +210,7 @@ def test_of_a_slot_whose_log_is_removed_check_says_what_a_deployment_does(
         with connect(server.url) as connection:
             for statement in (f'ALTER PUBLICATION "{stock.name}" DROP TABLE stock', *_MUCH_LOG):
                 execute(connection, statement)
-        told = capture_check(stock)
+        told = capture_check(stock, HEADRACE_ON_GAP="stop")
         [found] = [one for one in told["findings"] if one["code"] == "HEADRACE_SLOT_LOST"]
         assert "is lost" in found["text"]
         assert "headrace teardown" in found["remedy"]
