@@ -35,10 +35,7 @@ def convert(
     for text in conversion.general:
         terminal.say(text)
     for note in conversion.notes:
-        if note.is_open:
-            terminal.wrong(str(note))
-        else:
-            terminal.warn(str(note))
+        (terminal.wrong if note.is_open else terminal.warn)(str(note))
     left = sum(note.is_open for note in conversion.notes)
     if left:
         terminal.say(f"{left} of these {are(left)} left to do by hand")

@@ -53,11 +53,7 @@ def show_indexes(context: CommandContext) -> None:
     endpoints, key = context.open_endpoints()
     with AppliedPosition(endpoints, key) as applied:
         state = applied.state()
-        ordered = {
-            order.index: order.kind.value
-            for order in Mailbox(applied.client, key).open_orders()
-            if order.kind in OF_GENERATIONS and order.index is not None and not order.sink
-        }
+        ordered = _open_changes(Mailbox(applied.client, key))
         found = [
             _list_generation(applied.client, generation, ordered.get(generation.index), key)
             for generation in state.generations
@@ -73,6 +69,15 @@ def show_indexes(context: CommandContext) -> None:
             terminal.say(f"{generation.generation}: {generation.reason}")
     for index, what in ordered.items():
         terminal.say(f"{index}: {what} is asked for, and not done yet")
+
+
+def _open_changes(mailbox: Mailbox) -> dict[str, str]:
+    """Return the reindexes and rollbacks that are not done yet, by index."""
+    return {
+        order.index: order.kind.value
+        for order in mailbox.open_orders()
+        if order.kind in OF_GENERATIONS and order.index is not None and not order.sink
+    }
 
 
 def _list_generation(

@@ -143,10 +143,10 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence
         grid.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     for row in rows:
         grid.add_row(*map(escape, row))
-    width = (
-        out.width if out.is_terminal else out.measure(grid, options=out.options.update(width=_WIDEST)).maximum
-    )
-    out.print(grid, width=width, crop=False, soft_wrap=False)
+    if not out.is_terminal:
+        # rich takes what is no terminal to have 80 columns; a program wants each row on one line.
+        grid.width = out.measure(grid, options=out.options.update(width=_WIDEST)).maximum
+    out.print(grid, crop=False, soft_wrap=False)
 
 
 def agreed(question: str) -> bool:

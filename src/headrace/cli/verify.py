@@ -90,12 +90,16 @@ def _print_repair(report: Report) -> None:
 
 
 def _print_conclusion(report: Report) -> None:
-    fenced = report.fenced or sum(drift.ahead for drift in report.drift.values())
     if report.right:
         part = "" if report.sample is None else ", as far as the sample shows"
         repaired = f": {report.repaired:,} rebuilt" if report.repaired else ""
         terminal.done(f"{report.alias} is what the database says{part}{repaired}")
-        return
+    else:
+        _print_remedies(report)
+
+
+def _print_remedies(report: Report) -> None:
+    fenced = report.fenced or sum(drift.ahead for drift in report.drift.values())
     if report.wrong > report.repaired:
         wrong = report.wrong - report.repaired
         terminal.warn(f"{quantity(wrong, 'document')} {are(wrong)} not what the database says")

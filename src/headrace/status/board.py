@@ -553,14 +553,19 @@ def _why_unready(
 ) -> str | None:
     if stalled is not None:
         return f"stalled: {stalled.diagnosis.error}"
+    if phase is Phase.LIVE or (phase is Phase.BACKFILLING and content.follows):
+        return _why_incomplete(content)
+    if phase is Phase.STANDBY and content.holder is not None:
+        return f"standby: the run on {content.holder} works"
     if phase is Phase.DEGRADED and waiting is not None:
         return f"degraded: {waiting}"
     if phase is Phase.DEGRADED and content.last_error is not None:
         return f"degraded: {content.last_error.text}"
-    if phase is Phase.STANDBY:
-        return "standby" if content.holder is None else f"standby: the run on {content.holder} works"
-    if phase is not Phase.LIVE and not (phase is Phase.BACKFILLING and content.follows):
-        return phase.value
+    return phase.value
+
+
+def _why_incomplete(content: _Content) -> str | None:
+    """Return why readers do not see all documents of now, although the stream follows; None where they do."""
     incomplete = [
         index.name
         for index in content.indexes.values()

@@ -198,27 +198,11 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
     """
     endpoints = project.resolve()
     report.on_gap = on_gap or project.deployment.source.on_gap
-    inspection = None
-    fits = False
-    try:
-        with connect(endpoints.database, application_name="headrace check") as connection:
-            inspection = inspect(project, endpoints, connection)
-            report.run = find_holder(connection, project.slot)
-    except HeadraceError as error:
-        report.add(error_list(error))
-    else:
-        found = (problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
-        report.problems += sorted(found, key=_place)
-        report.add(inspection.other_problems)
-        report.problems += _server_warnings(inspection, runs=report.run is not None)
-        report.add(inspection.setup.refused)
-        report.add_outstanding(inspection.setup.outstanding)
-        fits = not any(finding.level == "error" for finding in inspection.findings)
-        if whole and fits:
-            report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
-            report.steps += inspection.setup.steps
-            report.proposed += inspection.setup.proposed
-            report.coverage += inspection.coverage
+    inspection = _inspect(project, endpoints, report)
+    fits = inspection is not None and _fits(inspection)
+    if inspection is not None:
+        _report_database(inspection, report, plans=whole and fits)
+    # The samples keep the database busy for a second, in which the cluster is asked.
     with ThreadPoolExecutor(1) as beside:
         costs = None
         if inspection is not None and fits:
@@ -231,6 +215,38 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
             report.add(error_list(error))
     for target in project.secondary.values():
         _check_secondary(project, target, endpoints.of(target.key), report)
+
+
+def _inspect(project: Project, endpoints: Endpoints, report: CheckReport) -> Inspection | None:
+    """Inspect the database; None, with the error reported, where that is impossible."""
+    try:
+        with connect(endpoints.database, application_name="headrace check") as connection:
+            inspection = inspect(project, endpoints, connection)
+            report.run = find_holder(connection, project.slot)
+    except HeadraceError as error:
+        report.add(error_list(error))
+        return None
+    return inspection
+
+
+def _fits(inspection: Inspection) -> bool:
+    """Whether the schemas fit the database."""
+    return not any(finding.level == "error" for finding in inspection.findings)
+
+
+def _report_database(inspection: Inspection, report: CheckReport, *, plans: bool) -> None:
+    """Report what was found in the database and, with `plans`, what a set-up does there."""
+    found = (problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
+    report.problems += sorted(found, key=_place)
+    report.add(inspection.other_problems)
+    report.problems += _server_warnings(inspection, runs=report.run is not None)
+    report.add(inspection.setup.refused)
+    report.add_outstanding(inspection.setup.outstanding)
+    if plans:
+        report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
+        report.steps += inspection.setup.steps
+        report.proposed += inspection.setup.proposed
+        report.coverage += inspection.coverage
 
 
 def _check_primary(

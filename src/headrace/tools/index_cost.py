@@ -107,11 +107,11 @@ def measure_cost(project: Project, index: str, limits: SampleLimits | None = Non
 def cost_of(spec: IndexSpec, options: IndexOptions, sample: DocumentSample) -> IndexCost:
     """Compute what an index with these options pays, from a sample of its documents."""
     mapped = list(_mapped_fields(mapping(spec, options)["mappings"]["properties"]))
-    paths = frozenset(field.path for field in mapped)
-    measured = [field_sizes(body, paths) for body in sample.bodies]
-    by_field = {
-        field.path: [sizes[field.path] for sizes in measured if field.path in sizes] for field in mapped
-    }
+    by_field: dict[str, list[FieldSize]] = {field.path: [] for field in mapped}
+    measured = [field_sizes(body, by_field.keys()) for body in sample.bodies]
+    for document in measured:
+        for path, found in document.items():
+            by_field[path].append(found)
     indexed = {field.path: _indexed_bytes(field, by_field[field.path]) for field in mapped}
     nested = [field.path for field in mapped if field.type == "nested"]
     lucene = [1 + sum(sizes[path].objects for path in nested if path in sizes) for sizes in measured]

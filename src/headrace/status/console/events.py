@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.model.units import quantity, size
-from headrace.status.board import IndexPhase, IndexStatus, View
+from headrace.status.board import IndexPhase, IndexStatus, SecondaryStatus, View
 from headrace.status.phases import Phase
 
 Tone = Literal["good", "plain", "bad"]
@@ -36,21 +36,24 @@ def _between(before: View, view: View) -> Iterator[tuple[str, Tone]]:
     for index in view.indexes:
         yield from _index(index.name, was.get(index.name, IndexStatus(index.name)), index)
     for name, sink in view.secondary.items():
-        former = before.secondary.get(name)
-        if former is not None and former.phase != sink.phase:
-            reason = f": {sink.away}" if sink.away is not None else ""
-            tone: Tone = "good" if sink.phase == "live" else "bad" if sink.phase == "away" else "plain"
-            yield f"sink {name}: {sink.phase}{reason}", tone
-        if former is not None:
-            for index_name, index in sink.indexes.items():
-                known = former.indexes.get(index_name, IndexStatus(index_name))
-                yield from _index(f"sink {name}: {index_name}", known, index)
+        if name in before.secondary:
+            yield from _secondary(name, before.secondary[name], sink)
     for warning in view.warnings:
         if warning not in before.warnings:
             yield warning, "bad"
     if view.counts.rejected > before.counts.rejected > 0:
         count = view.counts.rejected - before.counts.rejected
         yield f"{quantity(count, 'document')} refused by the sink", "bad"
+
+
+def _secondary(name: str, before: SecondaryStatus, sink: SecondaryStatus) -> Iterator[tuple[str, Tone]]:
+    if before.phase != sink.phase:
+        reason = f": {sink.away}" if sink.away is not None else ""
+        tone: Tone = "good" if sink.phase == "live" else "bad" if sink.phase == "away" else "plain"
+        yield f"sink {name}: {sink.phase}{reason}", tone
+    for index_name, index in sink.indexes.items():
+        known = before.indexes.get(index_name, IndexStatus(index_name))
+        yield from _index(f"sink {name}: {index_name}", known, index)
 
 
 def is_stalled(view: View) -> bool:

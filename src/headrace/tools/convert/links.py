@@ -93,22 +93,19 @@ def find_between(parent: Side, child: Side, node: Node, catalog: Catalog | None,
     middle = side_of(relationship.through, catalog, ())
     if catalog is not None and middle.table is None:
         tell_missing(relationship.through, relationship.line, catalog, notes)
-    sides: list[Link] = []
-    for other, name in ((parent, "above"), (child, "below")):
-        links = [] if middle.table is None or other.table is None else list(_links(middle.table, other.table))
-        same = parent.name == child.name
-        if same and sides:
-            links = [link for link in links if link != sides[0]]
-        if len(links) > 1 or (same and links and not sides):
-            _tell_through(middle, other, links[0], relationship.line, notes)
-        if not links:
-            guess = Link((f"{other.name.name}_id",), other.key[:1] or ("id",))
-            _tell_guess(
-                middle, other, relationship.line, f"{_pairs(guess)} is guessed for the row {name}", notes
-            )
-            links = [guess]
-        sides.append(links[0])
-    left, right = sides
+    is_same = parent.name == child.name
+    left_links, right_links = _known_links(middle, parent), _known_links(middle, child)
+    # Both foreign keys of a table that joins another one to itself lead there: which is which is a guess.
+    if len(left_links) > 1 or (is_same and left_links):
+        _tell_through(middle, parent, left_links[0], relationship.line, notes)
+    left = left_links[0] if left_links else _guess_through(middle, parent, relationship.line, "above", notes)
+    if is_same:
+        right_links = [link for link in right_links if link != left]
+    if len(right_links) > 1:
+        _tell_through(middle, child, right_links[0], relationship.line, notes)
+    right = (
+        right_links[0] if right_links else _guess_through(middle, child, relationship.line, "below", notes)
+    )
     return Between(middle.name, middle.key, left, Link(right.above, right.below))
 
 
@@ -147,6 +144,17 @@ def _links(child: Table, parent: Table) -> Iterator[Link]:
     for key in parent.foreign_keys:
         if key.target == child.name:
             yield Link(key.target_columns, key.columns)
+
+
+def _known_links(child: Side, parent: Side) -> list[Link]:
+    """Return the foreign keys between two tables; none where one of them is unknown."""
+    return [] if child.table is None or parent.table is None else list(_links(child.table, parent.table))
+
+
+def _guess_through(middle: Side, other: Side, line: int, name: str, notes: Notes) -> Link:
+    guess = Link((f"{other.name.name}_id",), other.key[:1] or ("id",))
+    _tell_guess(middle, other, line, f"{_pairs(guess)} is guessed for the row {name}", notes)
+    return guess
 
 
 def _guess(parent: Side, child: Side, *, to_many: bool) -> Link:

@@ -92,17 +92,19 @@ def convert_pgsync(
     files = {EDITOR_FILE: editor_schema()}
     deployments = []
     for name, own in _by_database(indexes).items():
-        if database is not None and len(own) < len(indexes):
-            notes.left(
-                own[0].line, f"one address is given, and the database {name} is another", "Name --env alone."
-            )
+        is_only = len(own) == len(indexes)
+        if database is not None and not is_only:
+            text = f"one address is given, and the database {name} is another"
+            notes.left(own[0].line, text, "Name --env alone.")
         source = _source(None if env is None else settings, name, database, env_notes)
         address = database or address_of(settings, name)
-        catalog: Catalog | None = None
-        views: dict[TableName, TableView] = {}
-        if env is not None or address:
-            catalog, views = _catalog(own, source, address, variables, None if database else env_notes)
-        config = "headrace.toml" if len(own) == len(indexes) else _config_name(name, files)
+        # Without an address and a .env there is no database to ask: types and keys are guessed.
+        may_ask = env is not None or address
+        found = (
+            _catalog(own, source, address, variables, None if database else env_notes) if may_ask else None
+        )
+        catalog, views = found or (None, {})
+        config = "headrace.toml" if is_only else _config_name(name, files)
         deployments.append(config)
         files[config] = _deployment_text(schema.name, source, sink)
         for index in own:
@@ -110,8 +112,8 @@ def convert_pgsync(
             written = _index_files(schema.name, index, converted, notes)
             files |= written
             files[config] += _index_text(index, converted, written)
-    found = (*notes.in_file_order(), *env_notes.in_file_order())
-    return Conversion(files, tuple(deployments), found, GENERAL)
+    all_notes = (*notes.in_file_order(), *env_notes.in_file_order())
+    return Conversion(files, tuple(deployments), all_notes, GENERAL)
 
 
 def _by_database(indexes: Iterable[PgsyncIndex]) -> dict[str, list[PgsyncIndex]]:
@@ -182,21 +184,23 @@ def _catalog(
     try:
         url = address or resolve_database(deployment_of({"source": source}, environ)).reveal()
         with ReadSession(url) as session:
-            catalog = read_catalog(session, wanted)
-            behind = {base for table in catalog.tables.values() for base in table.reads}
-            whole = read_catalog(session, wanted | behind) if behind - wanted else catalog
-            tables = {name for name, table in whole.tables.items() if table.kind not in KINDS}
-            views = {
-                table.name: tables.intersection(table.reads)
-                for table in catalog.tables.values()
-                if table.kind == "v"
-            }
-            return whole, read_views(session, views) if views else {}
+            return _read_tables(session, wanted)
     except HeadraceError as error:
         if notes is None:
             raise
         notes.left(1, f"the database cannot be read: {error.cause}", "Correct the .env, or name --database.")
         return None, {}
+
+
+def _read_tables(session: ReadSession, wanted: set[TableName]) -> tuple[Catalog, dict[TableName, TableView]]:
+    """Read tables and views, with the tables that the views read."""
+    catalog = read_catalog(session, wanted)
+    behind = {base for table in catalog.tables.values() for base in table.reads}
+    whole = read_catalog(session, wanted | behind) if behind - wanted else catalog
+    tables = {name for name, table in whole.tables.items() if table.kind not in KINDS}
+    found = [table for table in catalog.tables.values() if table.kind == "v"]
+    views = {view.name: tables.intersection(view.reads) for view in found}
+    return whole, read_views(session, views) if views else {}
 
 
 def _index_files(source: str, index: PgsyncIndex, converted: ConvertedIndex, notes: Notes) -> dict[str, str]:

@@ -310,25 +310,26 @@ class _Converter:
         relationship = at.node.relationship
         if relationship is None or not relationship.scalar:
             return {"fields": self._object_fields(at)}
-        columns = [entry for entry in self._columns(at) if not OPERATOR.search(entry.text)]
-        if len(columns) != 1 or at.node.children:
-            self._notes.differs(at.node.line, "a scalar is the first column alone, as in PGSync")
-        if not columns or not self._exists(at.side, columns[0]):
-            columns = [ColumnEntry(name, at.node.line) for name in at.side.key[:1]]
-        [first, *_] = columns
-        for name, pairs in at.node.transforms.replace.items():
-            if name == first.text:
-                self._notes.differs(
-                    at.node.transforms.line,
-                    "PGSync 7.3 empties a list of scalars that it should `replace` in",
-                )
-                self._result.steps.append(DocumentStep(at.path[:-1], "replace", (at.path[-1], dict(pairs))))
+        first = self._scalar_column(at)
+        if (pairs := at.node.transforms.replace.get(first.text)) is not None:
+            text = "PGSync 7.3 empties a list of scalars that it should `replace` in"
+            self._notes.differs(at.node.transforms.line, text)
+            self._result.steps.append(DocumentStep(at.path[:-1], "replace", (at.path[-1], dict(pairs))))
         key = first.text if _KEY.fullmatch(first.text) else "value"
         mapping = _entry(at.mapping, first.text)
         return {
             "scalar": True,
             "fields": [column_field(key, first.text, at.side.column(first.text), mapping)],
         }
+
+    def _scalar_column(self, at: _At) -> ColumnEntry:
+        """Return the column whose values stand in place of objects: the first one, or else the key."""
+        columns = [entry for entry in self._columns(at) if not OPERATOR.search(entry.text)]
+        if len(columns) != 1 or at.node.children:
+            self._notes.differs(at.node.line, "a scalar is the first column alone, as in PGSync")
+        if columns and self._exists(at.side, columns[0]):
+            return columns[0]
+        return ColumnEntry(at.side.key[0], at.node.line)
 
     def _nested(self, above: _At, at: _At, between: Between, taken: set[str]) -> FieldEntry:
         """Return the junction's rows with the related ones in them; a step takes them out."""
