@@ -174,9 +174,8 @@ def mirror(
       headrace mirror
       headrace mirror verify public.orders --repair
     """
-    if action is not MirrorAction.RUN and (once or reload):
-        raise typer.BadParameter("--once and --reload are for a run; tables and --repair are for verify")
-    if action is not MirrorAction.VERIFY and (tables or repair):
+    of_run, of_verify = once or reload, bool(tables) or repair
+    if (of_run and action is not MirrorAction.RUN) or (of_verify and action is not MirrorAction.VERIFY):
         raise typer.BadParameter("--once and --reload are for a run; tables and --repair are for verify")
     if action is MirrorAction.CHECK:
         from headrace.cli.mirror_check import check_mirror

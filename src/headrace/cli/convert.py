@@ -10,7 +10,7 @@ from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import are
-from headrace.tools.convert import convert_pgsync
+from headrace.tools.convert import Conversion, convert_pgsync
 from headrace.tools.next_steps import NEXT, next_commands
 from headrace.tools.saved_files import save_files
 
@@ -32,13 +32,7 @@ def convert(
     """
     conversion = convert_pgsync(schema, env, database, context.environ)
     _write(folder, conversion.files, context.environ, force=force)
-    for text in conversion.general:
-        terminal.say(text)
-    for note in conversion.notes:
-        (terminal.wrong if note.is_open else terminal.warn)(str(note))
-    left = sum(note.is_open for note in conversion.notes)
-    if left:
-        terminal.say(f"{left} of these {are(left)} left to do by hand")
+    _print(conversion)
     own_code = folder if any(file.endswith(".py") for file in conversion.files) else None
     commands = [
         next_commands(folder / config, NEXT, imports_from=own_code) for config in conversion.deployments
@@ -54,7 +48,18 @@ def convert(
                 "next": commands,
             }
         )
-    return not left
+    return not any(note.is_open for note in conversion.notes)
+
+
+def _print(conversion: Conversion) -> None:
+    """Print what is not the same as before, and what is left to do."""
+    for text in conversion.general:
+        terminal.say(text)
+    for note in conversion.notes:
+        (terminal.wrong if note.is_open else terminal.warn)(str(note))
+    left = sum(note.is_open for note in conversion.notes)
+    if left:
+        terminal.say(f"{left} of these {are(left)} left to do by hand")
 
 
 def _write(folder: Path, files: Mapping[str, str], environ: Mapping[str, str], *, force: bool) -> None:

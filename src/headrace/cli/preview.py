@@ -38,10 +38,9 @@ def preview(
     spec = find_index(project, index)
     began = time.perf_counter()
     with open_preview(project.database(), spec) as documents:
-        prepared = time.perf_counter()
+        if timing:
+            terminal.say(f"connected and planned in {_milliseconds(time.perf_counter() - began)}")
         found = [documents.document(id_) for id_ in ids] if ids else documents.first(limit or 1)
-    if timing:
-        terminal.say(f"connected and planned in {_milliseconds(prepared - began)}")
     for document in found:
         _show(spec, document, timing=timing, as_json=context.as_json)
     if not found:

@@ -170,9 +170,6 @@ def _meaning(facts: SlotFacts, own: str) -> str:
 
 def _row(facts: SlotFacts, own: str) -> tuple[str, ...]:
     late = seconds_behind(facts, datetime.now(UTC))
-    state = [f"lost: {facts.why_lost}" if facts.lost else (facts.wal_status or "")]
-    kinds = {"temporary": facts.temporary, "failover": facts.failover, "standby's copy": facts.synced}
-    state.extend(name for name, holds in kinds.items() if holds)
     return (
         facts.name,
         "yes" if facts.name == own else "",
@@ -182,5 +179,11 @@ def _row(facts: SlotFacts, own: str) -> tuple[str, ...]:
         "" if late is None else duration(late),
         size(facts.retained),
         "no limit" if facts.safe_wal_size is None else size(max(0, facts.safe_wal_size)),
-        ", ".join(state),
+        ", ".join(_state(facts)),
     )
+
+
+def _state(facts: SlotFacts) -> Iterator[str]:
+    yield f"lost: {facts.why_lost}" if facts.lost else facts.wal_status or ""
+    kinds = {"temporary": facts.temporary, "failover": facts.failover, "standby's copy": facts.synced}
+    yield from (name for name, holds in kinds.items() if holds)

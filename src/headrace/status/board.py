@@ -555,13 +555,12 @@ def _why_unready(
         return f"stalled: {stalled.diagnosis.error}"
     if phase is Phase.LIVE or (phase is Phase.BACKFILLING and content.follows):
         return _why_incomplete(content)
-    if phase is Phase.STANDBY and content.holder is not None:
-        return f"standby: the run on {content.holder} works"
-    if phase is Phase.DEGRADED and waiting is not None:
-        return f"degraded: {waiting}"
-    if phase is Phase.DEGRADED and content.last_error is not None:
-        return f"degraded: {content.last_error.text}"
-    return phase.value
+    last = content.last_error and content.last_error.text
+    because = {
+        Phase.STANDBY: content.holder and f"the run on {content.holder} works",
+        Phase.DEGRADED: last if waiting is None else str(waiting),
+    }.get(phase)
+    return f"{phase.value}: {because}" if because else phase.value
 
 
 def _why_incomplete(content: _Content) -> str | None:

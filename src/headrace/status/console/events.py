@@ -108,8 +108,8 @@ def _slot(before: View, view: View) -> Iterator[tuple[str, Tone]]:
 def _index(name: str, before: IndexStatus, index: IndexStatus) -> Iterator[tuple[str, Tone]]:
     if index.building is not None and index.building != before.building:
         yield f"{name}: {index.building} is being backfilled", "plain"
-    served = index.generation if index.phase is IndexPhase.LIVE else None
-    if served is not None and (before.phase is not IndexPhase.LIVE or served != before.generation):
+    served, was_served = _served(index), _served(before)
+    if served is not None and served != was_served:
         yield f"{name}: readers see {served}", "good"
     if index.error is not None and index.error != before.error:
         yield f"{name}: {index.error}", "bad"
@@ -117,3 +117,7 @@ def _index(name: str, before: IndexStatus, index: IndexStatus) -> Iterator[tuple
         held = quantity(index.quarantined, "document")
         tone: Tone = "bad" if index.quarantined > before.quarantined else "good"
         yield f"{name}: {held} in quarantine, {before.quarantined:,} before", tone
+
+
+def _served(index: IndexStatus) -> str | None:
+    return index.generation if index.phase is IndexPhase.LIVE else None

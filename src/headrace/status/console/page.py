@@ -311,7 +311,7 @@ def _state_of(index: IndexStatus) -> str:
 def _index_row(index: IndexStatus, sink: str, now: float) -> IndexRow:
     tones = {IndexPhase.LIVE: "good", IndexPhase.BACKFILLING: "busy", IndexPhase.PENDING: "plain"}
     held = index.held if index.held is not None else (index.documents or None)
-    since = index.served_since
+    since, stored = index.served_since, index.stored_bytes
     row = IndexRow(
         name=index.name,
         sink=sink,
@@ -320,7 +320,7 @@ def _index_row(index: IndexStatus, sink: str, now: float) -> IndexRow:
         generation=index.generation or "",
         served_since="" if since is None else f"since {moment_text(since, now)}",
         documents=UNKNOWN if held is None else f"{held:,}",
-        size="" if index.stored_bytes is None else size(index.stored_bytes),
+        size="" if stored is None else size(stored),
         quarantined=index.quarantined,
         verified=index.verified or "",
         error=index.error or "",

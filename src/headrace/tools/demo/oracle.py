@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -78,23 +78,29 @@ def _users(tables: Mapping[str, list[Row]]) -> Documents:
         own = orders.get(user["id"], [])
         shown = [order for order in own if order["status"] != "cancelled"]
         shown.sort(key=lambda order: order["placed_at"], reverse=True)
-        paid = [order["total"] for order in own if order["status"] in ("paid", "shipped", "delivered")]
         documents[str(user["id"])] = {
             **_taken(user, "id", "name", "active", "level", "score", "birthday", "attributes"),
             **_taken(user, externalId="external_id", createdAt="created_at"),
+            **_totals(own),
             "email": user["email"].strip().lower(),
             "credit": 0 if user["credit"] is None else user["credit"],
             "kind": "customer",
             "profile": _picked(profiles.get(user["id"]), "bio", "website", "newsletter"),
             "addresses": [_address(address) for address in addresses.get(user["id"], [])],
             "orders": [_order_of_user(order, items.get(order["id"], []), products) for order in shown],
-            "orderCount": len(own),
-            "lifetimeValue": _sum(paid),
-            "averageOrder": _average(order["total"] for order in own),
-            "lastOrderAt": max((order["placed_at"] for order in own), default=None),
             "reviewCount": len(reviews.get(user["id"], [])),
         }
     return documents
+
+
+def _totals(orders: Sequence[Row]) -> Document:
+    paid = [order["total"] for order in orders if order["status"] in ("paid", "shipped", "delivered")]
+    return {
+        "orderCount": len(orders),
+        "lifetimeValue": _sum(paid),
+        "averageOrder": _average(order["total"] for order in orders),
+        "lastOrderAt": max((order["placed_at"] for order in orders), default=None),
+    }
 
 
 def _address(address: Row) -> Document:
