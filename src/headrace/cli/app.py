@@ -25,27 +25,11 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """What typer raises for unknown commands and options; it has no public name in every version."""
 
 
-class SlotAction(enum.StrEnum):
-    """Actions of `headrace slots`."""
-
-    LIST = "list"
-    DROP = "drop"
-
-
-class MirrorAction(enum.StrEnum):
-    """Actions of `headrace mirror`."""
-
-    RUN = "run"
-    CHECK = "check"
-    VERIFY = "verify"
-
-
-class SchemaAction(enum.StrEnum):
-    """Actions of `headrace schema`."""
-
-    SHOW = "show"
-    JSON = "json"
-    TYPES = "types"
+SlotAction = enum.StrEnum("SlotAction", ["LIST", "DROP"])
+MirrorAction = enum.StrEnum("MirrorAction", ["RUN", "CHECK", "VERIFY"])
+SchemaAction = enum.StrEnum("SchemaAction", ["SHOW", "JSON", "TYPES"])
+QuarantineAction = enum.StrEnum("QuarantineAction", ["LIST", "RETRY", "DROP"])
+ConvertibleTool = enum.StrEnum("ConvertibleTool", ["PGSYNC"])
 
 
 class TypesLanguage(enum.StrEnum):
@@ -53,20 +37,6 @@ class TypesLanguage(enum.StrEnum):
 
     PYTHON = "python"
     TYPESCRIPT = "typescript"
-
-
-class QuarantineAction(enum.StrEnum):
-    """Actions of `headrace quarantine`."""
-
-    LIST = "list"
-    RETRY = "retry"
-    DROP = "drop"
-
-
-class ConvertibleTool(enum.StrEnum):
-    """Tools whose files `headrace convert` reads."""
-
-    PGSYNC = "pgsync"
 
 
 class GapPolicy(enum.StrEnum):

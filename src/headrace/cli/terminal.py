@@ -198,22 +198,8 @@ def working(text: str) -> contextlib.AbstractContextManager[object]:
 class TerminalReporter:
     """Reports to the terminal, or to the standard error as a log."""
 
-    def info(self, text: str) -> None:
-        """Print what is being done."""
-        say(text)
-
-    def done(self, text: str) -> None:
-        """Print what has been done."""
-        done(text)
-
-    def warning(self, text: str) -> None:
-        """Print a warning."""
-        warn(text)
-
-    def working(self, text: str) -> contextlib.AbstractContextManager[object]:
-        """Print what is being done, with a spinner on a terminal."""
-        return working(text)
-
-    def progress(self, title: str, total: int) -> contextlib.AbstractContextManager[Callable[[int], None]]:
-        """Show a bar on a terminal."""
-        return progress(title, total)
+    info = staticmethod(say)
+    done = staticmethod(done)
+    warning = staticmethod(warn)
+    working = staticmethod(working)
+    progress = staticmethod(progress)

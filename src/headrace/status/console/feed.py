@@ -124,8 +124,8 @@ class Feed:
             "bytes": [point.size for point in points],
         }
 
-    async def watch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request with server-sent events, until the client or the run ends. An ASGI application."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request with server-sent events, until the client or the run ends: an ASGI application."""
         del scope
         me = object()
         if len(self._watchers) >= self._most:

@@ -14,12 +14,7 @@ from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.remedies import KINDS
 from headrace.config.load import deployment_of
 from headrace.config.resolve import resolve_database
-from headrace.config.suggestion import (
-    holds_password,
-    suggest_slot,
-    unused_name,
-    write_toml_text,
-)
+from headrace.config.suggestion import holds_password, suggest_slot, unused_name, write_toml_text
 from headrace.errors import HeadraceError
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession

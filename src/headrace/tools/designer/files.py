@@ -13,12 +13,7 @@ from pathlib import Path
 
 from headrace.config.deployment import Deployment
 from headrace.config.load import load_deployment
-from headrace.config.suggestion import (
-    suggest_deployment,
-    suggest_index,
-    suggest_index_name,
-    suggest_slot,
-)
+from headrace.config.suggestion import suggest_deployment, suggest_index, suggest_index_name, suggest_slot
 from headrace.errors import HeadraceError, Kind
 from headrace.schema.json_schema import EDITOR_FILE, schema_text
 from headrace.tools.saved_files import save_files
