@@ -337,9 +337,7 @@ def preview(
 
 @command("Say why a document is (not) in its index.", Group.LOOK, "config", "slot")
 def explain(
-    context: CommandContext,
-    index: Index,
-    document: Annotated[str, typer.Argument(help="the document's id")],
+    context: CommandContext, index: Index, document: Annotated[str, typer.Argument(help="the document's id")]
 ) -> bool:
     """Say why a document is, or is not, in its index: row, filters, position, what is deferred or refused.
 

@@ -7,7 +7,6 @@ waits for nothing but the lock.
 from __future__ import annotations
 
 import enum
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -228,7 +227,6 @@ class _Content:
     secondary: dict[str, SecondaryStatus] = field(default_factory=dict)
     ended_by: LastError | None = None
     slot: SlotFacts | None = None
-    slot_seen_at: float = -math.inf
     tables: tuple[TableCoverage, ...] = ()
     stages: Stages = NO_STAGES
     last_advance: float | None = None
@@ -363,12 +361,7 @@ class StatusBoard:
     def slot_seen(self, slot: SlotFacts | None) -> None:
         """Set the slot as the server shows it; None where there is none."""
         with self._lock:
-            self._content.slot, self._content.slot_seen_at = slot, self._clock()
-
-    def seconds_since_slot(self) -> float:
-        """Return how long ago the slot was looked at last; infinite where it was not yet."""
-        with self._lock:
-            return self._clock() - self._content.slot_seen_at
+            self._content.slot = slot
 
     def tables_seen(self, tables: Iterable[TableCoverage]) -> None:
         """Set what the log must carry of each table, and carries."""

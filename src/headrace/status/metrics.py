@@ -231,10 +231,7 @@ _SINKS: Mapping[str, tuple[str, Callable[[SinkActivity], float | None]]] = {
         lambda sink: sink.bulk_bytes,
     ),
     "headrace_sink_bulks_in_flight": ("Bulk requests under way.", lambda sink: sink.in_flight),
-    "headrace_sink_retries": (
-        "Bulk requests that were refused or not answered.",
-        lambda sink: sink.retries,
-    ),
+    "headrace_sink_retries": ("Bulk requests that were refused or not answered.", lambda sink: sink.retries),
     "headrace_sink_waiting": (
         "1 while a writer waits for the sink to take documents.",
         lambda sink: sink.error is not None,

@@ -177,6 +177,19 @@ class Preview:
         return self._session.query(any_, range_parameters(part))
 
 
+def read_complete(session: ReadSession, declared: IndexSpec) -> tuple[IndexSpec, Catalog]:
+    """Read the tables of an index; return its schema, completed from them, and the tables.
+
+    Raises:
+        ErrorGroup: everything that the schema names and the database does not have.
+    """
+    catalog = read_catalog(session, declared.tables())
+    errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
+    if errors:
+        raise ErrorGroup(errors)
+    return complete(declared, catalog), catalog
+
+
 @contextmanager
 def open_preview(database: str, declared: IndexSpec) -> Iterator[Preview]:
     """Open a preview of an index; everything that is read until it is left comes from one snapshot.
@@ -189,10 +202,7 @@ def open_preview(database: str, declared: IndexSpec) -> Iterator[Preview]:
         HeadraceError: CONNECTION, DATABASE; everything that the schema names and the database does not have.
     """
     with ReadSession(database) as session:
-        catalog = read_catalog(session, declared.tables())
-        errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
-        if errors:
-            raise ErrorGroup(errors)
-        preview = Preview(session, complete(declared, catalog), catalog)
+        spec, catalog = read_complete(session, declared)
+        preview = Preview(session, spec, catalog)
         session.query(BEGIN)
         yield preview

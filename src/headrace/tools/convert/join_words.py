@@ -52,10 +52,7 @@ def join_words(
 def junction_words(above: Side, side: Side, between: Between, key: str) -> FieldEntry:
     """Return a join through another table without its fields, under the document key `key`."""
     through = table_words(between.table, above.name.schema)
-    through |= {
-        "left_key": name_text(between.left.below[0]),
-        "right_key": name_text(between.right.above[0]),
-    }
+    through |= {"left_key": name_text(between.left.below[0]), "right_key": name_text(between.right.above[0])}
     if between.left.above != above.key:
         through["left_references"] = name_text(between.left.above[0])
     if between.right.below != side.key:

@@ -77,11 +77,7 @@ class _At:
 
 class _Converter:
     def __init__(
-        self,
-        index: PgsyncIndex,
-        catalog: Catalog | None,
-        views: Mapping[TableName, TableView],
-        notes: Notes,
+        self, index: PgsyncIndex, catalog: Catalog | None, views: Mapping[TableName, TableView], notes: Notes
     ) -> None:
         self._index = index
         self._catalog = catalog

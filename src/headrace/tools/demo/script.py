@@ -134,10 +134,7 @@ SCENES: tuple[Scene, ...] = (
     ),
     Scene(
         "the order is deleted, with its lines",
-        (
-            f"DELETE FROM order_items WHERE order_id = {_NEW_ID}",
-            f"DELETE FROM orders WHERE id = {_NEW_ID}",
-        ),
+        (f"DELETE FROM order_items WHERE order_id = {_NEW_ID}", f"DELETE FROM orders WHERE id = {_NEW_ID}"),
         "orders",
         str(_NEW_ID),
         lambda d: d is None,

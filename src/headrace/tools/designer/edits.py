@@ -149,9 +149,7 @@ def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> tuple[Tab
         found = next((each for each in fields if each.key == key), None)
         if not isinstance(found, JoinField | ObjectField):
             raise HeadraceError(
-                Kind.USAGE,
-                f"the schema has no join {'.'.join(at)}",
-                "It has changed meanwhile: look again.",
+                Kind.USAGE, f"the schema has no join {'.'.join(at)}", "It has changed meanwhile: look again."
             )
         name = found.table if isinstance(found, JoinField) else name
         fields = found.fields
