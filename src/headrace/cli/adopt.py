@@ -34,6 +34,7 @@ def adopt_name(context: CommandContext, index: str, name: str | None, *, delete_
                 "Let `headrace run` backfill it first.",
             )
         found = holders(client, name)
+        # Before the question: nobody should agree to what is refused then.
         check_deletable(found, name, delete_index=delete_index)
         held = [holder.index for holder in found]
         found_now = {"name": name, "index": served.index, "before": held}

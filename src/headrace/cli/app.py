@@ -105,6 +105,7 @@ def run(
     """
     from headrace.model.arrow_without_pandas import leave_out_pandas
 
+    # Before the first conversion by pyarrow, which would import pandas for it.
     leave_out_pandas()
     from headrace.cli.run import run_deployment, run_options
 

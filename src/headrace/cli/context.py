@@ -40,6 +40,7 @@ class Group(enum.StrEnum):
 class GroupedCommands(typer.core.TyperGroup):
     """Lists commands under the headings of their groups."""
 
+    # Without rich's markup typer has no panels, and lists all commands under one heading.
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as its base has it
         """Write one list for each group."""
         for group in Group:
@@ -59,6 +60,7 @@ app = typer.Typer(
     "`headrace` alone says what to do next in this folder.",
     cls=GroupedCommands,
     rich_markup_mode=None,
+    # typer would print the local variables of each frame, and passwords are among them.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -97,6 +99,7 @@ class CommandContext:
     log_format: LogFormat = LogFormat.TEXT
     control_url: str | None = None
     control_token_file: Path | None = None
+    # Read when a command runs and not when this is imported: programs set variables before they call.
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def open_project(self) -> Project:
@@ -232,8 +235,10 @@ def command(short_help: str, group: Group, *shared: str) -> Callable[[Command], 
             given = {name: values.pop(name) for name in names}
             given["as_json"] = given.pop("format") is Format.JSON
             context = CommandContext(**given)
+            # Before the command imports anything that logs.
             configure_logging(context.log_level, context.log_format)
             outcome = function(context, **values)
+            # A bool is an answer (True: 0). Every bool is an int too, so it is asked for first.
             raise typer.Exit(int(not outcome) if isinstance(outcome, bool) else outcome or 0)
 
         run.__doc__, _, examples = inspect.cleandoc(function.__doc__ or "").partition(f"\n\n{_EXAMPLES}\n")
@@ -256,6 +261,7 @@ def _named(parameter: inspect.Parameter) -> inspect.Parameter:
     The variable is HEADRACE_ and the long name of the option, or the name of the argument, unless it has one.
     """
     kind, about = get_args(parameter.annotation)
+    # Commands share these annotations: what one gets must not show in another.
     about = copy.copy(about)
     name = parameter.name.replace("_", "-")
     # typer takes the first name that an annotation declares for a default, until it reads the annotation.

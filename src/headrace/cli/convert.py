@@ -63,6 +63,7 @@ def _print(conversion: Conversion) -> None:
 
 
 def _write(folder: Path, files: Mapping[str, str], environ: Mapping[str, str], *, force: bool) -> None:
+    # Looked at before any is written: a folder with files of two deployments would be neither.
     there = [name for name in files if (folder / name).exists()]
     if there and not force:
         raise HeadraceError(

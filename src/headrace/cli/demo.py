@@ -108,6 +108,7 @@ def run_demo(*, once: bool, users: int, log_level: LogLevel) -> bool:
 def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpenSearch]]:
     with contextlib.ExitStack() as stack:
         with stopping.interrupting():
+            # A server that is interrupted while it starts would leave processes behind.
             with stopping.patient(), terminal.working("starting PostgreSQL …"):
                 postgres = stack.enter_context(EmbeddedPostgres())
             terminal.done(f"PostgreSQL on 127.0.0.1:{postgres.port}")
@@ -282,6 +283,7 @@ def _rebuild(project: Project, endpoints: Endpoints, name: str) -> oracle.Docume
         catalog = read_catalog(session, spec.tables())
         assembler = Assembler(session, spec, catalog)
         return {
+            # A float would round away what the comparison is to find.
             operation.id: json.loads(operation.body or b"", parse_float=Decimal)
             for part in plan_ranges(session, catalog[spec.table], _WHOLE)
             for operation in assembler.assemble_range(part, 0)

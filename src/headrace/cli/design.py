@@ -47,6 +47,7 @@ def design(
         terminal.say("open it in a browser; Ctrl-C ends it")
         if not files.config.exists():
             tell_of_password(url or "")
+        # In a container, and behind a pipe, nobody sees a browser.
         if opens and sys.stdout.isatty():
             webbrowser.open(server.url)
         _wait()

@@ -113,8 +113,10 @@ def _list_orphan(client: Client, orphan: Orphan) -> ListedGeneration:
 
 def _size(client: Client, index: str) -> tuple[int | None, int | None, str | None]:
     """Return an index's documents, bytes without replicas and creation time; None where it is gone."""
+    # The run may drop the index between two of these requests.
     stats = client.read(path(index, "_stats", "store"), allow=(404,))
     settings = client.read(path(index, "_settings"), allow=(404,))
+    # Not from _stats: it counts the objects of nested lists as documents.
     counted = client.read(path(index, "_count"), allow=(404,))
     if not (stats.ok and settings.ok and counted.ok):
         return None, None, None

@@ -29,6 +29,7 @@ def initialise(context: CommandContext, url: str, table: str, folder: Path, sink
         HeadraceError: USAGE: the table is unknown, `sink` is not a URL, or the index or schema file exists.
             DISK: the files cannot be written. CONFIG, CONNECTION, AUTHENTICATION.
     """
+    # Before the database is asked: what is mistyped is told at once.
     check_sink(sink)
     files = DeploymentFolder(folder, url, sink, context.environ)
     with ReadSession(url) as session:

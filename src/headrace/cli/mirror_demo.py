@@ -107,6 +107,7 @@ def _run_story(url: str, lake: Path, stopping: Stopping, result: StoryResult, *,
             terminal.out.print(f"  {what:11}{where}", markup=False)
         terminal.out.print()
         _await_position(_flushed(url), lake, stopping)
+        # Only now, when the shop itself is in the lake: else the first scene would wait for that.
         for scene in MIRROR_SCENES:
             result.latencies.append(_play(scene, url, lake, stopping))
             if stopping.wait(PAUSE_SECONDS):

@@ -97,9 +97,11 @@ def order_reload(context: CommandContext, *, wait: float) -> None:
         return
     endpoints, key = context.open_endpoints()
     with AppliedPosition(endpoints, key) as applied:
+        # An order to a deployment that nobody runs from this database would wait unread.
         applied.check()
         mailbox = Mailbox(applied.client, key)
         order = mailbox.submit(new_order(OrderKind.RELOAD))
+        # After the submission: a run that begins now finds the order, or is found here.
         running = applied.find_running()
         if running is None:
             terminal.say("nothing runs; the next `headrace run` reads the files")

@@ -32,6 +32,7 @@ def preview(
     Raises:
         HeadraceError: the index cannot be read.
     """
+    # A limit would cut the list of ids without a word.
     if ids and limit is not None:
         raise HeadraceError(Kind.USAGE, "--id and --limit do not go together", "Give one of them.")
     project = context.open_project()

@@ -48,6 +48,7 @@ def drop_quarantined(context: CommandContext, index: str | None, id_: str | None
     entries = _entries(context, index, id_)
     if not entries:
         terminal.say("nothing is in quarantine")
+    # Without its entry nothing builds a document again until its rows change: that is worth a question.
     is_agreed = not entries or context.agrees(f"Forget {_count(entries)} until they change again?")
     if entries and is_agreed:
         entries = _drop(context, index, id_, entries)

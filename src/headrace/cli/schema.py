@@ -138,6 +138,7 @@ def _with_catalog(project: Project, shown: Shown) -> Shown:
         primary_key=spec.primary_key,
         keys=statement,
         more_keys=dict(larger),
+        # The bounds are parameters, so every range has this statement.
         range=range_statement(plan, CtidRange(0, 0), strategy_for_blocks(plan, _RANGE_BLOCKS)),
         routes=tuple(_route(way) for way in find_paths(spec, catalog)),
         old_rows=_old_rows(spec, catalog),

@@ -40,6 +40,7 @@ def tear_down(context: CommandContext, *, indexes: bool, moved: bool) -> bool:
         HeadraceError: as for `plan_teardown`.
     """
     project = context.open_project()
+    # The plan holds the slot's lock and the lease, so no run begins between the question and the answer.
     with plan_teardown(project, terminal.TerminalReporter(), indexes=indexes, moved=moved) as planned:
         _show(planned, as_json=context.as_json)
         is_agreed = context.agrees("Undo all of this?")

@@ -46,6 +46,7 @@ def drop_named(context: CommandContext, name: str | None, url: str | None = None
         raise HeadraceError(
             Kind.USAGE, "no slot is named", "Write `headrace slots drop NAME`; `headrace slots` lists them."
         )
+    # A run that starts or waits holds this lock while nothing reads its slot.
     with _connect(context, _without_file(context, url)) as (connection, own), advisory_lock(connection, name):
         facts = _find_slot(connection, name)
         if facts.reader is not None:
@@ -71,6 +72,7 @@ def show_lag(context: CommandContext) -> None:
     with _connect(context) as (connection, own):
         facts = read_slot(connection, own)
         if context.as_json:
+            # A program finds the same keys where there is no slot; the error on the other output says why.
             found = {"slot": own, **dict.fromkeys(_KEYS)} if facts is None else slot_data(facts, own)
             terminal.data({key: found[key] for key in ("slot", *_KEYS)})
         facts = facts or _find_slot(connection, own)

@@ -16,6 +16,7 @@ from rich.table import Table
 from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
 from headrace.postgres.ddl_plan import Step, render
 
+# What goes to no terminal is read by programs: a line stays one line, and digits are not coloured.
 out = Console(highlight=False, soft_wrap=True)
 """For the result of a command."""
 
@@ -24,6 +25,7 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 _WIDEST = 100_000
+# Several threads print, so this is no plain variable.
 _timed = threading.Event()
 
 
@@ -86,6 +88,7 @@ def _quote(excerpt: str) -> None:
 
 def fail(error: HeadraceError) -> None:
     """Print an error and, only on a terminal, its detail, which quotes values that no log should have."""
+    # A group of errors has a line for each of them.
     for line in str(error).splitlines():
         wrong(line)
     _quote(error.detail if err.is_terminal else "")
@@ -111,6 +114,7 @@ def data(value: object) -> None:
     if out.is_terminal:
         out.print_json(text)
     else:
+        # rich would wrap long values; a program reads this.
         out.file.write(f"{text}\n")
 
 
@@ -155,6 +159,7 @@ def agreed(question: str) -> bool:
     Raises:
         HeadraceError: USAGE where the question cannot be answered.
     """
+    # On the standard error: the standard output may lead to a file.
     err.print(escape(f"{question} [y/N] "), end="")
     try:
         answer = input()

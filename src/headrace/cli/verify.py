@@ -122,4 +122,5 @@ def _line(text: str) -> None:
 
 
 def _shown(id_: str) -> str:
+    # An id is a value of a row and may hold anything: what a terminal would act on is quoted.
     return id_ if id_ and id_.isprintable() and " " not in id_ else json.dumps(id_)

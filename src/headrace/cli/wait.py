@@ -27,6 +27,7 @@ def wait_applied(
             CONFIG, CONTINUITY, CONNECTION, SINK_UNREACHABLE.
     """
     wanted = None if lsn is None else parse_position(lsn)
+    # The clock starts before files and servers are asked: `--timeout` is what the caller waits in all.
     began = time.monotonic()
     endpoints, key = context.open_endpoints(sink)
     with AppliedPosition(endpoints, key) as applied:

@@ -419,13 +419,18 @@ class StatusBoard:
 
     def view(self) -> View:
         """Return the whole board at one moment."""
+        # These have locks of their own. They are asked before ours is held, so no two locks are ever taken
+        # crosswise.
         sinks = self.sinks.view()
+        # A secondary sink that takes nothing is deferred; only the primary's holds the stream up.
         waiting = first_error(sink for sink in sinks if sink.name not in self._content.secondary)
         paused = self.control.paused
         stalled = self.stall.view(self.sinks.last)
         with self._lock:
             content = self._content
             confirmed = content.positions.confirmed
+            # A writer that waits reports no error to the run, which works on a batch: the board shows it all
+            # the same.
             state = content.state if waiting is None else content.state.after(Event.FAILED)
             return View(
                 phase=state.phase,

@@ -24,6 +24,7 @@ Samples = Iterable[tuple[Sequence[str], float | None]]
 
 def registry(board: StatusBoard) -> CollectorRegistry:
     """Return a registry that shows `board`, and nothing of the process's default registry."""
+    # The default one holds the metrics of a program that runs a pipeline in itself.
     result = CollectorRegistry()
     result.register(BoardCollector(board))
     return result

@@ -107,6 +107,7 @@ class MirrorBoard:
             before = self._view
             kept = before.tables if tables is None else dict(tables)
             said = None if error is None else str(error)
+            # A new value each time: a reader keeps one that nobody changes under it.
             self._view = MirrorView(before.slot, phase, kept, said, before.started)
 
 

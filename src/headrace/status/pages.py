@@ -70,6 +70,7 @@ class PublicServer(HttpServer):
     def __init__(
         self, application: ASGIApp, address: str, hosts: Collection[str], linked: Collection[str]
     ) -> None:
+        # The guard calls `_allows`, which reads this.
         self._hosts = frozenset(hosts)
         super().__init__(PublicGuard(application, self._allows, _PROBED, linked), address, "status")
 

@@ -70,6 +70,7 @@ class StatusServer:
         """Show watchers the last state, answer open requests and close the port; idempotent."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
+                # The feed belongs to the thread of the loop.
                 self._loop.call_soon_threadsafe(self._console.feed.end)
         self._http.stop()
 
@@ -132,6 +133,7 @@ async def _answer_wait(waits: Waits, wait_request: WaitRequest, request: Request
         done = asyncio.wrap_future(future)
         while not done.done() and (left := began + wait_request.timeout - time.monotonic()) > 0:
             await asyncio.wait({done}, timeout=min(left, _DISCONNECT_CHECK_SECONDS))
+            # Few may wait at once: a client that has gone must leave its place.
             if await request.is_disconnected():
                 break
         is_done = done.done()

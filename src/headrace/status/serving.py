@@ -54,11 +54,13 @@ class HttpServer:
             ws="none",
             lifespan="on",
             loop="asyncio",
+            # uvicorn would set up logging for the whole process.
             log_config=None,
             log_level="critical",
             access_log=False,
             proxy_headers=False,  # else a client could say that it is another one
             server_header=False,
+            # A page that watches events would keep the server up until it is closed.
             timeout_graceful_shutdown=1,
             ssl_certfile=None if certificate is None else certificate.certificate_file,
             ssl_keyfile=None if certificate is None else certificate.key_file,
@@ -80,10 +82,12 @@ class HttpServer:
             target=self._server.run,
             kwargs={"sockets": [listener]},
             name=f"headrace {self._name}",
+            # A server that hangs at its end must not keep the process.
             daemon=True,
         )
         self._thread.start()
         deadline = time.monotonic() + _START_STOP_SECONDS
+        # uvicorn says by this flag alone that it answers.
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 listener.close()

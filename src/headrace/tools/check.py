@@ -37,6 +37,7 @@ Level = Literal["error", "setup", "warning"]
 
 _SINK_SECONDS = 1.0
 _INDEXES_AT_ONCE = 4
+# A finding's remedy ends with the statement that mends it; programs get that apart.
 _RUN = re.compile(r"\b[Rr]un: (?P<sql>.+?);?(?: Or .*)?$", re.DOTALL)
 _NUMBER_WIDTH = 5
 
@@ -237,6 +238,7 @@ def _fits(inspection: Inspection) -> bool:
 def _report_database(inspection: Inspection, report: CheckReport, *, plans: bool) -> None:
     """Report what was found in the database and, with `plans`, what a set-up does there."""
     found = (problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
+    # As they stand in the files: who mends them goes from top to bottom.
     report.problems += sorted(found, key=_place)
     report.add(inspection.other_problems)
     report.problems += _server_warnings(inspection, runs=report.run is not None)
@@ -271,6 +273,7 @@ def _check_primary(
         gap = error
     except HeadraceError as error:
         report.add(error_list(error))
+        # Without a state there are no documents that a gap could lie behind.
         gap = None if error.kind is Kind.SLOT_UNKNOWN else gap
     if gap is not None:
         _report_gap(gap, report, reseeds=reseeds)
@@ -342,6 +345,7 @@ def _problems_of(
     spec = project.specs[name]
     taken = _try(lambda: Generations(client, target.prefix).published(name))
     body = mapping(spec, target.index_options(name))
+    # A name of its own: two checks at once, and what a killed one has left, must not meet.
     scratch = f"{target.prefix}headrace_check_{secrets.token_hex(6)}"
     if name not in of_first and is_accepted(client, scratch, body):
         return taken, []

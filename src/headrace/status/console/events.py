@@ -41,6 +41,7 @@ def _between(before: View, view: View) -> Iterator[tuple[str, Tone]]:
     for warning in view.warnings:
         if warning not in before.warnings:
             yield warning, "bad"
+    # A count that comes from 0 is the total of earlier runs, which was read just now.
     if view.counts.rejected > before.counts.rejected > 0:
         count = view.counts.rejected - before.counts.rejected
         yield f"{quantity(count, 'document')} refused by the sink", "bad"

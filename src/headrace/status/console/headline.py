@@ -55,6 +55,7 @@ _State = tuple[str, str, str, str, str]
 
 
 def _state(view: View) -> _State:
+    # Before a pause: who has paused a run must still see that it fails.
     trouble = _trouble(view)
     if trouble is not None:
         return trouble

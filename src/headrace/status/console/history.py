@@ -81,8 +81,10 @@ class History:
             self.since = view.started
         else:
             self._note_changes(before, view, now)
+        # A clock that was set back would stop the curve until it is where it was.
         if not self.points or now - self.points[-1].time >= SAMPLE_SECONDS or now < self.points[-1].time:
             self.points.append(LagPoint(now, view.lag_seconds, view.lag_bytes, view.positions.current))
+        # Newest first, as the page lists them.
         self.events.extendleft(happenings(before, view, now))
         while self.events and self.events[-1].time < now - _EVENT_SECONDS:
             self.events.pop()

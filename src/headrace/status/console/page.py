@@ -130,6 +130,7 @@ def make_page(view: View, history: History, now: float) -> Page:
     """Return what the page shows at `now` (Unix time)."""
     rates = history.rates()
     indexes, tables = [*_index_rows(view, now)], [_table_row(table, rates) for table in view.tables]
+    # What needs a hand is not among the rows that are cut off.
     tables.sort(key=lambda row: row.tone != "bad")
     return Page(
         now=clock_text(now),

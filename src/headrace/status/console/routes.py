@@ -66,6 +66,7 @@ class Console:
             return Explanation(
                 f"{asked!r} names no document", remedy="write INDEX/ID, like users/42", tone="bad"
             )
+        # Each question takes connections to database and cluster, which the run needs too.
         if self._asking >= _AT_ONCE + _QUEUED:
             return Explanation("too many ask already", remedy="ask again in some seconds", tone="bad")
         self._asking += 1

@@ -62,6 +62,7 @@ def added_mapping(mapping: Mapping[str, Any], *, is_json: bool) -> dict[str, Any
     """Return the mapping of a value that a step adds: PGSync's, or else one that takes every value."""
     if mapping:
         return dict(mapping)
+    # A cluster would fix the types of all keys by the first document that has them, and refuse others later.
     return {"type": "object", **_UNSEARCHED} if is_json else dict(_TEXT_MAPPING)
 
 

@@ -29,6 +29,7 @@ def join_words(
     """Return a join without its fields, under the document key `key`."""
     table, to_many = side.table, relationship.to_many
     where = table_words(side.name, above.name.schema)
+    # A row that is pointed at by a key is there once: it is joined from this side, without its own key.
     is_key = table is not None and key_advice(table, link.below) is None
     if not to_many and is_key and link.above != above.key:
         found = {"primary_key": names_value(link.below), "column": names_value(link.above)}

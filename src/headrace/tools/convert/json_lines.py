@@ -56,6 +56,7 @@ def parse_json(text: str, file: Path) -> JsonNode:
         HeadraceError: CONFIG: it is nested too deeply.
     """
     try:
+        # Python's parser says what is wrong, and where; the walk behind it may then trust the text.
         json.loads(text)
         return _Parser(text).parse()
     except json.JSONDecodeError as error:

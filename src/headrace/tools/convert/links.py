@@ -136,6 +136,7 @@ def _of(node: Node) -> Relationship:
 def _links(child: Table, parent: Table) -> Iterator[Link]:
     """Yield the foreign keys between two tables: those of the child, then those of the parent."""
     places = {column.name: number for number, column in enumerate(child.columns)}
+    # Constraints have no order of their own, and the same file must come out each time.
     for key in sorted(child.foreign_keys, key=lambda key: places[key.columns[0]]):
         if key.target == parent.name:
             yield Link(key.columns, key.target_columns)

@@ -31,6 +31,7 @@ class NodeTables:
 
     def __init__(self, catalog: Catalog | None, views: Mapping[TableName, TableView], notes: Notes) -> None:
         self._catalog = catalog
+        # Only these are read as their table with a condition; of the others it is said why not.
         self._views = {name: view for name, view in views.items() if not view.problem}
         self._problems = {name: view.problem for name, view in views.items() if view.problem}
         self._notes = notes

@@ -146,6 +146,7 @@ class _PgsyncConverter:
             with ReadSession(url) as session:
                 return _read_tables(session, wanted)
         except HeadraceError as error:
+            # A database that was named must answer; a .env may be of another machine.
             if self._database:
                 raise
             cause = f"the database cannot be read: {error.cause}"
@@ -205,6 +206,7 @@ def _read_tables(session: ReadSession, wanted: set[TableName]) -> tuple[Catalog,
     """Read tables and views, with the tables that the views read."""
     catalog = read_catalog(session, wanted)
     behind = {base for table in catalog.tables.values() for base in table.reads}
+    # A view is read as its table, of which the columns and keys must be known.
     whole = read_catalog(session, wanted | behind) if behind - wanted else catalog
     tables = {name for name, table in whole.tables.items() if table.kind not in KINDS}
     found = [table for table in catalog.tables.values() if table.kind == "v"]

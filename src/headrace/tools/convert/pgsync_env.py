@@ -107,6 +107,7 @@ def address_of(env: EnvFile, database: str) -> str:
         parts = urlsplit(env.get("PG_URL"))
     except ValueError:
         return ""
+    # SQLAlchemy's `postgresql+psycopg2` names a driver behind the protocol.
     scheme = parts.scheme.partition("+")[0]
     return (
         urlunsplit((scheme, parts.netloc, "/" + quote(database, safe=""), parts.query, "")) if scheme else ""
@@ -122,6 +123,7 @@ def _connection_of_url(env: EnvFile, url: str, database: str, notes: Notes) -> A
         notes.left(env.line("PG_URL"), "PG_URL is no URL", "Write postgresql://USER@HOST:PORT/DATABASE.")
         return {"env": "PG_URL"}
     path = "/" + quote(database, safe="")
+    # With a password the address is never written: the file names the variable that holds it.
     if not has_password:
         return urlunsplit((parts.scheme.partition("+")[0], parts.netloc, path, parts.query, ""))
     if parts.path != path or "+" in parts.scheme:
@@ -130,6 +132,7 @@ def _connection_of_url(env: EnvFile, url: str, database: str, notes: Notes) -> A
             f"PGSync takes the database {database} in place of the one in PG_URL, which holds a password",
             f"Set DATABASE_URL to PG_URL with {path} at its end.",
         )
+        # The address in PG_URL leads to another database, and its password may not be copied into the file.
         return {"env": "DATABASE_URL"}
     return {"env": "PG_URL"}
 
@@ -142,6 +145,7 @@ def sink_of(env: EnvFile, notes: Notes) -> dict[str, Any]:
     found: dict[str, Any] = {"type": "opensearch", "url": url}
     try:
         parts = urlsplit(url)
+        # What stands before the @ may hold a password, and is not written.
         address = parts.netloc.rpartition("@")
         found["url"] = urlunsplit((parts.scheme, address[2], parts.path, "", ""))
         found |= _credentials(env, "ELASTICSEARCH_URL" if address[1] else "", notes)

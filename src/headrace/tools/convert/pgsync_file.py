@@ -210,6 +210,7 @@ class _Reader:
         found: dict[str, Any] = {}
         more: dict[str, Any] = {}
         for part in (mappings, mapping):
+            # PGSync takes both: the properties alone, and an object that holds them.
             whole = "dynamic_templates" in part or isinstance(part.get("properties"), dict)
             found |= part.get("properties", {}) if whole else part
             more |= {key: value for key, value in part.items() if key != "properties"} if whole else {}

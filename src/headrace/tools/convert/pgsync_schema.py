@@ -22,6 +22,7 @@ from headrace.tools.convert.schema_text import FieldEntry, names_value
 from headrace.tools.convert.transform_file import DocumentStep
 from headrace.tools.convert.views import TableView
 
+# A key of the schema language is a name; PGSync takes any text.
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _LONGEST = 50
 
@@ -120,6 +121,7 @@ class _Converter:
                 fields += self._extracted(at, entry, entries, taken)
                 continue
             key = at.final(entry.text)
+            # The column is left out, as PGSync overwrites it with the rows of the child.
             if key in labels:
                 self._notes.differs(
                     entry.line, f"{key!r} is the label of a child too, which wins, as in PGSync"
@@ -251,6 +253,8 @@ class _Converter:
     def _concats(self, at: _At) -> None:
         for concat in at.node.transforms.concat:
             arguments = (concat.columns, concat.destination, concat.delimiter)
+            # A concat may read a column that is only there for a path into it, and that is dropped at the
+            # end.
             self._last.insert(self._before_drops(), DocumentStep(at.path, "concat", arguments))
             mapping = _entry(at.mapping, concat.destination)
             self._map(at.path, concat.destination, added_mapping(mapping, is_json=False))
@@ -332,6 +336,7 @@ class _Converter:
         key, inner = at.path[-1], "row"
         helper = self._free_key(f"{key}_through_{between.table.name}", taken)
         self._result.steps.append(DocumentStep(above.path, "flatten", (helper, inner, key)))
+        # The schema language joins through one column; two joins, one in the other, take keys of several.
         middle = Side(between.table, None, between.key)
         lists = at.side.table is None or key_advice(at.side.table, between.right.below) is not None
         assert at.node.relationship is not None

@@ -41,6 +41,7 @@ def expected_documents(url: str) -> dict[str, Documents]:
         HeadraceError: CONNECTION or AUTHENTICATION.
     """
     with connect(url, application_name="headrace oracle", autocommit=False) as connection:
+        # One snapshot for all tables: the workload goes on meanwhile.
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         connection.execute("SET LOCAL TimeZone = 'UTC'")
         tables = {name: read_rows(connection, name) for name in _TABLES}
@@ -129,6 +130,7 @@ def _orders(tables: Mapping[str, list[Row]]) -> Documents:
     documents = {}
     for order in tables["orders"]:
         own = items.get(order["id"], [])
+        # A foreign key that is not null: this user is there.
         user = users[order["user_id"]]
         address = addresses.get(order["shipping_address_id"])
         documents[str(order["id"])] = {
@@ -257,6 +259,7 @@ def actual_documents(url: str, alias: str) -> Documents:
     pool = urllib3.PoolManager(retries=False, timeout=30)
     try:
         _ask(pool, "POST", f"{url}/{alias}/_refresh")
+        # A scroll sees the index as of one moment, like the snapshot on the other side.
         page = _ask(pool, "POST", f"{url}/{alias}/_search?scroll=1m", {"size": 1000, "sort": ["_doc"]})
         documents: Documents = {}
         while hits := page["hits"]["hits"]:
@@ -315,6 +318,7 @@ def _unequal(path: str, expected: Any, actual: Any) -> Iterator[tuple[str, Any, 
 
 
 def _same(expected: Any, actual: Any) -> bool:
+    # True == 1 in Python, and not in JSON.
     if isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
     if isinstance(expected, Average) and isinstance(actual, int | Decimal):

@@ -35,6 +35,7 @@ def _order(document: Document | None, number: int) -> Document | None:
     return next((order for order in orders if order["id"] == number), None)
 
 
+# Behind every id of the shop, whatever its size.
 _NEW_ID = 1_000_001
 
 SCENES: tuple[Scene, ...] = (

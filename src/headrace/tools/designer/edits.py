@@ -74,6 +74,7 @@ def apply(text: str, edit: Edit, facts: DatabaseFacts) -> str:
         changed = remove_item(text, edit.at, "filters", edit.number)
     else:
         changed = _apply_to_table(text, edit, facts)
+    # An edit whose result does not load is refused now, and not when it is saved.
     parse(changed, "schema", "index")
     return changed
 
@@ -108,6 +109,7 @@ def _column(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: S
             if reads_column(each, column.name):
                 text = remove_field(text, path)
         return text
+    # The page does not offer such a column, but its tables may be older than the database.
     if (reason := facts.suggester.why_not(table, column)) is not None:
         raise HeadraceError(Kind.USAGE, f"{table.name}.{column.name}: {reason}", "Choose another column.")
     return add_item(text, edit.at, "fields", facts.suggester.column(table, column, _keys(fields)))

@@ -148,6 +148,7 @@ class DeploymentFolder:
             )
         path = self._path(schema.file).absolute()
         paths = {entry.name: entry.schema_path for entry in deployment.indexes}
+        # The index is there already, perhaps under another name than the file suggests.
         if any(_is_same(known, path) for known in paths.values()):
             return None
         if schema.index in paths:
@@ -162,6 +163,7 @@ class DeploymentFolder:
     def _path(self, file: str) -> Path:
         """Return the path of a schema file: one of the deployment's, or one of the folder's own."""
         is_own = (
+            # The page names the file, and must not lead out of the folder.
             file.endswith(_SUFFIXES) and Path(file).name == file and "\\" not in file and "\0" not in file
         )
         if not is_own and file not in self.files():
