@@ -81,7 +81,7 @@ def _run(arguments: list[str] | None) -> None:
     except UsageError as error:
         command = "headrace" if error.ctx is None else error.ctx.command_path
         message = error.format_message().replace("Value error, ", "").rstrip(".")
-        raise HeadraceError(Kind.USAGE, message, f"`{command} -h` lists what it takes.") from None
+        raise HeadraceError(Kind.USAGE, message, f"`{command} -h` lists its arguments and options.") from None
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -104,7 +104,7 @@ def _interrupted() -> None:
     """Report the interrupt without modules that may be half imported."""
     logs = sys.modules.get("headrace.logs")
     is_json = logs is not None and hasattr(logs, "logs_as_json") and logs.logs_as_json.get()
-    text = "interrupted; what was not finished is not done"
+    text = "interrupted before the command was done"
     if is_json:
         logging.getLogger("headrace.run").warning(text)
     else:

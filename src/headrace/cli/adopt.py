@@ -44,11 +44,13 @@ def adopt_name(context: CommandContext, index: str, name: str | None, *, delete_
             return True
         deletes = name in held
         if deletes:
-            terminal.warn(f"the index {name} is deleted with its documents: only a copy of yours leads back")
+            terminal.warn(
+                f"the index {name} will be deleted with its documents: only a copy of yours can restore it"
+            )
         else:
             before = ", ".join(held) or "nothing"
             terminal.say(f"{name} leads to {before} now, and will lead to {served.index}")
-        if not context.agrees("Does nobody else write to that name any more?"):
+        if not context.agrees("Has everyone else stopped writing to that name?"):
             _report(context, {**found_now, "done": False, "undo": None})
             return False
         back = adopt(client, name, served.index, delete_index=delete_index)

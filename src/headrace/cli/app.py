@@ -131,8 +131,10 @@ def mirror(
     master: Master = None,
     conf: Conf = None,
     once: Annotated[bool, typer.Option(help="write what was committed, then end")] = False,
-    reload: Annotated[bool, typer.Option(help="read all tables anew first")] = False,
-    repair: Annotated[bool, typer.Option(help="with verify: write what is wrong; needs a stop")] = False,
+    reload: Annotated[bool, typer.Option(help="read all tables again first")] = False,
+    repair: Annotated[
+        bool, typer.Option(help="with verify: correct the rows that are wrong; stop the mirror first")
+    ] = False,
     public_address: PublicAddress = None,
     public_hosts: PublicHosts = "",
 ) -> bool:
@@ -481,7 +483,7 @@ def log_level(
     from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
 
-    order_run(context, OrderKind.LOG_LEVEL, f"it logs from {level.value} on", level.value)
+    order_run(context, OrderKind.LOG_LEVEL, f"the run logs messages from {level.value} on", level.value)
 
 
 @command("List what was ordered last.", Group.LOOK, "config", "slot")

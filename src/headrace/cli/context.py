@@ -158,7 +158,9 @@ class CommandContext:
 
         client = open_client(self.control_url, self.control_token_file, self.environ)
         if client.sends_in_clear:
-            terminal.warn(f"{self.control_url} is not encrypted: whoever reads the network reads the token")
+            terminal.warn(
+                f"{self.control_url} is not encrypted: anyone who can read the network can read the token"
+            )
         return client
 
 

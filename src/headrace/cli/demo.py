@@ -170,7 +170,7 @@ def _follow(
         except HeadraceError as error:
             if not once and not stopping.is_set():
                 terminal.wrong(str(error))
-                terminal.say("the run has ended; its servers stay up, to be looked at, until Ctrl-C")
+                terminal.say("the run has ended; its servers keep running until Ctrl-C")
                 stopping.wait()
             raise
         finally:

@@ -59,7 +59,7 @@ def _database_of(files: DeploymentFolder) -> str:
     if deployment is None:
         raise HeadraceError(
             Kind.USAGE,
-            f"there is no URL of a database, and no {files.config}",
+            f"no database is named, and there is no {files.config}",
             "Write headrace design postgresql://USER@HOST/DATABASE.",
         )
     source = deployment.source

@@ -68,7 +68,7 @@ def show_indexes(context: CommandContext) -> None:
         if generation.reason:
             terminal.say(f"{generation.generation}: {generation.reason}")
     for index, what in ordered.items():
-        terminal.say(f"{index}: {what} is asked for, and not done yet")
+        terminal.say(f"{index}: {what} was ordered, and is not done yet")
 
 
 def _open_changes(mailbox: Mailbox) -> dict[str, str]:
@@ -104,8 +104,8 @@ def _list_generation(
 def _list_orphan(client: Client, orphan: Orphan) -> ListedGeneration:
     served = f"readers see it as {', '.join(orphan.aliases)}; " if orphan.aliases else ""
     reason = (
-        f"{served}no deployment that keeps its state in this cluster knows it. Where none of another cluster "
-        f"has it as a secondary sink: DELETE /{orphan.index}"
+        f"{served}no deployment that keeps its state in this cluster knows it. If no other deployment has "
+        f"this cluster as a secondary sink, remove it: DELETE /{orphan.index}"
     )
     size = _size(client, orphan.index)
     return ListedGeneration(orphan.name, orphan.index, "orphaned", *size, orphan.hash, reason, None)

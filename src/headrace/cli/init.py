@@ -63,7 +63,7 @@ def check_sink(sink: str) -> None:
         HeadraceError: USAGE.
     """
     if not sink.startswith(("http://", "https://")):
-        raise HeadraceError(Kind.USAGE, "--sink is no address of a cluster", "Write https://HOST:PORT.")
+        raise HeadraceError(Kind.USAGE, "--sink is not the address of a cluster", "Write https://HOST:PORT.")
 
 
 def tell_of_password(url: str) -> None:

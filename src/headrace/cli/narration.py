@@ -69,7 +69,7 @@ class Narration:
         # A run that ends has not recovered.
         elif trouble is None and self._trouble is not None and view.phase is not Phase.STOPPED:
             self._trouble = None
-            yield Line("recovery", f"works again, after {duration(now - self._since)}")
+            yield Line("recovery", f"the run works again, after {duration(now - self._since)}")
         if self.progress:
             yield from self._progress_lines(view, now)
 

@@ -67,7 +67,7 @@ def _submit_generation(context: CommandContext, index: str, kind: OrderKind, wai
     with AppliedPosition(project.resolve(), project.key) as applied:
         order = submit_for_generation(applied, project, new_order(kind, index))
         if applied.find_running() is not None:
-            terminal.say(f"{what}: asked for; `headrace indexes` shows how it gets on")
+            terminal.say(f"{what}: ordered; `headrace indexes` shows its progress")
         else:
             terminal.say(f"{what}: nothing runs; the next `headrace run` begins with it")
         if wait is None:

@@ -49,10 +49,10 @@ def drop_quarantined(context: CommandContext, index: str | None, id_: str | None
     if not entries:
         terminal.say("nothing is in quarantine")
     # Without its entry nothing builds a document again until its rows change: that is worth a question.
-    is_agreed = not entries or context.agrees(f"Forget {_count(entries)} until they change again?")
+    is_agreed = not entries or context.agrees(f"Drop {_count(entries)} until they change again?")
     if entries and is_agreed:
         entries = _drop(context, index, id_, entries)
-        terminal.done(f"forgotten: {_count(entries)}")
+        terminal.done(f"dropped: {_count(entries)}")
     if context.as_json:
         terminal.data({"entries": [entry_data(entry) for entry in entries], "done": is_agreed})
     return is_agreed

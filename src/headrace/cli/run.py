@@ -107,7 +107,7 @@ def host_names(text: str) -> tuple[str, ...]:
         if "/" in name or "@" in name:
             raise HeadraceError(
                 Kind.USAGE,
-                f"--public-hosts: {name!r} is no host",
+                f"--public-hosts: {name!r} is not a host",
                 "Write HOST, or HOST:PORT, separated by commas.",
             )
     return names

@@ -94,7 +94,7 @@ def print_types(
     """
     if language is None:
         raise HeadraceError(
-            Kind.USAGE, "types are written in a language", "Add --language python, or typescript."
+            Kind.USAGE, "no language is named for the types", "Add --language python, or typescript."
         )
     terminal.out.file.write(generate_types(context.open_project(), language, indexes, offline=offline))
 

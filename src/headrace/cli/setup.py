@@ -57,7 +57,7 @@ def _show(planned: PlannedTeardown, *, as_json: bool) -> None:
     for warning in planned.plan.warnings:
         terminal.warn(warning)
     if planned.plan.steps and not as_json:
-        terminal.script("what is taken back:", planned.plan.steps)
+        terminal.script("what is undone:", planned.plan.steps)
     elif not planned.plan.steps:
         terminal.say("nothing to undo in the database")
     if planned.aliases:

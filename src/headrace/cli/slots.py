@@ -29,7 +29,7 @@ def show_slots(context: CommandContext, url: str | None = None) -> None:
     if context.as_json:
         terminal.data([slot_data(facts, own) for facts in found])
     elif not found:
-        terminal.say("no slot belongs to this database")
+        terminal.say("this database has no slots")
     else:
         head = ("slot", "ours", "plugin", "read by", "behind", "late", "keeps", "until lost", "state")
         terminal.table(head, [_row(facts, own) for facts in found], right=(4, 5, 6, 7))
@@ -157,7 +157,7 @@ def _find_slot(connection: Connection, name: str) -> SlotFacts:
     raise HeadraceError(
         Kind.SLOT_UNKNOWN,
         f"the database {connection.info.dbname!r} has no replication slot {name!r} ({others})",
-        "Correct the name; `headrace run` makes the deployment's own.",
+        "Correct the name; `headrace run` creates the deployment's own.",
     )
 
 

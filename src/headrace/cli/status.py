@@ -79,7 +79,7 @@ def _ask_run(context: CommandContext) -> dict[str, Any]:
     raise HeadraceError(
         Kind.CONNECTION,
         f"nothing runs with {key}",
-        "Start `headrace run`; `headrace lag` and `headrace indexes` say how things stand.",
+        "Start `headrace run`; `headrace lag` and `headrace indexes` work without a run.",
     )
 
 
@@ -99,7 +99,7 @@ def _ask(address: str, remedy: str = _REMEDY) -> dict[str, Any]:
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise HeadraceError(Kind.CONNECTION, f"no run answers at {address}", remedy) from error
     if not isinstance(found, dict) or not {"phase", "ready", "indexes"} <= found.keys():
-        raise HeadraceError(Kind.CONNECTION, f"what answers at {address} is no run of Headrace", _REMEDY)
+        raise HeadraceError(Kind.CONNECTION, f"what answers at {address} is not a run of Headrace", _REMEDY)
     return found
 
 

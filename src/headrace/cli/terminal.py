@@ -147,10 +147,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence
         grid.add_column(name, justify="right" if is_number else "left", no_wrap=is_number, overflow="fold")
     for row in rows:
         grid.add_row(*map(escape, row))
-    if not out.is_terminal:
-        # rich takes what is no terminal to have 80 columns; a program wants each row on one line.
-        grid.width = out.measure(grid, options=out.options.update(width=_WIDEST)).maximum
-    out.print(grid, crop=False, soft_wrap=False)
+    if out.is_terminal:
+        out.print(grid, soft_wrap=False)
+        return
+    # rich takes what is no terminal to have 80 columns; a program wants each row on one line.
+    grid.width = out.measure(grid, options=out.options.update(width=_WIDEST)).maximum
+    with out.capture() as printed:
+        out.print(grid, crop=False, soft_wrap=False)
+    for line in printed.get().splitlines():
+        out.file.write(f"{line.rstrip()}\n")
 
 
 def agreed(question: str) -> bool:
@@ -166,7 +171,7 @@ def agreed(question: str) -> bool:
     except EOFError as error:
         err.print()
         raise HeadraceError(
-            Kind.USAGE, "nobody is there to answer the question; nothing was changed", "Add --yes."
+            Kind.USAGE, "nobody can answer the question here; nothing was changed", "Add --yes."
         ) from error
     if answer.strip().lower() in {"y", "yes"}:
         return True

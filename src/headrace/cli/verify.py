@@ -80,7 +80,7 @@ def _print_drift(verdict: Verdict, drift: Drift) -> None:
 
 def _print_repair(report: Report) -> None:
     if report.repaired:
-        _line(f"repaired     {report.repaired:,}: rebuilt, and right now")
+        _line(f"repaired     {report.repaired:,}: rebuilt, and right")
     if report.left_count:
         _line(f"not repaired {report.left_count:,}")
         for id_, why in report.left.items():
@@ -108,11 +108,13 @@ def _print_remedies(report: Report) -> None:
         terminal.say(f"`headrace verify {report.index}{of} --repair` rebuilds them")
     if fenced:
         terminal.say(
-            "What is fenced needs a new generation: stop `headrace run`, delete the search index "
+            "Fenced documents need a new generation: stop `headrace run`, delete the search index "
             f"{report.generation}, and start it again: it backfills {report.index} again"
         )
     if report.unreadable.count:
-        terminal.say("What cannot be read is nowhere right: correct the rows or the schema, and verify again")
+        terminal.say(
+            "Rows that cannot be read have no right document: correct them or the schema, and verify again"
+        )
     if report.undecided:
         terminal.say(f"{report.remedy} Then verify again")
 

@@ -72,7 +72,7 @@ class BoardCollector(Collector):
         yield _latency(view.stages)
         yield _counter(
             "headrace_malformed_trace_contexts",
-            "Commits whose trace context is none, since the stream was started last.",
+            "Commits whose trace context cannot be read, since the stream was started last.",
             (),
             [((), view.stages.malformed_contexts)],
         )
@@ -130,7 +130,7 @@ def _counters(view: View) -> Iterator[Metric]:
     yield _counter("headrace_gaps", gaps, (), [((), view.gaps)])
     yield _counter(
         "headrace_rebuilds",
-        "Indexes that readers see and that are built again, by what led to it.",
+        "Rebuilds of indexes that readers see, by cause.",
         ("index", "cause"),
         sorted(view.rebuilds.items()),
     )
@@ -142,7 +142,7 @@ def _positions(view: View) -> Iterator[Metric]:
     slot, known = view.slot, ("confirmed", "applied", "current")
     yield gauge(
         "headrace_position_bytes",
-        "Places in the write-ahead log; absent where unknown.",
+        "Positions in the write-ahead log; absent where unknown.",
         ("position",),
         (((name,), getattr(view.positions, name)) for name in known),
     )

@@ -128,11 +128,11 @@ class HttpServer:
             )
         if error.errno in (errno.EACCES, errno.EPERM):
             return HeadraceError(
-                Kind.USAGE, f"{place} is not for this user to listen on", "Choose a port from 1024 on."
+                Kind.USAGE, f"{place} may not be listened on by this user", "Choose a port from 1024 on."
             )
         return HeadraceError(
             Kind.USAGE,
-            f"{place} is not one of this machine: {error.strerror or error}",
+            f"{place} does not belong to this machine: {error.strerror or error}",
             "Use 127.0.0.1:PORT, or 0.0.0.0:PORT for every interface.",
         )
 
@@ -141,7 +141,7 @@ def _parse(address: str) -> tuple[socket.AddressFamily, str, int]:
     match = _ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) > _LAST_PORT:
         raise HeadraceError(
-            Kind.USAGE, f"{address!r} is no address to listen on", "Write HOST:PORT, like 127.0.0.1:9464."
+            Kind.USAGE, f"{address!r} is not an address to listen on", "Write HOST:PORT, like 127.0.0.1:9464."
         )
     if match["six"] is not None:
         return socket.AF_INET6, match["six"], int(match["port"])

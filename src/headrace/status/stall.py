@@ -58,8 +58,8 @@ NOT_DIAGNOSED = Diagnosis(
     None,
     StallCause.UNKNOWN,
     "no batch has ended, no document was written and the database has worked on no statement of it",
-    "Look for locks in pg_stat_activity and at the workers' memory, or restart the run: it goes on where the "
-    "slot stands.",
+    "Look for locks in pg_stat_activity and at the workers' memory, or restart the run: it continues from "
+    "the slot's position.",
 )
 """Shown where nothing was found, or where the look itself hangs."""
 

@@ -178,7 +178,7 @@ def test_check_beside_a_run_says_that_one_is_on(stock: Stock, capsys: pytest.Cap
         told, found = typed("check"), capture_check(stock)
     assert "ready to run" not in told
     assert "SLOT_IN_USE" not in told, "its reader is the run's own"
-    assert re.search(rf"a run is on already \(pid \d+, headrace lock {stock.name}", told)
+    assert re.search(rf"a run is active already \(pid \d+, headrace lock {stock.name}", told)
     assert f"headrace lock {stock.name}" in found["run"]
 
 

@@ -411,7 +411,7 @@ def test_the_command_prints_an_address_and_ends_when_it_is_told(people: str, tmp
 
     with start() as refused:
         _, said = refused.communicate(timeout=60)
-        assert (refused.returncode, "there is no URL of a database" in said) == (2, True)
+        assert (refused.returncode, "no database is named" in said) == (2, True)
     with start(people) as running:
         assert running.stdout is not None
         asker = Asker(running.stdout.readline().strip())

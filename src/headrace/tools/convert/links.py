@@ -188,7 +188,7 @@ def _tell_through(middle: Side, other: Side, taken: Link, line: int, notes: Note
         line,
         f"several foreign keys lead from {middle.name} to {other.name}; {_pairs(taken)} is taken for the row "
         "above",
-        "Look whether it is the one that is meant; else exchange left_key and right_key.",
+        "Check whether it is the right one; if not, swap left_key and right_key.",
     )
 
 
@@ -198,7 +198,7 @@ def _tell_guess(one: Side, other: Side, line: int, guessed: str, notes: Notes) -
         line,
         f"the database has no foreign key between {one.name} and {other.name}: {guessed}"
         if known
-        else f"without the database nobody knows how {one.name} and {other.name} belong together: {guessed}",
+        else f"without the database it is unknown how {one.name} and {other.name} are joined: {guessed}",
         'Name "foreign_key" in the file, or correct the columns in the schema file.'
         if known
         else "Name --env or --database, or correct the columns in the schema file.",

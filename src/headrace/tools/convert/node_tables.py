@@ -43,7 +43,7 @@ class NodeTables:
             self._notes.differs(
                 root.line,
                 f"the key of {side.name} has several columns: an id is joined by ':', in PGSync by '|'",
-                "Readers that build ids themselves need the other sign.",
+                "Programs that build ids themselves must use ':'.",
             )
         if side.table is None and not root.primary_key:
             self._notes.left(

@@ -56,8 +56,8 @@ class Conversion:
 
 GENERAL = (
     "Documents have no `_meta`: Headrace finds what a change touches in the database, not in the index.",
-    "A list without rows is [], in PGSync null; it is in the order of its keys, and each row is in it once.",
-    "Every field has a type, and a text the subfield `.keyword`, as clusters map texts by themselves.",
+    "A list without rows is [], in PGSync null. Lists are in the order of their keys and hold each row once.",
+    "Every field has a type; a text has the subfield `.keyword`, as clusters map texts by default.",
 )
 """What is otherwise than in PGSync for every index."""
 
@@ -234,8 +234,8 @@ def _index_files(source: str, index: PgsyncIndex, converted: ConvertedIndex, not
     if index.plugins:
         notes.left(
             index.lines["plugins"],
-            f"plugins are Python of your own: {', '.join(index.plugins)}",
-            f"Fill their functions in {module_name(index.name)}.py, and name the fields that they add in "
+            f"plugins are your own Python code: {', '.join(index.plugins)}",
+            f"Fill in their functions in {module_name(index.name)}.py, and name the fields that they add in "
             f"{name}.mappings.json.",
         )
     if converted.steps or index.plugins:

@@ -69,7 +69,7 @@ def read_env(path: Path, notes: Notes) -> EnvFile:
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            notes.left(number, "the line is no NAME=value: it is left out", "Write NAME=value.")
+            notes.left(number, "the line is not NAME=value: it is left out", "Write NAME=value.")
             continue
         values[match[1]], lines[match[1]] = _value(match[2]), number
     return EnvFile(path, values, lines)
@@ -120,7 +120,7 @@ def _connection_of_url(env: EnvFile, url: str, database: str, notes: Notes) -> A
         parts = urlsplit(url)
         has_password = parts.password is not None or "password=" in parts.query
     except ValueError:
-        notes.left(env.line("PG_URL"), "PG_URL is no URL", "Write postgresql://USER@HOST:PORT/DATABASE.")
+        notes.left(env.line("PG_URL"), "PG_URL is not a URL", "Write postgresql://USER@HOST:PORT/DATABASE.")
         return {"env": "PG_URL"}
     path = "/" + quote(database, safe="")
     # With a password the address is never written: the file names the variable that holds it.
@@ -150,7 +150,9 @@ def sink_of(env: EnvFile, notes: Notes) -> dict[str, Any]:
         found["url"] = urlunsplit((parts.scheme, address[2], parts.path, "", ""))
         found |= _credentials(env, "ELASTICSEARCH_URL" if address[1] else "", notes)
     except ValueError:
-        notes.left(env.line("ELASTICSEARCH_URL"), "ELASTICSEARCH_URL is no URL", "Write https://HOST:PORT.")
+        notes.left(
+            env.line("ELASTICSEARCH_URL"), "ELASTICSEARCH_URL is not a URL", "Write https://HOST:PORT."
+        )
         found["url"] = "http://localhost:9200"
     if env.get("ELASTICSEARCH_VERIFY_CERTS").lower() in _NO:
         found["tls_verify"] = False
@@ -171,7 +173,7 @@ def _credentials(env: EnvFile, in_url: str, notes: Notes) -> dict[str, Any]:
     if by_user:
         notes.left(
             env.line(by_user),
-            f"{by_user} holds name and password, and Headrace takes them apart",
+            f"{by_user} holds name and password, and Headrace needs them separately",
             f"Set {_USERNAME} and {_PASSWORD}.",
         )
         return {"username": {"env": _USERNAME}, "password": {"env": _PASSWORD}}
@@ -204,7 +206,7 @@ def note_rest(env: EnvFile, notes: Notes) -> None:
         notes.differs(
             env.line("ELASTICSEARCH"),
             "PGSync writes to Elasticsearch; Headrace to OpenSearch, and to Elasticsearch 7.10",
-            "docs/sinks.md.",
+            "docs/sinks.md says more.",
         )
 
 
@@ -214,5 +216,5 @@ def _number(env: EnvFile, name: str, notes: Notes) -> int:
     try:
         return round(float(text)) if text else 0
     except (ValueError, OverflowError):
-        notes.left(env.line(name), f"{name} is no number: it is left out", "Write digits.")
+        notes.left(env.line(name), f"{name} is not a number: it is left out", "Write digits.")
         return 0

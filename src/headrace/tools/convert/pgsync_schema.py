@@ -144,13 +144,13 @@ class _Converter:
         else:
             self._notes.left(
                 at.node.line,
-                f"{at.side.name} shows all its columns, and without the database nobody knows them",
+                f"{at.side.name} shows all its columns, and without the database they are unknown",
                 'Name --env or --database, or list "columns".',
             )
         if at.node.columns and at.side.table is None:
             self._notes.left(
                 at.node.line,
-                f"without the database nobody knows the types of the columns of {at.side.name}: those "
+                f"without the database the types of the columns of {at.side.name} are unknown: those "
                 "without a mapping are written as text",
                 "Name --env or --database, or correct them: `headrace check` says what each is.",
             )
@@ -174,7 +174,7 @@ class _Converter:
         if is_unsearched(found):
             self._notes.differs(
                 entry.line,
-                f"{entry.text} of {at.side.name} is json: it is in the documents, and no search finds it",
+                f"{entry.text} of {at.side.name} is json: it is in the documents, and cannot be searched",
                 "docs/schema.md has the forms that are searched.",
             )
         if column is not None and column.base_type in ("bytea", "money"):
@@ -228,7 +228,7 @@ class _Converter:
         if not mapping:
             self._notes.differs(
                 entry.line,
-                f"{entry.text} becomes {key!r} in Python: it is in the documents, and no search finds it",
+                f"{entry.text} becomes {key!r} in Python: it is in the documents, and cannot be searched",
                 "Name its type in the mappings file.",
             )
 

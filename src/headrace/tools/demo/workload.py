@@ -180,6 +180,6 @@ def _position(connection: Connection) -> Lsn:
 
 def _describe_effect(before: Counters, after: Counters) -> str:
     if after.changes == before.changes:
-        return "no row is another than before"
+        return "no row changed"
     documents = after.upserts + after.deletes - before.upserts - before.deletes
     return quantity(documents, "document")

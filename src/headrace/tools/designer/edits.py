@@ -128,7 +128,9 @@ def _relation(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields:
 def _filter(edit: Edit, table: Table) -> str:
     column = _column_of(table, edit.column)
     if edit.word not in FILTER_OPS:
-        raise HeadraceError(Kind.USAGE, f"{edit.word!r} is no filter", f"There are {', '.join(FILTER_OPS)}.")
+        raise HeadraceError(
+            Kind.USAGE, f"{edit.word!r} is not a filter operator", f"Choose one of {', '.join(FILTER_OPS)}."
+        )
     head = f"- {{column: {write_name(column.name)}, op: {edit.word}"
     if edit.word in _NO_VALUE:
         return f"{head}}}"

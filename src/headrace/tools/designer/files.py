@@ -127,9 +127,7 @@ class DeploymentFolder:
                 what = "has been removed meanwhile"
             else:
                 what = "has been changed on disk meanwhile" if schema.fingerprint else "exists already"
-            raise ChangedMeanwhileError(
-                Kind.USAGE, f"{path} {what}", "Load it again, or say that it is to be replaced."
-            )
+            raise ChangedMeanwhileError(Kind.USAGE, f"{path} {what}", "Load it again, or replace it.")
         new = {path: _encode(schema.text, before)}
         if (config := self._config_with(schema, database)) is not None:
             new[self.config] = config.encode()

@@ -162,7 +162,9 @@ class DesignServer:
         origin = request.headers.get("origin", f"http://{host}")
         # A page elsewhere may have its own name lead to this machine; it then sends that name.
         if not allows_host(host, self._http.address, ()) or origin != f"http://{host}":
-            error = HeadraceError(Kind.USAGE, "the Host header is not of this address", "Ask by the address.")
+            error = HeadraceError(
+                Kind.USAGE, "the Host header does not name this address", "Ask by the address."
+            )
             return _json({"problems": _problems(error)}, HTTPStatus.MISDIRECTED_REQUEST)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         # A comparison that ends at the first wrong sign would tell how much of a guess is right.
@@ -171,7 +173,7 @@ class DesignServer:
             return None
         error = HeadraceError(
             Kind.AUTHENTICATION,
-            "the page has not the token",
+            "the request has no valid token",
             "Open the address that `headrace design` printed.",
         )
         return _json({"problems": _problems(error)}, HTTPStatus.UNAUTHORIZED)
