@@ -40,6 +40,7 @@ _INDEXES_AT_ONCE = 4
 # A finding's remedy ends with the statement that mends it; programs get that apart.
 _RUN = re.compile(r"\b[Rr]un: (?P<sql>.+?);?(?: Or .*)?$", re.DOTALL)
 _NUMBER_WIDTH = 5
+_DATA = ("level", "code", "text", "file", "line", "column", "remedy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,16 +88,7 @@ class Problem:
 
     def as_data(self) -> dict[str, object]:
         """Return the problem as JSON data; every key is always present."""
-        return {
-            "level": self.level,
-            "code": self.code,
-            "text": self.text,
-            "file": self.file,
-            "line": self.line,
-            "column": self.column,
-            "remedy": self.remedy,
-            "sql": list(self.sql),
-        }
+        return {name: getattr(self, name) for name in _DATA} | {"sql": list(self.sql)}
 
 
 def problem(level: Level, error: HeadraceError, sql: Iterable[str] = ()) -> Problem:

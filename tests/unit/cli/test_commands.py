@@ -37,6 +37,11 @@ def test_an_example_is_what_its_command_takes(example: str, monkeypatch: pytest.
     assert context.info_name == name
 
 
+def test_every_command_says_what_it_prints_as_json_unless_it_prints_no_data() -> None:
+    assert set(COMMANDS) - set(JSON_KEYS) == {"run", "demo"}
+    assert set(JSON_KEYS) <= set(COMMANDS)
+
+
 def test_the_help_lists_every_command_once_under_its_group() -> None:
     group = typer.main.get_group(app)
     text = group.get_help(group.make_context("headrace", [], resilient_parsing=True))

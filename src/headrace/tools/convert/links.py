@@ -94,18 +94,11 @@ def find_between(parent: Side, child: Side, node: Node, catalog: Catalog | None,
     if catalog is not None and middle.table is None:
         tell_missing(relationship.through, relationship.line, catalog, notes)
     is_same = parent.name == child.name
-    left_links, right_links = _known_links(middle, parent), _known_links(middle, child)
     # Both foreign keys of a table that joins another one to itself lead there: which is which is a guess.
-    if len(left_links) > 1 or (is_same and left_links):
-        _tell_through(middle, parent, left_links[0], relationship.line, notes)
-    left = left_links[0] if left_links else _guess_through(middle, parent, relationship.line, "above", notes)
-    if is_same:
-        right_links = [link for link in right_links if link != left]
-    if len(right_links) > 1:
-        _tell_through(middle, child, right_links[0], relationship.line, notes)
-    right = (
-        right_links[0] if right_links else _guess_through(middle, child, relationship.line, "below", notes)
-    )
+    line, left_links = relationship.line, _known_links(middle, parent)
+    left = _choose(left_links, middle, parent, notes, line=line, name="above", is_guess=is_same)
+    others = [link for link in _known_links(middle, child) if not is_same or link != left]
+    right = _choose(others, middle, child, notes, line=line, name="below")
     return Between(middle.name, middle.key, left, Link(right.above, right.below))
 
 
@@ -152,7 +145,27 @@ def _known_links(child: Side, parent: Side) -> list[Link]:
     return [] if child.table is None or parent.table is None else list(_links(child.table, parent.table))
 
 
-def _guess_through(middle: Side, other: Side, line: int, name: str, notes: Notes) -> Link:
+def _choose(
+    links: Sequence[Link],
+    middle: Side,
+    other: Side,
+    notes: Notes,
+    *,
+    line: int,
+    name: str,
+    is_guess: bool = False,
+) -> Link:
+    """Return the first of the links between two tables, or else a guess; note what is not certain.
+
+    Args:
+        line: of the relationship.
+        name: where the other table's row is in the document, for people.
+        is_guess: whether even a single link is not certain.
+    """
+    if links:
+        if len(links) > 1 or is_guess:
+            _tell_through(middle, other, links[0], line, notes)
+        return links[0]
     guess = Link((f"{other.name.name}_id",), other.key[:1] or ("id",))
     _tell_guess(middle, other, line, f"{_pairs(guess)} is guessed for the row {name}", notes)
     return guess

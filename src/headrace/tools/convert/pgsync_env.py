@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -154,17 +154,20 @@ def sink_of(env: EnvFile, notes: Notes) -> dict[str, Any]:
             env.line("ELASTICSEARCH_URL"), "ELASTICSEARCH_URL is not a URL", "Write https://HOST:PORT."
         )
         found["url"] = "http://localhost:9200"
+    return found | dict(_options(env, notes))
+
+
+def _options(env: EnvFile, notes: Notes) -> Iterator[tuple[str, Any]]:
+    """Yield the options of a sink that are not the default."""
     if env.get("ELASTICSEARCH_VERIFY_CERTS").lower() in _NO:
-        found["tls_verify"] = False
-    if env.get("ELASTICSEARCH_CA_CERTS"):
-        found["ca_file"] = env.get("ELASTICSEARCH_CA_CERTS")
+        yield "tls_verify", False
+    if certificates := env.get("ELASTICSEARCH_CA_CERTS"):
+        yield "ca_file", certificates
     if env.get("ELASTICSEARCH_HTTP_COMPRESS").lower() in _YES:
-        found["gzip"] = True
+        yield "gzip", True
     for variable, key in _NUMBERS.items():
-        number = _number(env, variable, notes)
-        if number:
-            found[key] = number
-    return found
+        if number := _number(env, variable, notes):
+            yield key, number
 
 
 def _credentials(env: EnvFile, in_url: str, notes: Notes) -> dict[str, Any]:

@@ -156,9 +156,14 @@ def _relation(
         "at": taken,
         "readable": is_readable(facts, target),
         "most": None if fanout is None else round(fanout.most),
-        "numbers": [column.name for column in target.columns if column.category == "N"],
-        "ordered": [column.name for column in target.columns if column.category in {"N", "D"}],
+        "numbers": _names_of(target, "N"),
+        "ordered": _names_of(target, "ND"),
     }
+
+
+def _names_of(table: Table, categories: str) -> list[str]:
+    """Return the columns whose types are of some categories, as PostgreSQL letters them."""
+    return [column.name for column in table.columns if column.category in categories]
 
 
 def _aggregate(path: FieldPath, field: AggregateField) -> Json:
