@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
@@ -40,8 +41,8 @@ def design(
         terminal.warn(f"{error}")
     with DesignServer(database, files, f"127.0.0.1:{port}", file) as server:
         if context.as_json:
-            terminal.data({"url": server.url})
-            terminal.out.file.flush()
+            # On one line, and at once: the program that reads it does not wait for the end of the output.
+            print(json.dumps({"url": server.url}), file=terminal.out.file, flush=True)
         else:
             terminal.answer(server.url)
         terminal.say("open it in a browser; Ctrl-C ends it")
