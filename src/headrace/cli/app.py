@@ -130,7 +130,7 @@ def mirror(
     ] = None,
     master: Master = None,
     conf: Conf = None,
-    once: Annotated[bool, typer.Option(help="write what was committed, then end")] = False,
+    once: Annotated[bool, typer.Option(help="write what is committed now, then end")] = False,
     reload: Annotated[bool, typer.Option(help="read all tables again first")] = False,
     repair: Annotated[
         bool, typer.Option(help="with verify: correct the rows that are wrong; stop the mirror first")
@@ -140,7 +140,7 @@ def mirror(
 ) -> bool:
     """Write the tables of `[mirror]` to a lake, then follow until stopped (Ctrl-C or SIGTERM).
 
-    `mirror check` tells what that would do, and what keeps it from starting. `mirror verify` compares the
+    `mirror check` says what that would do, and what keeps it from starting. `mirror verify` compares the
     lake with the database, also while the mirror runs.
 
     Examples:
@@ -176,7 +176,7 @@ def mirror(
 def check(context: CommandContext, offline: Offline = False) -> int:
     """Check the files, and the database and the cluster against them; nothing is changed.
 
-    It tells everything that keeps a run from starting, and what the log must carry of each table and carries.
+    It reports all that keeps a run from starting, and for each table what the log must carry and what it does.
 
     Examples:
       headrace check
@@ -221,7 +221,7 @@ def teardown(
     return tear_down(context, indexes=indexes, moved=moved)
 
 
-@command("Show what a running pipeline says of itself.", Group.LOOK, "config")
+@command("Show the state of a running pipeline.", Group.LOOK, "config")
 def status(
     context: CommandContext,
     address: Annotated[
@@ -288,13 +288,15 @@ def slots(
 def schema(
     context: CommandContext,
     action: Annotated[SchemaAction, typer.Argument(envvar="HEADRACE_SCHEMA")] = SchemaAction.SHOW,
-    index: Annotated[list[str] | None, typer.Argument(help="the index to show; types: of which")] = None,
+    index: Annotated[
+        list[str] | None, typer.Argument(help="the index to show; with types: the indexes")
+    ] = None,
     offline: Offline = False,
     language: Annotated[TypesLanguage | None, typer.Option(help="the language of the types")] = None,
 ) -> None:
     """Show an index's mapping, SQL and routes. Or print types of documents, or schema files' JSON Schema.
 
-    The routes are the ways on which a changed row of each table leads to documents.
+    A route says how a changed row of a table leads to documents.
 
     Examples:
       headrace schema show users
@@ -323,7 +325,7 @@ def preview(
 ) -> bool:
     """Print documents as they would be now, from the database; needs no slot, publication or cluster.
 
-    All are of one moment. Fails where no live row has an id.
+    All documents are of one moment. It fails where no live row has one of the ids.
 
     Examples:
       headrace preview users --id 42
@@ -409,12 +411,12 @@ def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None
     order_generation(context, index, OrderKind.REINDEX, wait=wait)
 
 
-@command("Take up changed files while the pipeline runs.", Group.CHANGE, "config", "slot", *CONTROL)
+@command("Apply changed files while the pipeline runs.", Group.CHANGE, "config", "slot", *CONTROL)
 def reload(
     context: CommandContext,
     wait: Annotated[float, typer.Option(min=0.0, help="seconds to wait for the answer")] = 60.0,
 ) -> None:
-    """Ask the running pipeline to read its files again; it takes up schemas, indexes and policies.
+    """Ask the running pipeline to read its files again; it applies schemas, indexes and policies.
 
     Prints what has changed, or every mistake. Where no pipeline runs, the next start reads the files.
 
@@ -455,7 +457,7 @@ def pause(context: CommandContext) -> None:
     order_run(context, OrderKind.PAUSE, "paused: changes wait in the log until `headrace resume`")
 
 
-@command("Let a paused pipeline go on.", Group.CHANGE, "config", "slot", *CONTROL)
+@command("Continue a paused pipeline.", Group.CHANGE, "config", "slot", *CONTROL)
 def resume(context: CommandContext) -> None:
     """Plan batches again after `headrace pause`.
 
@@ -486,11 +488,11 @@ def log_level(
     order_run(context, OrderKind.LOG_LEVEL, f"the run logs messages from {level.value} on", level.value)
 
 
-@command("List what was ordered last.", Group.LOOK, "config", "slot")
+@command("List the last orders.", Group.LOOK, "config", "slot")
 def orders(context: CommandContext) -> None:
     """List the last orders of the deployment: who asked for what, when, and what came of it.
 
-    The last hundred are kept, of every way to give them: commands, the private address, SIGHUP and Python.
+    The last hundred are kept, whichever way they came: a command, the private address, SIGHUP or Python.
 
     Examples:
       headrace orders
@@ -577,7 +579,7 @@ def init(
 ) -> None:
     """Write headrace.toml and a first schema file, from a table and its foreign keys.
 
-    Also writes a JSON Schema for editors. To a headrace.toml that is there it adds an index. It overwrites
+    Also writes a JSON Schema for editors. It adds an index to an existing headrace.toml. It overwrites
     nothing and writes no password.
 
     Examples:
@@ -608,7 +610,7 @@ def design(
 ) -> None:
     """Choose tables, columns and aggregates on a page of this machine; it writes the files of a deployment.
 
-    Beside the choice stand the YAML, a real document, and warnings. Existing files keep their comments. It
+    The page also shows the YAML, a real document and warnings. Existing files keep their comments. It
     listens on 127.0.0.1 alone, until Ctrl-C; the address holds a token.
 
     Examples:
@@ -623,7 +625,7 @@ def design(
 @command("Write a deployment from the files of another tool.", Group.AUTHOR)
 def convert(
     context: CommandContext,
-    origin: Annotated[ConvertibleTool, typer.Argument(help="whose files they are")],
+    origin: Annotated[ConvertibleTool, typer.Argument(help="the tool whose files they are")],
     schema: Annotated[Path, typer.Argument(envvar="HEADRACE_CONVERT", help="its schema.json")],
     env: Annotated[
         Path | None, typer.Option(help="its .env, for the connections of the deployment file")
@@ -639,7 +641,7 @@ def convert(
     folder: Folder = Path(),
     force: Annotated[bool, typer.Option(help="overwrite files that are there")] = False,
 ) -> bool:
-    """Write headrace.toml and schema files from PGSync's; list what is not the same, and what is left.
+    """Write headrace.toml and schema files from PGSync's; list what differs, and what is left to do.
 
     Examples:
       headrace convert pgsync schema.json --env .env
