@@ -176,7 +176,7 @@ def mirror(
 def check(context: CommandContext, offline: Offline = False) -> int:
     """Check the files, and the database and the cluster against them; nothing is changed.
 
-    It reports all that keeps a run from starting, and for each table what the log must carry and what it does.
+    It reports all that keeps a run from starting, and what the log must carry, and carries, of each table.
 
     Examples:
       headrace check
