@@ -12,7 +12,8 @@ import typer
 
 from builder.markdown import cell, table
 from headrace.cli.app import app
-from headrace.cli.context import JSON_KEYS, Group, examples_of
+from headrace.cli.context import Group, examples_of
+from headrace.cli.json_keys import JSON_KEYS
 
 HEAD = """\
 # Commands
@@ -22,7 +23,13 @@ HEAD = """\
 `headrace` alone says what to do next in this folder. Each command has `--help`.
 Every option has an environment variable; an option on the command line wins.
 `headrace --version` prints the version, `headrace --install-completion` teaches your shell to complete
-commands and options. With `--format json` every command tells an error as one line of JSON on standard error.
+commands and options.
+
+**`--format json`.** Data goes to standard output, in the form that each command describes below. `headrace`
+alone prints `found` and `next` where `HEADRACE_FORMAT` is `json`. An error is one line on standard error, the
+same for every command: `{"error": {…}}` with `code`, `cause`, `remedy`, `waits` (whether it can pass by
+itself), `exit_code` and `more` (further errors of this form). Nothing is asked: without `--yes`, a command
+prints what it would do and does not do it (`done` is false), and its exit code is 1.
 
 **Exit codes.** 0 done; 1 failed, or answered with no; 2 wrong usage or configuration (also from `check`); 130
 ended by Ctrl-C before it was done, or by a second signal.

@@ -241,7 +241,7 @@ def test_refused_documents_are_listed_rebuilt_and_forgotten(controlled: Controll
             assert controlled.ask("GET", "/v1/quarantine").json() == []
     with quarantined(pipeline, generation, "8"):
         outcome = controlled.through_address("quarantine", "retry")
-        assert (outcome.code, "1 of 1 document right now" in outcome.err) == (0, True)
+        assert (outcome.code, "built again, and accepted: 1 of 1 document" in outcome.err) == (0, True)
     assert pipeline.differences() == []
 
 

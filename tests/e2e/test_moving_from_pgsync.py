@@ -100,8 +100,8 @@ def test_the_cluster_takes_every_index_of_pgsyncs_examples(
     assert code == 1
     left = re.findall(r"^error schema\.json:\d+: (.*?)[:,;]", said, re.MULTILINE)
     assert left == [
-        "plugins are Python of your own",
-        "plugins are Python of your own",
+        "plugins are your own Python code",
+        "plugins are your own Python code",
         "several foreign keys lead from area_above to area",
     ], said
     monkeypatch.chdir("moved")

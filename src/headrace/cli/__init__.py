@@ -33,6 +33,8 @@ _EXTRAS = {
 
 def main(arguments: list[str] | None = None) -> None:
     """Run one command; exit with 0 done, 1 failed, 2 wrong usage or configuration, 130 interrupted."""
+    # Before typer reads a word: also an error about words that are no command has the format that was asked
+    # for.
     errors_as_json.set(_asks_for_json(sys.argv[1:] if arguments is None else arguments))
     try:
         _run(arguments)
@@ -42,6 +44,7 @@ def main(arguments: list[str] | None = None) -> None:
         _interrupted()
         sys.exit(_INTERRUPTED)
     except SystemExit as ended:
+        # typer turns a Ctrl-C inside a command into an exit code, and prints nothing.
         if ended.code == _INTERRUPTED:
             _interrupted()
         raise
@@ -55,6 +58,7 @@ def _asks_for_json(arguments: Sequence[str]) -> bool:
     """Whether errors are reported as JSON, also for arguments that are not a valid command."""
     chosen = os.environ.get("HEADRACE_FORMAT", "")
     for argument, following in zip(arguments, [*arguments, ""][1:], strict=True):
+        # What follows is no option, even where it looks like one.
         if argument == "--":
             break
         if argument == "--format":
@@ -77,7 +81,7 @@ def _run(arguments: list[str] | None) -> None:
     except UsageError as error:
         command = "headrace" if error.ctx is None else error.ctx.command_path
         message = error.format_message().replace("Value error, ", "").rstrip(".")
-        raise HeadraceError(Kind.USAGE, message, f"`{command} -h` lists what it takes.") from None
+        raise HeadraceError(Kind.USAGE, message, f"`{command} -h` lists its arguments and options.") from None
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -85,6 +89,7 @@ def _fail(error: HeadraceError) -> NoReturn:
     from headrace import logs  # noqa: PLC0415 - `import headrace.cli` stays light
     from headrace.cli import terminal  # noqa: PLC0415 - it too
 
+    # Whoever collects log lines as JSON must be able to parse the last one too.
     if logs.logs_as_json.get():
         fields = {"code": error.code, "remedy": error.remedy}
         logging.getLogger("headrace.run").error("%s", error.cause, extra=fields)
@@ -99,7 +104,7 @@ def _interrupted() -> None:
     """Report the interrupt without modules that may be half imported."""
     logs = sys.modules.get("headrace.logs")
     is_json = logs is not None and hasattr(logs, "logs_as_json") and logs.logs_as_json.get()
-    text = "interrupted; what was not finished is not done"
+    text = "interrupted before the command was done"
     if is_json:
         logging.getLogger("headrace.run").warning(text)
     else:
@@ -124,6 +129,7 @@ def _unexpected(error: Exception) -> HeadraceError:
     from headrace.postgres.password import hide_passwords  # noqa: PLC0415 - `import headrace.cli` stays light
 
     text = hide_passwords(" ".join(_text_of(error).split()))
+    # The place is enough to find a bug by, and a log gets one line and no traceback.
     last = traceback.extract_tb(error.__traceback__)[-1:]
     place = "".join(f" ({frame.filename.rpartition('/')[2]}:{frame.lineno})" for frame in last)
     return HeadraceError(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
@@ -41,24 +43,31 @@ def adopt_name(context: CommandContext, index: str | None, name: str | None, *, 
                 "Let `headrace run` backfill it first.",
             )
         found = holders(client, name)
+        # Before the question: nobody should agree to what is refused then.
         check_deletable(found, name, delete_index=delete_index)
         held = [holder.index for holder in found]
+        found_now = {"name": name, "index": served.index, "before": held}
         if held == [served.index]:
             terminal.done(f"{name} leads to {served.index} already")
+            _report(context, {**found_now, "done": True, "undo": None})
             return True
         deletes = name in held
         if deletes:
-            terminal.warn(f"the index {name} is deleted with its documents: only a copy of yours leads back")
+            terminal.warn(
+                f"the index {name} will be deleted with its documents: only a copy of yours can restore it"
+            )
         else:
             before = ", ".join(held) or "nothing"
             terminal.say(f"{name} leads to {before} now, and will lead to {served.index}")
-        if not terminal.agreed("Does nobody else write to that name any more?", yes=context.yes):
+        if not context.agrees("Has everyone else stopped writing to that name?"):
+            _report(context, {**found_now, "done": False, "undo": None})
             return False
         back = adopt(client, name, served.index, delete_index=delete_index)
     terminal.done(f"{name} leads to {served.index}")
     restores = held and not deletes
     terminal.say(f"to {'take it back' if restores else f'free the name {name} again'}: POST /_aliases")
-    terminal.data({"actions": back})
+    undo = {"actions": back}
+    terminal.data({**found_now, "done": True, "undo": undo} if context.as_json else undo)
     return True
 
 
@@ -78,8 +87,17 @@ def adopt_server(context: CommandContext) -> bool:
             f"{format_lsn(after.applied)}"
         )
         terminal.say("publication and tables are the same")
-        if not terminal.agreed("Has pg_upgrade made this server of the one before?", yes=context.yes):
-            return False
-        planned.apply()
-    terminal.done("done; `headrace run` goes on from there")
-    return True
+        agreed = context.agrees("Has pg_upgrade made this server of the one before?")
+        if agreed:
+            planned.apply()
+            terminal.done("done; `headrace run` goes on from there")
+        _report(
+            context,
+            {"system": after.system_identifier, "position": format_lsn(after.applied), "done": agreed},
+        )
+    return agreed
+
+
+def _report(context: CommandContext, found: Mapping[str, object]) -> None:
+    if context.as_json:
+        terminal.data(found)

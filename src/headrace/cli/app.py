@@ -25,27 +25,11 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 """What typer raises for unknown commands and options; it has no public name in every version."""
 
 
-class SlotAction(enum.StrEnum):
-    """Actions of `headrace slots`."""
-
-    LIST = "list"
-    DROP = "drop"
-
-
-class MirrorAction(enum.StrEnum):
-    """Actions of `headrace mirror`."""
-
-    RUN = "run"
-    CHECK = "check"
-    VERIFY = "verify"
-
-
-class SchemaAction(enum.StrEnum):
-    """Actions of `headrace schema`."""
-
-    SHOW = "show"
-    JSON = "json"
-    TYPES = "types"
+SlotAction = enum.StrEnum("SlotAction", ["LIST", "DROP"])
+MirrorAction = enum.StrEnum("MirrorAction", ["RUN", "CHECK", "VERIFY"])
+SchemaAction = enum.StrEnum("SchemaAction", ["SHOW", "JSON", "TYPES"])
+QuarantineAction = enum.StrEnum("QuarantineAction", ["LIST", "RETRY", "DROP"])
+ConvertibleTool = enum.StrEnum("ConvertibleTool", ["PGSYNC"])
 
 
 class TypesLanguage(enum.StrEnum):
@@ -55,20 +39,6 @@ class TypesLanguage(enum.StrEnum):
     TYPESCRIPT = "typescript"
 
 
-class QuarantineAction(enum.StrEnum):
-    """Actions of `headrace quarantine`."""
-
-    LIST = "list"
-    RETRY = "retry"
-    DROP = "drop"
-
-
-class ConvertibleTool(enum.StrEnum):
-    """Tools whose files `headrace convert` reads."""
-
-    PGSYNC = "pgsync"
-
-
 class GapPolicy(enum.StrEnum):
     """What a run does at a gap in the log."""
 
@@ -76,14 +46,22 @@ class GapPolicy(enum.StrEnum):
     RESEED = "reseed"
 
 
-Index = Annotated[str, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")]
+Index = Annotated[str, typer.Argument(help="the index, as the file names it")]
 Sink = Annotated[
     str | None, typer.Option("--sink", envvar="HEADRACE_SINK_NAME", help="the sink (default: the primary)")
 ]
-Offline = Annotated[bool, typer.Option("--offline", envvar="HEADRACE_OFFLINE", help="read only the files")]
+PublicAddress = Annotated[
+    str | None, typer.Option(help="HOST:PORT for health, status and metrics (default: none)")
+]
+PublicHosts = Annotated[
+    str, typer.Option(help="further host names by which clients ask the public address, separated by commas")
+]
+Master = Annotated[str | None, typer.Option(help="Spark's master (default: local[*])")]
+Conf = Annotated[list[str] | None, typer.Option(help="a setting of Spark, KEY=VALUE; may be repeated")]
+Folder = Annotated[Path, typer.Option(help="where the files are written")]
+Offline = Annotated[bool, typer.Option(help="read only the files")]
 Waiting = Annotated[
-    float | None,
-    typer.Option("--wait", min=0.0, envvar="HEADRACE_WAIT", help="wait until it is done, at most N seconds"),
+    float | None, typer.Option("--wait", min=0.0, help="wait until it is done, at most N seconds")
 ]
 
 
@@ -101,63 +79,33 @@ def _main(
         show_next_step(Path(os.environ.get("HEADRACE_CONFIG", "headrace.toml")), os.environ)
 
 
-@command(
-    "Backfill new indexes, then follow.",
-    Group.RUN,
-    ("headrace run", "headrace run --config shop.toml --public-address 127.0.0.1:8080"),
-    "config",
-    "slot",
-    "publication",
-    "log_format",
-)
+@command("Backfill new indexes, then follow.", Group.RUN, "config", "slot", "publication", "log_format")
 def run(
     context: CommandContext,
-    public_address: Annotated[
-        str | None,
-        typer.Option(
-            envvar="HEADRACE_PUBLIC_ADDRESS", help="HOST:PORT for health, status and metrics (default: none)"
-        ),
-    ] = None,
-    public_hosts: Annotated[
-        str,
-        typer.Option(
-            envvar="HEADRACE_PUBLIC_HOSTS",
-            help="names that the public address is asked by, besides IP addresses, localhost and the "
-            "file's; separated by commas",
-        ),
-    ] = "",
+    public_address: PublicAddress = None,
+    public_hosts: PublicHosts = "",
     private_address: Annotated[
         str | None,
-        typer.Option(
-            envvar="HEADRACE_PRIVATE_ADDRESS",
-            help="HOST:PORT for orders from holders of the file's tokens (default: none)",
-        ),
+        typer.Option(help="HOST:PORT for orders from holders of the file's tokens (default: none)"),
     ] = None,
-    master: Annotated[
-        str | None, typer.Option(envvar="HEADRACE_MASTER", help="Spark's master (default: local[*])")
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(envvar="HEADRACE_CONF", help="a setting of Spark, KEY=VALUE; may be repeated"),
-    ] = None,
+    master: Master = None,
+    conf: Conf = None,
     on_gap: Annotated[
-        GapPolicy | None,
-        typer.Option(
-            envvar="HEADRACE_ON_GAP", help="at a gap in the log: stop, or reseed (default: the file's)"
-        ),
+        GapPolicy | None, typer.Option(help="at a gap in the log: stop, or reseed (default: the file's)")
     ] = None,
     standby: Annotated[
-        bool,
-        typer.Option(
-            "--standby",
-            envvar="HEADRACE_STANDBY",
-            help="while another process runs this deployment, wait to take over",
-        ),
+        bool, typer.Option(help="while another process runs this deployment, wait to take over")
     ] = False,
 ) -> None:
-    """Backfill new indexes, then follow until stopped (Ctrl-C or SIGTERM)."""
+    """Backfill new indexes, then follow until stopped (Ctrl-C or SIGTERM).
+
+    Examples:
+      headrace run
+      headrace run --config shop.toml --public-address 127.0.0.1:8080
+    """
     from headrace.model.arrow_without_pandas import leave_out_pandas
 
+    # Before the first conversion by pyarrow, which would import pandas for it.
     leave_out_pandas()
     from headrace.cli.run import run_deployment, run_options
 
@@ -173,69 +121,34 @@ def run(
     )
 
 
-@command(
-    "Keep tables of a lake as the database's are.",
-    Group.RUN,
-    ("headrace mirror", "headrace mirror verify public.orders --repair"),
-    "config",
-    "log_format",
-    prints=(
-        "check: `tables` (each `table`, `mode`, `size` and more), `publication` and `slot` that "
-        "will be made, `waiting`, `left_out`. verify: a list of `table`, `rows`, `right`, "
-        "`missing`, `surplus`, `different`, `changing`, `undecided`, `repaired`, `waits_for`, "
-        "`compared`"
-    ),
-)
+@command("Keep tables of a lake as the database's are.", Group.RUN, "config", "log_format")
 def mirror(
     context: CommandContext,
     action: Annotated[MirrorAction, typer.Argument(envvar="HEADRACE_MIRROR_ACTION")] = MirrorAction.RUN,
     tables: Annotated[
-        list[str] | None,
-        typer.Argument(envvar="HEADRACE_TABLES", help="with verify: the tables, as in public.orders"),
+        list[str] | None, typer.Argument(help="with verify: the tables, as in public.orders")
     ] = None,
-    master: Annotated[
-        str | None, typer.Option(envvar="HEADRACE_MASTER", help="Spark's master (default: local[*])")
-    ] = None,
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(envvar="HEADRACE_CONF", help="a setting of Spark, KEY=VALUE; may be repeated"),
-    ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", envvar="HEADRACE_ONCE", help="write what was committed, then end")
-    ] = False,
-    reload: Annotated[
-        bool, typer.Option("--reload", envvar="HEADRACE_RELOAD", help="read all tables again first")
-    ] = False,
+    master: Master = None,
+    conf: Conf = None,
+    once: Annotated[bool, typer.Option(help="write what was committed, then end")] = False,
+    reload: Annotated[bool, typer.Option(help="read all tables again first")] = False,
     repair: Annotated[
-        bool,
-        typer.Option(
-            "--repair", envvar="HEADRACE_REPAIR", help="with verify: write what is wrong; needs a stop"
-        ),
+        bool, typer.Option(help="with verify: correct the rows that are wrong; stop the mirror first")
     ] = False,
-    public_address: Annotated[
-        str | None,
-        typer.Option(
-            envvar="HEADRACE_PUBLIC_ADDRESS", help="HOST:PORT for health, status and metrics (default: none)"
-        ),
-    ] = None,
-    public_hosts: Annotated[
-        str,
-        typer.Option(
-            envvar="HEADRACE_PUBLIC_HOSTS",
-            help="names that the public address is asked by, besides IP addresses and localhost; separated "
-            "by commas",
-        ),
-    ] = "",
+    public_address: PublicAddress = None,
+    public_hosts: PublicHosts = "",
 ) -> bool:
     """Write the tables of `[mirror]` to a lake, then follow until stopped (Ctrl-C or SIGTERM).
 
-    `mirror check` tells what that would do, and what keeps it from starting. `mirror verify` compares the
+    `mirror check` says what that would do, and what keeps it from starting. `mirror verify` compares the
     lake with the database, also while the mirror runs.
+
+    Examples:
+      headrace mirror
+      headrace mirror verify public.orders --repair
     """
-    misplaced = (action is not MirrorAction.RUN and (once or reload)) or (
-        action is not MirrorAction.VERIFY and (tables or repair)
-    )
-    if misplaced:
+    of_run, of_verify = once or reload, bool(tables) or repair
+    if (of_run and action is not MirrorAction.RUN) or (of_verify and action is not MirrorAction.VERIFY):
         raise typer.BadParameter("--once and --reload are for a run; tables and --repair are for verify")
     if action is MirrorAction.CHECK:
         from headrace.cli.mirror_check import check_mirror
@@ -259,22 +172,15 @@ def mirror(
     return True
 
 
-@command(
-    "Check files, database and cluster.",
-    Group.LOOK,
-    ("headrace check", "headrace check --offline --format json"),
-    "config",
-    "slot",
-    "publication",
-    prints=(
-        "`ok`, `ready`, `run`, `findings` (each `level`, `code`, `text`, `file`, `line`, `column`, "
-        "`remedy`, `sql`), `setup` (SQL), `coverage`"
-    ),
-)
+@command("Check files, database and cluster.", Group.LOOK, "config", "slot", "publication")
 def check(context: CommandContext, offline: Offline = False) -> int:
     """Check the files, and the database and the cluster against them; nothing is changed.
 
-    It tells everything that keeps a run from starting, and what the log must carry of each table and carries.
+    It reports all that keeps a run from starting, and what the log must carry, and carries, of each table.
+
+    Examples:
+      headrace check
+      headrace check --offline --format json
     """
     from headrace.cli.check import check_deployment
 
@@ -282,58 +188,40 @@ def check(context: CommandContext, offline: Offline = False) -> int:
 
 
 @command(
-    "Prepare the database: show the SQL, ask, run it.",
-    Group.CHANGE,
-    ("headrace setup", "headrace setup --yes --slot shop"),
-    "config",
-    "slot",
-    "publication",
-    "yes",
+    "Prepare the database: show the SQL, ask, run it.", Group.CHANGE, "config", "slot", "publication", "yes"
 )
 def setup(context: CommandContext) -> bool:
-    """Show the SQL that the database needs, with its locks, cost and undo; run it after a question."""
+    """Show the SQL that the database needs, with its locks, cost and undo; run it after a question.
+
+    Examples:
+      headrace setup
+      headrace setup --yes --slot shop
+    """
     from headrace.cli.setup import set_up
 
     return set_up(context)
 
 
-@command(
-    "Undo the setup: show the SQL, ask, run it.",
-    Group.CHANGE,
-    ("headrace teardown", "headrace teardown --indexes --yes"),
-    "config",
-    "slot",
-    "publication",
-    "yes",
-)
+@command("Undo the setup: show the SQL, ask, run it.", Group.CHANGE, "config", "slot", "publication", "yes")
 def teardown(
     context: CommandContext,
-    indexes: Annotated[
-        bool, typer.Option("--indexes", envvar="HEADRACE_INDEXES", help="delete the search indexes too")
-    ] = False,
-    moved: Annotated[
-        bool,
-        typer.Option(
-            "--moved", envvar="HEADRACE_MOVED", help="the database has moved to another server since"
-        ),
-    ] = False,
+    indexes: Annotated[bool, typer.Option(help="delete the search indexes too")] = False,
+    moved: Annotated[bool, typer.Option(help="the database has moved to another server since")] = False,
 ) -> bool:
     """Drop the slot and the publication and restore replica identities, after a question.
 
     The state in the cluster is deleted too; readers keep what is served.
+
+    Examples:
+      headrace teardown
+      headrace teardown --indexes --yes
     """
     from headrace.cli.setup import tear_down
 
     return tear_down(context, indexes=indexes, moved=moved)
 
 
-@command(
-    "Show what a running pipeline says of itself.",
-    Group.LOOK,
-    ("headrace status", "headrace status 127.0.0.1:8080 --format json"),
-    "config",
-    prints=("what `/status` answers; see monitoring.md"),
-)
+@command("Show the state of a running pipeline.", Group.LOOK, "config")
 def status(
     context: CommandContext,
     address: Annotated[
@@ -345,42 +233,30 @@ def status(
 
     It asks the run's public address, which the run notes in the cluster. With --format json it prints /status
     as it is.
+
+    Examples:
+      headrace status
+      headrace status 127.0.0.1:8080 --format json
     """
     from headrace.cli.status import show_status
 
     return show_status(context, address)
 
 
-@command(
-    "Show how far the slot is behind the server.",
-    Group.LOOK,
-    ("headrace lag", "headrace lag --format json"),
-    "config",
-    "slot",
-    prints=(
-        "`slot`, `bytes`, `seconds`, `retained_bytes`, `confirmed`, `current`, `wal_status`, "
-        "`safe_bytes`, `reader`"
-    ),
-)
+@command("Show how far the slot is behind the server.", Group.LOOK, "config", "slot")
 def lag(context: CommandContext) -> None:
-    """Show how far the slot is behind the server, in bytes and seconds; fail where there is no slot."""
+    """Show how far the slot is behind the server, in bytes and seconds; fail where there is no slot.
+
+    Examples:
+      headrace lag
+      headrace lag --format json
+    """
     from headrace.cli.slots import show_lag
 
     show_lag(context)
 
 
-@command(
-    "List the slots of the database, or drop one.",
-    Group.LOOK,
-    ("headrace slots", "headrace slots drop old_slot --yes"),
-    "config",
-    "slot",
-    "yes",
-    prints=(
-        "a list of `slot`, `ours`, `plugin`, `temporary`, `failover`, `reader`, `bytes`, `seconds`, "
-        "`retained_bytes`, `safe_bytes`, `wal_status`, `lost`, `confirmed`, `current`"
-    ),
-)
+@command("List the slots of the database, or drop one.", Group.LOOK, "config", "slot", "yes")
 def slots(
     context: CommandContext,
     action: Annotated[SlotAction, typer.Argument(envvar="HEADRACE_SLOTS")] = SlotAction.LIST,
@@ -388,15 +264,17 @@ def slots(
     url: Annotated[
         str | None,
         typer.Option(
-            "--database",
-            envvar="HEADRACE_DATABASE",
-            help="the database (default: the deployment's; without a file, DATABASE_URL)",
+            "--database", help="the database (default: the deployment's; without a file, DATABASE_URL)"
         ),
     ] = None,
 ) -> bool:
     """List the database's slots: who reads them, how much log they retain. Or drop one by its name.
 
     `slots drop NAME` asks first, and drops no slot that somebody reads. A deployment file is not needed.
+
+    Examples:
+      headrace slots
+      headrace slots drop old_slot --yes
     """
     from headrace.cli.slots import drop_named, show_slots
 
@@ -406,30 +284,23 @@ def slots(
     return True
 
 
-@command(
-    "Show the mapping and the SQL of a schema file, or types.",
-    Group.AUTHOR,
-    ("headrace schema show users", "headrace schema types --language python"),
-    "config",
-    prints=(
-        "show: `index`, `table`, `primary_key`, `hash`, `tables`, `mapping`, `keys`, `more_keys`, "
-        "`range`, `routes`, `old_rows`. json: a JSON Schema. types: a module, as text"
-    ),
-)
+@command("Show the mapping and the SQL of a schema file, or types.", Group.AUTHOR, "config")
 def schema(
     context: CommandContext,
     action: Annotated[SchemaAction, typer.Argument(envvar="HEADRACE_SCHEMA")] = SchemaAction.SHOW,
     index: Annotated[
-        list[str] | None, typer.Argument(envvar="HEADRACE_INDEX", help="the index to show; types: of which")
+        list[str] | None, typer.Argument(help="the index to show; with types: the indexes")
     ] = None,
     offline: Offline = False,
-    language: Annotated[
-        TypesLanguage | None, typer.Option(envvar="HEADRACE_LANGUAGE", help="the language of the types")
-    ] = None,
+    language: Annotated[TypesLanguage | None, typer.Option(help="the language of the types")] = None,
 ) -> None:
     """Show an index's mapping, SQL and routes. Or print types of documents, or schema files' JSON Schema.
 
-    The routes are the ways on which a changed row of each table leads to documents.
+    A route says how a changed row of a table leads to documents.
+
+    Examples:
+      headrace schema show users
+      headrace schema types --language python
     """
     from headrace.cli.schema import print_json_schema, print_types, show_schema
 
@@ -441,37 +312,24 @@ def schema(
         show_schema(context, index or [], offline=offline)
 
 
-@command(
-    "Print documents as they would be now, or what they cost.",
-    Group.AUTHOR,
-    ("headrace preview users --id 42", "headrace preview users --cost"),
-    "config",
-    prints=(
-        "the documents, one a line. With --cost: `index`, `documents`, `fields` (each `path`, "
-        "`type`, `indexed_as`, `bytes`, `share`, `processed`, `nested`, `most_nested`) and totals"
-    ),
-)
+@command("Print documents as they would be now, or what they cost.", Group.AUTHOR, "config")
 def preview(
     context: CommandContext,
     index: Index,
-    ids: Annotated[
-        list[str] | None, typer.Option("--id", envvar="HEADRACE_ID", help="a document's id; may be repeated")
-    ] = None,
+    ids: Annotated[list[str] | None, typer.Option("--id", help="a document's id; may be repeated")] = None,
     limit: Annotated[
-        int | None,
-        typer.Option(min=1, envvar="HEADRACE_LIMIT", help="without --id: the first N documents (default: 1)"),
+        int | None, typer.Option(min=1, help="without --id: the first N documents (default: 1)")
     ] = None,
-    timing: Annotated[
-        bool, typer.Option("--timing", envvar="HEADRACE_TIMING", help="print how long each document took")
-    ] = False,
-    cost: Annotated[
-        bool,
-        typer.Option("--cost", envvar="HEADRACE_COST", help="print what each field costs the index instead"),
-    ] = False,
+    timing: Annotated[bool, typer.Option(help="print how long each document took")] = False,
+    cost: Annotated[bool, typer.Option(help="print what each field costs the index instead")] = False,
 ) -> bool:
     """Print documents as they would be now, from the database; needs no slot, publication or cluster.
 
-    All are of one moment. Fails where no live row has an id.
+    All documents are of one moment. It fails where no live row has one of the ids.
+
+    Examples:
+      headrace preview users --id 42
+      headrace preview users --cost
     """
     if cost:
         from headrace.cli.cost import print_cost
@@ -482,266 +340,204 @@ def preview(
     return show(context, index, ids or [], limit, timing=timing)
 
 
-@command(
-    "Say why a document is (not) in its index.",
-    Group.LOOK,
-    ("headrace explain users 42", "headrace explain orders 7:3 --format json"),
-    "config",
-    "slot",
-    prints=("`verdict`, `right`, `facts` (each `name`, `value`), `remedy`"),
-)
+@command("Say why a document is (not) in its index.", Group.LOOK, "config", "slot")
 def explain(
-    context: CommandContext,
-    index: Index,
-    document: Annotated[str, typer.Argument(envvar="HEADRACE_DOCUMENT", help="the document's id")],
+    context: CommandContext, index: Index, document: Annotated[str, typer.Argument(help="the document's id")]
 ) -> bool:
     """Say why a document is, or is not, in its index: row, filters, position, what is deferred or refused.
 
     It fails where the index does not show what the database says.
+
+    Examples:
+      headrace explain users 42
+      headrace explain orders 7:3 --format json
     """
     from headrace.cli.explain import explain_document
 
     return explain_document(context, index, document)
 
 
-@command(
-    "Compare an index with the database.",
-    Group.LOOK,
-    ("headrace verify users --sample 5", "headrace verify users --repair"),
-    "config",
-    "slot",
-    *CONTROL,
-    prints=(
-        "`index`, `alias`, `sink`, `generation`, `applied`, `right`, `documents`, and for each kind "
-        "of difference `count` and `first`"
-    ),
-)
+@command("Compare an index with the database.", Group.LOOK, "config", "slot", *CONTROL)
 def verify(
     context: CommandContext,
     index: Index,
-    repair: Annotated[
-        bool, typer.Option("--repair", envvar="HEADRACE_REPAIR", help="rebuild the documents that differ")
-    ] = False,
+    repair: Annotated[bool, typer.Option(help="rebuild the documents that differ")] = False,
     sample: Annotated[
-        float | None,
-        typer.Option(
-            min=0.0, max=100.0, envvar="HEADRACE_SAMPLE", help="compare only this percentage of the documents"
-        ),
+        float | None, typer.Option(min=0.0, max=100.0, help="compare only this percentage of the documents")
     ] = None,
-    seed: Annotated[
-        str | None, typer.Option(envvar="HEADRACE_SEED", help="selects the sample (default: random)")
-    ] = None,
+    seed: Annotated[str | None, typer.Option(help="selects the sample (default: random)")] = None,
     sink: Sink = None,
 ) -> bool:
-    """Compare an index with the database while the pipeline runs; fail where documents differ."""
+    """Compare an index with the database while the pipeline runs; fail where documents differ.
+
+    Examples:
+      headrace verify users --sample 5
+      headrace verify users --repair
+    """
     from headrace.cli.verify import verify_index
     from headrace.pipeline.verification.verify import VerifyOptions
 
     return verify_index(context, index, VerifyOptions(repair, sample, seed, sink))
 
 
-@command(
-    "List the generations of every index.",
-    Group.LOOK,
-    ("headrace indexes", "headrace indexes --format json"),
-    "config",
-    "slot",
-    prints=(
-        "a list of generations: `index`, `generation`, `state`, `documents`, `bytes`, `created`, "
-        "`hash`, `reason`, `ordered`"
-    ),
-)
+@command("List the generations of every index.", Group.LOOK, "config", "slot")
 def indexes(context: CommandContext) -> None:
     """List the generations of every index, with what readers see and what a rollback can return to.
 
     A generation is served, building, kept, frozen, failed, gone or orphaned.
+
+    Examples:
+      headrace indexes
+      headrace indexes --format json
     """
     from headrace.cli.indexes import show_indexes
 
     show_indexes(context)
 
 
-@command(
-    "Rebuild an index beside the one that is served.",
-    Group.CHANGE,
-    ("headrace reindex users", "headrace reindex users --wait 600"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Rebuild an index beside the one that is served.", Group.CHANGE, "config", "slot", *CONTROL)
 def reindex(context: CommandContext, index: Index, wait: Waiting = None) -> None:
     """Ask the running pipeline for a new generation of an index; readers see the old one until it is done.
 
     Where no pipeline runs, the next start begins with it.
+
+    Examples:
+      headrace reindex users
+      headrace reindex users --wait 600
     """
-    from headrace.cli.indexes import request_change
+    from headrace.cli.ordering import order_generation
     from headrace.state.orders import OrderKind
 
-    request_change(context, index, OrderKind.REINDEX, wait=wait)
+    order_generation(context, index, OrderKind.REINDEX, wait=wait)
 
 
-@command(
-    "Take up changed files while the pipeline runs.",
-    Group.CHANGE,
-    ("headrace reload", "headrace reload --wait 120"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Apply changed files while the pipeline runs.", Group.CHANGE, "config", "slot", *CONTROL)
 def reload(
     context: CommandContext,
-    wait: Annotated[
-        float, typer.Option(min=0.0, envvar="HEADRACE_WAIT", help="seconds to wait for the answer")
-    ] = 60.0,
+    wait: Annotated[float, typer.Option(min=0.0, help="seconds to wait for the answer")] = 60.0,
 ) -> None:
-    """Ask the running pipeline to read its files again; it takes up schemas, indexes and policies.
+    """Ask the running pipeline to read its files again; it applies schemas, indexes and policies.
 
     Prints what has changed, or every mistake. Where no pipeline runs, the next start reads the files.
+
+    Examples:
+      headrace reload
+      headrace reload --wait 120
     """
-    from headrace.cli.reload import request_reload
+    from headrace.cli.ordering import order_reload
 
-    request_reload(context, wait=wait)
+    order_reload(context, wait=wait)
 
 
-@command(
-    "Serve the previous generation of an index.",
-    Group.CHANGE,
-    ("headrace rollback users", "headrace rollback users --wait 60"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Serve the previous generation of an index.", Group.CHANGE, "config", "slot", *CONTROL)
 def rollback(context: CommandContext, index: Index, wait: Waiting = None) -> None:
-    """Ask the running pipeline to serve the retained generation, until the schema file changes."""
-    from headrace.cli.indexes import request_change
+    """Ask the running pipeline to serve the retained generation, until the schema file changes.
+
+    Examples:
+      headrace rollback users
+      headrace rollback users --wait 60
+    """
+    from headrace.cli.ordering import order_generation
     from headrace.state.orders import OrderKind
 
-    request_change(context, index, OrderKind.ROLLBACK, wait=wait)
+    order_generation(context, index, OrderKind.ROLLBACK, wait=wait)
 
 
-@command(
-    "Pause the stream of a running pipeline.",
-    Group.CHANGE,
-    ("headrace pause", "headrace pause --control-url http://127.0.0.1:8081"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Pause the stream of a running pipeline.", Group.CHANGE, "config", "slot", *CONTROL)
 def pause(context: CommandContext) -> None:
-    """Plan no further batch until `headrace resume`, or the next start; the slot retains the log."""
-    from headrace.cli.control import order_run
+    """Plan no further batch until `headrace resume`, or the next start; the slot retains the log.
+
+    Examples:
+      headrace pause
+      headrace pause --control-url http://127.0.0.1:8081
+    """
+    from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
 
     order_run(context, OrderKind.PAUSE, "paused: changes wait in the log until `headrace resume`")
 
 
-@command(
-    "Let a paused pipeline go on.",
-    Group.CHANGE,
-    ("headrace resume", "headrace resume --control-url http://127.0.0.1:8081"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Continue a paused pipeline.", Group.CHANGE, "config", "slot", *CONTROL)
 def resume(context: CommandContext) -> None:
-    """Plan batches again after `headrace pause`."""
-    from headrace.cli.control import order_run
+    """Plan batches again after `headrace pause`.
+
+    Examples:
+      headrace resume
+      headrace resume --control-url http://127.0.0.1:8081
+    """
+    from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
 
     order_run(context, OrderKind.RESUME, "resumed")
 
 
-@command(
-    "Change what a running pipeline logs.",
-    Group.CHANGE,
-    ("headrace log-level debug", "headrace log-level info --config shop.toml"),
-    "config",
-    "slot",
-    *CONTROL,
-)
+@command("Change what a running pipeline logs.", Group.CHANGE, "config", "slot", *CONTROL)
 def log_level(
     context: CommandContext,
-    level: Annotated[
-        LogLevel, typer.Argument(envvar="HEADRACE_LEVEL", help="log messages from this level on")
-    ],
+    level: Annotated[LogLevel, typer.Argument(help="log messages from this level on")],
 ) -> None:
-    """Change from which level on a running pipeline logs, until it ends."""
-    from headrace.cli.control import order_run
+    """Change from which level on a running pipeline logs, until it ends.
+
+    Examples:
+      headrace log-level debug
+      headrace log-level info --config shop.toml
+    """
+    from headrace.cli.ordering import order_run
     from headrace.state.orders import OrderKind
 
-    order_run(context, OrderKind.LOG_LEVEL, f"it logs from {level.value} on", level.value)
+    order_run(context, OrderKind.LOG_LEVEL, f"the run logs messages from {level.value} on", level.value)
 
 
-@command(
-    "List what was ordered last.",
-    Group.LOOK,
-    ("headrace orders", "headrace orders --format json"),
-    "config",
-    "slot",
-    prints=(
-        "a list of `id`, `kind`, `index`, `sink`, `options`, `by`, `client`, `asked_at`, `state`, `run`, "
-        "`ended_at`, `text`, `result`, `error`"
-    ),
-)
+@command("List the last orders.", Group.LOOK, "config", "slot")
 def orders(context: CommandContext) -> None:
     """List the last orders of the deployment: who asked for what, when, and what came of it.
 
-    The last hundred are kept, of every way to give them: commands, the private address, SIGHUP and Python.
+    The last hundred are kept, whichever way they came: a command, the private address, SIGHUP or Python.
+
+    Examples:
+      headrace orders
+      headrace orders --format json
     """
     from headrace.cli.orders import show_orders
 
     show_orders(context)
 
 
-@command(
-    "Wait until a commit is in the documents.",
-    Group.RUN,
-    ("headrace wait", "headrace wait --lsn 16/B374D848 --searchable --timeout 10"),
-    "config",
-    "slot",
-)
+@command("Wait until a commit is in the documents.", Group.RUN, "config", "slot")
 def wait(
     context: CommandContext,
     lsn: Annotated[
-        str | None,
-        typer.Option(envvar="HEADRACE_LSN", help="the LSN, like 16/B374D848 (default: the end of the log)"),
+        str | None, typer.Option(help="the LSN, like 16/B374D848 (default: the end of the log)")
     ] = None,
-    searchable: Annotated[
-        bool,
-        typer.Option("--searchable", envvar="HEADRACE_SEARCHABLE", help="refresh the indexes afterwards"),
-    ] = False,
-    timeout: Annotated[
-        float, typer.Option(min=0.0, envvar="HEADRACE_TIMEOUT", help="seconds to wait at most")
-    ] = 60.0,
+    searchable: Annotated[bool, typer.Option(help="refresh the indexes afterwards")] = False,
+    timeout: Annotated[float, typer.Option(min=0.0, help="seconds to wait at most")] = 60.0,
     sink: Sink = None,
 ) -> None:
-    """Wait until everything that is committed is in the documents; fail after the timeout."""
+    """Wait until everything that is committed is in the documents; fail after the timeout.
+
+    Examples:
+      headrace wait
+      headrace wait --lsn 16/B374D848 --searchable --timeout 10
+    """
     from headrace.cli.wait import wait_applied
 
     wait_applied(context, lsn=lsn, searchable=searchable, timeout=timeout, sink=sink)
 
 
-@command(
-    "List, retry or drop refused documents.",
-    Group.LOOK,
-    ("headrace quarantine", "headrace quarantine retry users 42"),
-    "config",
-    "slot",
-    "yes",
-    *CONTROL,
-    prints=("a list of `index`, `id`, `reason`, `position`, `at`, `generation`"),
-)
+@command("List, retry or drop refused documents.", Group.LOOK, "config", "slot", "yes", *CONTROL)
 def quarantine(
     context: CommandContext,
     action: Annotated[QuarantineAction, typer.Argument(envvar="HEADRACE_QUARANTINE")] = QuarantineAction.LIST,
-    index: Annotated[str | None, typer.Argument(envvar="HEADRACE_INDEX", help="only of this index")] = None,
-    document: Annotated[
-        str | None, typer.Argument(envvar="HEADRACE_DOCUMENT", help="only the document with this id")
-    ] = None,
+    index: Annotated[str | None, typer.Argument(help="only of this index")] = None,
+    document: Annotated[str | None, typer.Argument(help="only the document with this id")] = None,
 ) -> bool:
     """List the documents in quarantine, rebuild them (retry), or delete their entries (drop).
 
     These are the documents that the cluster refused; `drop` asks first.
+
+    Examples:
+      headrace quarantine
+      headrace quarantine retry users 42
     """
     from headrace.cli import quarantine as documents
 
@@ -753,39 +549,23 @@ def quarantine(
     return True
 
 
-@command(
-    "Take over another tool's index name, or an upgraded server.",
-    Group.CHANGE,
-    ("headrace adopt users --name people --delete-index", "headrace adopt --upgraded"),
-    "config",
-    "slot",
-    "yes",
-)
+@command("Take over another tool's index name, or an upgraded server.", Group.CHANGE, "config", "slot", "yes")
 def adopt(
     context: CommandContext,
-    index: Annotated[
-        str | None, typer.Argument(envvar="HEADRACE_INDEX", help="the index, as the file names it")
-    ] = None,
+    index: Annotated[str | None, typer.Argument(help="the index, as the file names it")] = None,
     alias: Annotated[
-        str | None,
-        typer.Option("--name", envvar="HEADRACE_NAME", help="the name that readers use (default: INDEX)"),
+        str | None, typer.Option("--name", help="the name that readers use (default: INDEX)")
     ] = None,
-    delete_index: Annotated[
-        bool,
-        typer.Option(
-            "--delete-index", envvar="HEADRACE_DELETE_INDEX", help="delete an index that has this name"
-        ),
-    ] = False,
-    upgraded: Annotated[
-        bool,
-        typer.Option(
-            "--upgraded", envvar="HEADRACE_UPGRADED", help="go on with a server that pg_upgrade made"
-        ),
-    ] = False,
+    delete_index: Annotated[bool, typer.Option(help="delete an index that has this name")] = False,
+    upgraded: Annotated[bool, typer.Option(help="go on with a server that pg_upgrade made")] = False,
 ) -> bool:
     """Point a name that readers use to this deployment's index, in one step; print how to undo it.
 
     With --upgraded: let the deployment go on with a server that pg_upgrade has made of the one before.
+
+    Examples:
+      headrace adopt users --name people --delete-index
+      headrace adopt --upgraded
     """
     if upgraded:
         from headrace.cli.adopt import adopt_server
@@ -796,40 +576,29 @@ def adopt(
     return adopt_name(context, index, alias, delete_index=delete_index)
 
 
-@command(
-    "Write the files of a first deployment.",
-    Group.AUTHOR,
-    (
-        "headrace init postgresql://me@db/shop --table users",
-        "headrace init postgresql://me@db/shop -t orders --folder deploy",
-    ),
-)
+@command("Write the files of a first deployment.", Group.AUTHOR)
 def init(
     context: CommandContext,
     url: Annotated[str, typer.Argument(envvar="DATABASE_URL", help="the database, postgresql://…")],
-    table: Annotated[str, typer.Option("--table", "-t", envvar="HEADRACE_TABLE", help="the root table")],
-    folder: Annotated[
-        Path, typer.Option("--folder", envvar="HEADRACE_FOLDER", help="where the files are written")
-    ] = Path(),
-    sink: Annotated[
-        str, typer.Option("--sink", envvar="HEADRACE_SINK", help="the search cluster's URL")
-    ] = "http://127.0.0.1:9200",
+    table: Annotated[str, typer.Option("--table", "-t", help="the root table")],
+    folder: Folder = Path(),
+    sink: Annotated[str, typer.Option("--sink", help="the search cluster's URL")] = "http://127.0.0.1:9200",
 ) -> None:
     """Write headrace.toml and a first schema file, from a table and its foreign keys.
 
-    Also writes a JSON Schema for editors. To a headrace.toml that is there it adds an index. It overwrites
+    Also writes a JSON Schema for editors. It adds an index to an existing headrace.toml. It overwrites
     nothing and writes no password.
+
+    Examples:
+      headrace init postgresql://me@db/shop --table users
+      headrace init postgresql://me@db/shop -t orders --folder deploy
     """
     from headrace.cli.init import initialise
 
-    initialise(url, table, folder, sink, context.environ)
+    initialise(context, url, table, folder, sink)
 
 
-@command(
-    "Design documents on a page in the browser.",
-    Group.AUTHOR,
-    ("headrace design", "headrace design postgresql://me@db/shop --folder deploy --no-browser"),
-)
+@command("Design documents on a page in the browser.", Group.AUTHOR)
 def design(
     context: CommandContext,
     url: Annotated[
@@ -838,54 +607,35 @@ def design(
             envvar="DATABASE_URL", help="the database, postgresql://… (default: the deployment's)"
         ),
     ] = None,
-    folder: Annotated[
-        Path, typer.Option("--folder", envvar="HEADRACE_FOLDER", help="where the files are, or are written")
-    ] = Path(),
-    file: Annotated[
-        str, typer.Option("--file", envvar="HEADRACE_FILE", help="the schema file that is opened first")
-    ] = "",
+    folder: Annotated[Path, typer.Option(help="where the files are, or are written")] = Path(),
+    file: Annotated[str, typer.Option(help="the schema file that is opened first")] = "",
     sink: Annotated[
-        str,
-        typer.Option("--sink", envvar="HEADRACE_SINK", help="the search cluster's URL, for a new deployment"),
+        str, typer.Option("--sink", help="the search cluster's URL, for a new deployment")
     ] = "http://127.0.0.1:9200",
-    port: Annotated[
-        int,
-        typer.Option(
-            "--port", min=0, max=65535, envvar="HEADRACE_PORT", help="the port (default: a free one)"
-        ),
-    ] = 0,
-    no_browser: Annotated[
-        bool,
-        typer.Option("--no-browser", envvar="HEADRACE_NO_BROWSER", help="print the address, open nothing"),
-    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="the port (default: a free one)")] = 0,
+    no_browser: Annotated[bool, typer.Option(help="print the address, open nothing")] = False,
 ) -> None:
     """Choose tables, columns and aggregates on a page of this machine; it writes the files of a deployment.
 
-    Beside the choice stand the YAML, a real document, and warnings. Existing files keep their comments. It
+    The page also shows the YAML, a real document and warnings. Existing files keep their comments. It
     listens on 127.0.0.1 alone, until Ctrl-C; the address holds a token.
+
+    Examples:
+      headrace design
+      headrace design postgresql://me@db/shop --folder deploy --no-browser
     """
     from headrace.cli.design import design as open_page
 
-    open_page(url, folder, file, sink, port, opens=not no_browser, environ=context.environ)
+    open_page(context, url, folder, file, sink, port=port, opens=not no_browser)
 
 
-@command(
-    "Write a deployment from the files of another tool.",
-    Group.AUTHOR,
-    (
-        "headrace convert pgsync schema.json --env .env",
-        "headrace convert pgsync schema.json --folder moved --force",
-    ),
-)
+@command("Write a deployment from the files of another tool.", Group.AUTHOR)
 def convert(
     context: CommandContext,
-    origin: Annotated[ConvertibleTool, typer.Argument(envvar="HEADRACE_ORIGIN", help="whose files they are")],
+    origin: Annotated[ConvertibleTool, typer.Argument(help="the tool whose files they are")],
     schema: Annotated[Path, typer.Argument(envvar="HEADRACE_CONVERT", help="its schema.json")],
     env: Annotated[
-        Path | None,
-        typer.Option(
-            "--env", envvar="HEADRACE_ENV", help="its .env, for the connections of the deployment file"
-        ),
+        Path | None, typer.Option(help="its .env, for the connections of the deployment file")
     ] = None,
     url: Annotated[
         str | None,
@@ -895,44 +645,36 @@ def convert(
             help="the database whose foreign keys and types are read (default: that of --env)",
         ),
     ] = None,
-    folder: Annotated[
-        Path, typer.Option("--folder", envvar="HEADRACE_FOLDER", help="where the files are written")
-    ] = Path(),
-    force: Annotated[
-        bool, typer.Option("--force", envvar="HEADRACE_FORCE", help="overwrite files that are there")
-    ] = False,
+    folder: Folder = Path(),
+    force: Annotated[bool, typer.Option(help="overwrite files that are there")] = False,
 ) -> bool:
-    """Write headrace.toml and schema files from PGSync's; list what is not the same, and what is left."""
+    """Write headrace.toml and schema files from PGSync's; list what differs, and what is left to do.
+
+    Examples:
+      headrace convert pgsync schema.json --env .env
+      headrace convert pgsync schema.json --folder moved --force
+    """
     from headrace.cli.convert import convert as write_files
 
     assert origin is ConvertibleTool.PGSYNC
-    return write_files(schema, folder, env, url, force=force, environ=context.environ)
+    return write_files(context, schema, folder, env, url, force=force)
 
 
-@command(
-    "Run the demo on this machine.",
-    Group.RUN,
-    ("headrace demo", "headrace demo --once --users 50"),
-)
+@command("Run the demo on this machine.", Group.RUN)
 def demo(
     context: CommandContext,
-    once: Annotated[
-        bool, typer.Option("--once", envvar="HEADRACE_ONCE", help="run it once, compare the result, and exit")
-    ] = False,
-    users: Annotated[
-        int, typer.Option(min=1, envvar="HEADRACE_USERS", help="the number of users in the shop")
-    ] = 500,
-    clean: Annotated[
-        bool, typer.Option("--clean", envvar="HEADRACE_CLEAN", help="remove downloaded files, and exit")
-    ] = False,
-    mirror: Annotated[
-        bool,
-        typer.Option("--mirror", envvar="HEADRACE_MIRROR", help="show Delta tables in place of documents"),
-    ] = False,
+    once: Annotated[bool, typer.Option(help="run it once, compare the result, and exit")] = False,
+    users: Annotated[int, typer.Option(min=1, help="the number of users in the shop")] = 500,
+    clean: Annotated[bool, typer.Option(help="remove downloaded files, and exit")] = False,
+    mirror: Annotated[bool, typer.Option(help="show Delta tables in place of documents")] = False,
 ) -> bool:
     """Run a real PostgreSQL, a real OpenSearch and a pipeline between them, all on this machine.
 
     With --mirror the shop's tables are kept as Delta tables in a folder; then there is no OpenSearch.
+
+    Examples:
+      headrace demo
+      headrace demo --once --users 50
     """
     from headrace.cli.demo import clean_up, run_demo
 

@@ -17,9 +17,14 @@ from headrace.postgres.ddl_plan import render
 from headrace.tools.check import CheckReport, Level, check
 
 _ON_GAP: Mapping[OnGap, str] = {
-    "reseed": 'at a gap in the log a run builds everything again beside what is served (on_gap = "reseed"); '
-    "it stops where it meets another server or database",
-    "stop": 'at a gap in the log a run stops (on_gap = "stop"), as where it meets another server or database',
+    "reseed": (
+        "at a gap in the log a run rebuilds every index, and readers see the old ones until then "
+        '(on_gap = "reseed"); it stops if it meets a different server or database'
+    ),
+    "stop": (
+        'at a gap in the log a run stops (on_gap = "stop"), as it does if it meets a different server or '
+        "database"
+    ),
 }
 
 
@@ -29,6 +34,7 @@ def check_deployment(context: CommandContext, *, offline: bool) -> int:
     A schema file that cannot be read does not hide the mistakes of the others.
     """
     report = CheckReport()
+    # `check` has no option for it, but the run that it speaks of reads the variable.
     given = context.environ.get("HEADRACE_ON_GAP")
     on_gap = next((policy for policy in _ON_GAP if policy == given), None)
     try:
@@ -69,7 +75,7 @@ def _coverage_data(coverage: TableCoverage) -> dict[str, object]:
 def _print(report: CheckReport, *, offline: bool) -> None:
     _print_coverage(report.coverage)
     if report.steps:
-        terminal.answer("`headrace setup` (which shows locks, costs and undo) or the first run will do:")
+        terminal.answer("`headrace setup` (which shows locks, costs and undo) or the first run will execute:")
         for statement in (sql for step in report.steps for sql in step.gist):
             terminal.sql(f"{statement};", "  ")
     for entry in report.of("warning"):
@@ -89,12 +95,12 @@ def _print_conclusion(report: CheckReport, *, offline: bool) -> None:
     if report.of("error"):
         terminal.say(wrong)
     elif offline:
-        terminal.done(f"{names}: the files are right")
+        terminal.done(f"{names}: the files are valid")
     elif report.of("setup"):
         terminal.done(f"{names}: {wrong}; next: headrace setup")
     elif report.run is not None:
-        terminal.done(f"{names}: {wrong}; a run is on already ({report.run})")
-        terminal.say("`headrace reload` lets it take up edited files")
+        terminal.done(f"{names}: {wrong}; a run is active already ({report.run})")
+        terminal.say("`headrace reload` makes it read edited files")
     else:
         terminal.done(f"{names}: {wrong}; ready to run")
 
@@ -113,7 +119,7 @@ def _print_coverage(tables: Sequence[TableCoverage]) -> None:
     terminal.table(("table", "old rows must carry", "state"), rows)
     for coverage in tables:
         if coverage.why_not:
-            terminal.say(f"  {coverage.table} is not for Headrace to mend: {coverage.why_not}")
+            terminal.say(f"  Headrace cannot change {coverage.table}: {coverage.why_not}")
 
 
 def _state(coverage: TableCoverage) -> str:

@@ -6,13 +6,14 @@ gets their values as one `CommandContext`.
 
 from __future__ import annotations
 
+import copy
 import enum
 import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
@@ -39,6 +40,7 @@ class Group(enum.StrEnum):
 class GroupedCommands(typer.core.TyperGroup):
     """Lists commands under the headings of their groups."""
 
+    # Without rich's markup typer has no panels, and lists all commands under one heading.
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - as its base has it
         """Write one list for each group."""
         for group in Group:
@@ -58,6 +60,7 @@ app = typer.Typer(
     "`headrace` alone says what to do next in this folder.",
     cls=GroupedCommands,
     rich_markup_mode=None,
+    # typer would print the local variables of each frame, and passwords are among them.
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -96,6 +99,7 @@ class CommandContext:
     log_format: LogFormat = LogFormat.TEXT
     control_url: str | None = None
     control_token_file: Path | None = None
+    # Read when a command runs and not when this is imported: programs set variables before they call.
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def open_project(self) -> Project:
@@ -128,6 +132,19 @@ class CommandContext:
 
         return open_endpoints(self.config, self.environ, self.slot, sink)
 
+    def agrees(self, question: str) -> bool:
+        """Ask the operator before something is altered; who asked for JSON agrees by `--yes` alone.
+
+        Raises:
+            HeadraceError: USAGE where the question cannot be answered.
+        """
+        from headrace.cli import terminal  # noqa: PLC0415 - loads rich
+
+        if self.as_json and not self.yes:
+            terminal.say("nothing was changed: `--format json` asks no questions, so add --yes")
+            return False
+        return self.yes or terminal.agreed(question)
+
     def open_control(self) -> ControlClient | None:
         """Return a client of the private address; None where orders go through the cluster.
 
@@ -141,7 +158,9 @@ class CommandContext:
 
         client = open_client(self.control_url, self.control_token_file, self.environ)
         if client.sends_in_clear:
-            terminal.warn(f"{self.control_url} is not encrypted: whoever reads the network reads the token")
+            terminal.warn(
+                f"{self.control_url} is not encrypted: anyone who can read the network can read the token"
+            )
         return client
 
 
@@ -151,53 +170,28 @@ def _set_error_format(chosen: Format) -> Format:
     return chosen
 
 
-def _format(text: str) -> Any:
-    option = typer.Option("--format", envvar="HEADRACE_FORMAT", callback=_set_error_format, help=text)
-    return Annotated[Format, option]
-
-
 _SHARED: Mapping[str, tuple[Any, Any]] = {
     "config": (
-        Annotated[Path, typer.Option("--config", "-c", envvar="HEADRACE_CONFIG", help="the deployment file")],
+        Annotated[Path, typer.Option("--config", "-c", help="the deployment file")],
         Path("headrace.toml"),
     ),
-    "slot": (
+    "slot": (Annotated[str | None, typer.Option(help="the replication slot (else the file's)")], None),
+    "publication": (Annotated[str | None, typer.Option(help="the publication (else the file's)")], None),
+    "yes": (Annotated[bool, typer.Option("--yes", "-y", help="ask no questions")], False),
+    "format": (
         Annotated[
-            str | None, typer.Option(envvar="HEADRACE_SLOT", help="the replication slot (else the file's)")
+            Format,
+            typer.Option(callback=_set_error_format, help="print data and errors for people, or as JSON"),
         ],
-        None,
+        Format.HUMAN,
     ),
-    "publication": (
-        Annotated[
-            str | None, typer.Option(envvar="HEADRACE_PUBLICATION", help="the publication (else the file's)")
-        ],
-        None,
-    ),
-    "yes": (
-        Annotated[bool, typer.Option("--yes", "-y", envvar="HEADRACE_YES", help="ask no questions")],
-        False,
-    ),
-    "log_level": (
-        Annotated[
-            LogLevel,
-            typer.Option("--log-level", envvar="HEADRACE_LOG_LEVEL", help="log messages from this level on"),
-        ],
-        LogLevel.INFO,
-    ),
-    "log_format": (
-        Annotated[
-            LogFormat,
-            typer.Option("--log-format", envvar="HEADRACE_LOG_FORMAT", help="log messages as text or json"),
-        ],
-        LogFormat.TEXT,
-    ),
+    "log_level": (Annotated[LogLevel, typer.Option(help="log messages from this level on")], LogLevel.INFO),
+    "log_format": (Annotated[LogFormat, typer.Option(help="log messages as text or json")], LogFormat.TEXT),
     "control_url": (
         Annotated[
             str | None,
             typer.Option(
-                "--control-url",
-                envvar="HEADRACE_CONTROL_URL",
-                help="the run's private address, http(s)://HOST:PORT (default: ask through the cluster)",
+                help="the run's private address, http(s)://HOST:PORT (default: ask through the cluster)"
             ),
         ],
         None,
@@ -205,74 +199,81 @@ _SHARED: Mapping[str, tuple[Any, Any]] = {
     "control_token_file": (
         Annotated[
             Path | None,
-            typer.Option(
-                "--control-token-file",
-                envvar="HEADRACE_CONTROL_TOKEN_FILE",
-                help="the file with its token (default: the variable HEADRACE_CONTROL_TOKEN)",
-            ),
+            typer.Option(help="the file with its token (default: the variable HEADRACE_CONTROL_TOKEN)"),
         ],
         None,
     ),
 }
 """The shared options: type and default value."""
-_OUTPUT = (_format("human or json, also for errors"), Format.HUMAN)
-_ERRORS = (_format("human or json, for errors"), Format.HUMAN)
-
 CONTROL = ("control_url", "control_token_file")
 """The shared options of the commands that give orders to a run."""
 
-JSON_KEYS: dict[str, str] = {}
-"""By command: the keys of what `--format json` prints."""
-
+_EXAMPLES = "Examples:"
 Command = Callable[..., bool | int | None]
 
 
-def command(
-    short_help: str, group: Group, examples: tuple[str, str], *shared: str, prints: str = ""
-) -> Callable[[Command], Command]:
+def command(short_help: str, group: Group, *shared: str) -> Callable[[Command], Command]:
     """Register a command that is named like its function, with hyphens, and some of the shared options.
 
     The function gets a `CommandContext`, then its own options. It returns whether it succeeded, or an exit
-    code; None is a success.
+    code; None is a success. Its docstring is the help, with command lines after `Examples:`.
 
     Args:
         short_help: what the list of commands says.
         group: the heading in the list of commands.
-        examples: command lines that its help shows.
         shared: names of shared options; every command has `--format` and `--log-level`.
-        prints: the keys of what it prints as JSON; empty: only errors can be JSON.
     """
-    kinds = {**_SHARED, "output": _OUTPUT if prints else _ERRORS}
-    names = (*shared, "output", "log_level")
+    names = (*shared, "format", "log_level")
 
     def register(function: Command) -> Command:
+        name = function.__name__.replace("_", "-")
         _context, *own = inspect.signature(function, eval_str=True).parameters.values()
         options = [
             inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
-            for name in names
-            for kind, default in [kinds[name]]
+            for name, (kind, default) in ((name, _SHARED[name]) for name in names)
         ]
 
         def run(**values: Any) -> None:
             given = {name: values.pop(name) for name in names}
-            given["as_json"] = given.pop("output") is Format.JSON
+            given["as_json"] = given.pop("format") is Format.JSON
             context = CommandContext(**given)
+            # Before the command imports anything that logs.
             configure_logging(context.log_level, context.log_format)
             outcome = function(context, **values)
+            # A bool is an answer (True: 0). Every bool is an int too, so it is asked for first.
             raise typer.Exit(int(not outcome) if isinstance(outcome, bool) else outcome or 0)
 
-        run.__doc__ = function.__doc__
-        parameters = [*(option.replace(kind=inspect.Parameter.KEYWORD_ONLY) for option in own), *options]
+        run.__doc__, _, examples = inspect.cleandoc(function.__doc__ or "").partition(f"\n\n{_EXAMPLES}\n")
+        parameters = [
+            _named(option.replace(kind=inspect.Parameter.KEYWORD_ONLY)) for option in (*own, *options)
+        ]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        name = function.__name__.replace("_", "-")
-        epilog = "\n".join(["\b", "Examples:", *(f"  {example}" for example in examples)])
-        if prints:
-            JSON_KEYS[name] = prints
+        # typer joins the lines of a paragraph that does not begin with \\b.
+        epilog = f"\b\n{_EXAMPLES}\n{examples}"
         app.command(name, short_help=short_help, rich_help_panel=group, epilog=epilog)(run)
         return function
 
     return register
+
+
+def _named(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Return a parameter with its environment variable, and as a flag without a `--no-…` if it is a bool.
+
+    The variable is HEADRACE_ and the long name of the option, or the name of the argument, unless it has one.
+    """
+    kind, about = get_args(parameter.annotation)
+    # Commands share these annotations: what one gets must not show in another.
+    about = copy.copy(about)
+    name = parameter.name.replace("_", "-")
+    # typer takes the first name that an annotation declares for a default, until it reads the annotation.
+    words = [word for word in (about.default, *(about.param_decls or ())) if isinstance(word, str)]
+    declared = [word for word in words if word.startswith("--")]
+    if kind is bool and not declared:
+        about.param_decls = [f"--{name}"]
+    long = declared[0].removeprefix("--") if declared else name
+    about.envvar = about.envvar or f"HEADRACE_{long.replace('-', '_').upper()}"
+    return parameter.replace(annotation=Annotated[kind, about])
 
 
 def examples_of(command: Any) -> list[str]:

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import are
-from headrace.tools.convert import convert_pgsync
+from headrace.tools.convert import Conversion, convert_pgsync
 from headrace.tools.next_steps import NEXT, next_commands
 from headrace.tools.saved_files import save_files
 
 
 def convert(
+    context: CommandContext,
     schema: Path,
     folder: Path,
     env: Path | None,
     database: str | None,
     *,
     force: bool,
-    environ: Mapping[str, str],
 ) -> bool:
     """Convert, write the files, and return whether nothing is left to do by hand.
 
@@ -28,26 +30,40 @@ def convert(
         HeadraceError: USAGE: a file exists already. DISK: one cannot be written. As `convert_pgsync` and
             `save_files`.
     """
-    conversion = convert_pgsync(schema, env, database, environ)
-    _write(folder, conversion.files, environ, force=force)
+    conversion = convert_pgsync(schema, env, database, context.environ)
+    _write(folder, conversion.files, context.environ, force=force)
+    _print(conversion)
+    own_code = folder if any(file.endswith(".py") for file in conversion.files) else None
+    commands = [
+        next_commands(folder / config, NEXT, imports_from=own_code) for config in conversion.deployments
+    ]
+    for lines in commands:
+        terminal.say(f"next: {', '.join(lines)}")
+    if context.as_json:
+        terminal.data(
+            {
+                "written": [str(folder / name) for name in conversion.files],
+                "notes": [asdict(note) for note in conversion.notes],
+                "general": conversion.general,
+                "next": commands,
+            }
+        )
+    return not any(note.is_open for note in conversion.notes)
+
+
+def _print(conversion: Conversion) -> None:
+    """Print what is not the same as before, and what is left to do."""
     for text in conversion.general:
         terminal.say(text)
     for note in conversion.notes:
-        if note.is_open:
-            terminal.wrong(str(note))
-        else:
-            terminal.warn(str(note))
+        (terminal.wrong if note.is_open else terminal.warn)(str(note))
     left = sum(note.is_open for note in conversion.notes)
     if left:
         terminal.say(f"{left} of these {are(left)} left to do by hand")
-    for config in conversion.deployments:
-        own_code = folder if any(file.endswith(".py") for file in conversion.files) else None
-        lines = next_commands(folder / config, NEXT, imports_from=own_code)
-        terminal.say(f"next: {', '.join(lines)}")
-    return not left
 
 
 def _write(folder: Path, files: Mapping[str, str], environ: Mapping[str, str], *, force: bool) -> None:
+    # Looked at before any is written: a folder with files of two deployments would be neither.
     there = [name for name in files if (folder / name).exists()]
     if there and not force:
         raise HeadraceError(

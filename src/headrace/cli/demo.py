@@ -9,10 +9,11 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
+from typing import TypeVar
 
 from rich.markup import escape
 
@@ -48,13 +49,14 @@ from headrace.tools.demo.script import SCENES, Scene
 from headrace.tools.demo.shop import create_shop, write_deployment
 from headrace.tools.demo.workload import keep_busy
 
-_PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 60.0
+PAUSE_SECONDS = 0.4
 _LOOK_SECONDS = 0.002
-_PAUSE_SECONDS = 0.4
 _WHOLE = 1 << 30
 _WIDTH = 114  # of a line that goes to no terminal
 _INDENT = 4
 _SOME = 20
+_Found = TypeVar("_Found")
 
 
 @dataclass
@@ -106,6 +108,7 @@ def run_demo(*, once: bool, users: int, log_level: LogLevel) -> bool:
 def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpenSearch]]:
     with contextlib.ExitStack() as stack:
         with stopping.interrupting():
+            # A server that is interrupted while it starts would leave processes behind.
             with stopping.patient(), terminal.working("starting PostgreSQL …"):
                 postgres = stack.enter_context(EmbeddedPostgres())
             terminal.done(f"PostgreSQL on 127.0.0.1:{postgres.port}")
@@ -114,7 +117,7 @@ def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpe
                 terminal.say(
                     f"downloading OpenSearch once: {DOWNLOAD_MB} MB to {folder} (headrace demo --clean)"
                 )
-                with terminal.download("OpenSearch") as report:
+                with terminal.progress("OpenSearch", None) as report:
                     opensearch_jars(find_java(JAVA_MINIMUM), os.environ, report)
             with terminal.working("starting OpenSearch …"):
                 opensearch = stack.enter_context(EmbeddedOpenSearch(short_lived=True))
@@ -161,7 +164,7 @@ def _follow(
         except HeadraceError as error:
             if not once and not stopping.is_set():
                 terminal.wrong(str(error))
-                terminal.say("the run has ended; its servers stay up, to be looked at, until Ctrl-C")
+                terminal.say("the run has ended; its servers keep running until Ctrl-C")
                 stopping.wait()
             raise
         finally:
@@ -189,7 +192,7 @@ def _run_story(
                 took = _play(scene, connection, client, stopping)
                 if scene.sql:  # a scene without SQL shows the result of an earlier one
                     result.latencies.append(took)
-                if stopping.wait(_PAUSE_SECONDS):
+                if stopping.wait(PAUSE_SECONDS):
                     return
         result.wrong = _verify(project, endpoints)
         _print_summary(result)
@@ -206,27 +209,41 @@ def _run_story(
 
 def _play(scene: Scene, connection: Connection, client: Client, stopping: threading.Event) -> float:
     """Commit the scene's transaction and wait for its document; return the seconds between."""
-    begin = time.monotonic()
     if scene.sql:
         with connection.transaction():
             for statement in scene.sql:
                 execute(connection, statement)
-        begin = time.monotonic()
-    found = document(client, scene.index, scene.id)
-    while not scene.arrived(found) and time.monotonic() - begin < _PATIENCE_SECONDS:
-        if stopping.wait(_LOOK_SECONDS):
-            return time.monotonic() - begin  # stopped before it could arrive
-        found = document(client, scene.index, scene.id)
-    took = time.monotonic() - begin
-    mark = "[green]✓[/green]" if scene.arrived(found) else "[red]✗[/red]"
-    terminal.out.print(f"{mark} [bold]{escape(scene.title)}[/bold]")
-    for statement in scene.sql:
-        terminal.out.print(f"    [dim]{escape(short(statement))}[/dim]")
+    found, took = await_arrival(
+        lambda: document(client, scene.index, scene.id), scene.arrived, stopping, _LOOK_SECONDS
+    )
+    print_scene(scene.title, scene.sql, has_arrived=scene.arrived(found))
     after = f"after {1000 * took:,.0f} ms" if scene.sql else "by then"
     shown = json.dumps(scene.shown(found), ensure_ascii=False) if found is not None else "no document"
     rest = short(f"  {shown}", len(f"{scene.index}/{scene.id} {after}"))
     terminal.out.print(f"    {scene.index}/{scene.id} [cyan]{after}[/cyan]{escape(rest)}")
     return took
+
+
+def await_arrival(
+    read: Callable[[], _Found], arrived: Callable[[_Found], bool], stopping: threading.Event, pause: float
+) -> tuple[_Found, float]:
+    """Read until what was read shows the change; return it, and the seconds that it took.
+
+    Where the demo is stopped, or a minute has passed, it returns what is there.
+    """
+    begin = time.monotonic()
+    found = read()
+    while not arrived(found) and time.monotonic() - begin < PATIENCE_SECONDS and not stopping.wait(pause):
+        found = read()
+    return found, time.monotonic() - begin
+
+
+def print_scene(title: str, statements: Sequence[str], *, has_arrived: bool) -> None:
+    """Print a scene and its transaction."""
+    mark = "[green]✓[/green]" if has_arrived else "[red]✗[/red]"
+    terminal.out.print(f"{mark} [bold]{escape(title)}[/bold]")
+    for statement in statements:
+        terminal.out.print(f"    [dim]{escape(short(statement))}[/dim]")
 
 
 def short(text: str, before: int = 0) -> str:
@@ -260,6 +277,7 @@ def _rebuild(project: Project, endpoints: Endpoints, name: str) -> oracle.Docume
         catalog = read_catalog(session, spec.tables())
         assembler = Assembler(session, spec, catalog)
         return {
+            # A float would round away what the comparison is to find.
             operation.id: json.loads(operation.body or b"", parse_float=Decimal)
             for part in plan_ranges(session, catalog[spec.table], _WHOLE)
             for operation in assembler.assemble_range(part, 0)

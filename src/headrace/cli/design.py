@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 import threading
 import webbrowser
-from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.cli.init import check_sink, tell_of_password
 from headrace.config.resolve import resolve_database
 from headrace.errors import HeadraceError, Kind
@@ -21,7 +22,7 @@ from headrace.tools.designer.server import DesignServer
 
 
 def design(
-    url: str | None, folder: Path, file: str, sink: str, port: int, *, opens: bool, environ: Mapping[str, str]
+    context: CommandContext, url: str | None, folder: Path, file: str, sink: str, *, port: int, opens: bool
 ) -> None:
     """Serve the page; a database that is away is told there too, and asked again.
 
@@ -29,7 +30,7 @@ def design(
         HeadraceError: USAGE: there is no URL and no deployment; CONFIG; PORT_IN_USE.
     """
     check_sink(sink)
-    files = DeploymentFolder(folder, url or "", sink, environ)
+    files = DeploymentFolder(folder, url or "", sink, context.environ)
     database = DesignDatabase(url or _database_of(files))
     if file:
         files.load(file)
@@ -39,10 +40,15 @@ def design(
     except HeadraceError as error:
         terminal.warn(f"{error}")
     with DesignServer(database, files, f"127.0.0.1:{port}", file) as server:
-        terminal.answer(server.url)
+        if context.as_json:
+            # On one line, and at once: the program that reads it does not wait for the end of the output.
+            print(json.dumps({"url": server.url}), file=terminal.out.file, flush=True)
+        else:
+            terminal.answer(server.url)
         terminal.say("open it in a browser; Ctrl-C ends it")
         if not files.config.exists():
             tell_of_password(url or "")
+        # In a container, and behind a pipe, nobody sees a browser.
         if opens and sys.stdout.isatty():
             webbrowser.open(server.url)
         _wait()
@@ -54,7 +60,7 @@ def _database_of(files: DeploymentFolder) -> str:
     if deployment is None:
         raise HeadraceError(
             Kind.USAGE,
-            f"there is no URL of a database, and no {files.config}",
+            f"no database is named, and there is no {files.config}",
             "Write headrace design postgresql://USER@HOST/DATABASE.",
         )
     source = deployment.source

@@ -17,6 +17,7 @@ def explain_document(context: CommandContext, index: str, document: str) -> bool
     project = context.open_project()
     answer = Explainer(project, project.resolve()).explain(index, document)
     if context.as_json:
+        # A list and no object: the facts have an order, in which they lead to the verdict.
         facts = [{"name": name, "value": value} for name, value in answer.facts]
         found = {"verdict": answer.verdict, "right": answer.right, "facts": facts}
         terminal.data({**found, "remedy": answer.remedy or None})

@@ -1,4 +1,4 @@
-"""`headrace indexes`, `reindex` and `rollback`: list generations, and request others."""
+"""`headrace indexes`: list the generations of every index."""
 
 from __future__ import annotations
 
@@ -7,16 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.errors import HeadraceError, Kind
 from headrace.model.units import size
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.ordering import follow, result_of, submit_for_generation
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import path
-from headrace.state import GenerationState, Mailbox, OrderKind, StateKey, backfill_progress
-from headrace.state.orders import OF_GENERATIONS, new_order
+from headrace.state import GenerationState, Mailbox, StateKey, backfill_progress
+from headrace.state.orders import OF_GENERATIONS
 from headrace.state.orphans import Orphan, orphans
-from headrace.tools.control_client import ControlClient, index_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +53,7 @@ def show_indexes(context: CommandContext) -> None:
     endpoints, key = context.open_endpoints()
     with AppliedPosition(endpoints, key) as applied:
         state = applied.state()
-        ordered = {
-            order.index: order.kind.value
-            for order in Mailbox(applied.client, key).open_orders()
-            if order.kind in OF_GENERATIONS and order.index is not None and not order.sink
-        }
+        ordered = _open_changes(Mailbox(applied.client, key))
         found = [
             _list_generation(applied.client, generation, ordered.get(generation.index), key)
             for generation in state.generations
@@ -75,53 +68,16 @@ def show_indexes(context: CommandContext) -> None:
         if generation.reason:
             terminal.say(f"{generation.generation}: {generation.reason}")
     for index, what in ordered.items():
-        terminal.say(f"{index}: {what} is asked for, and not done yet")
+        terminal.say(f"{index}: {what} was ordered, and is not done yet")
 
 
-def request_change(context: CommandContext, index: str, kind: OrderKind, *, wait: float | None) -> None:
-    """Order a reindex or a rollback of `index`.
-
-    Args:
-        context: the deployment, or the private address of its run.
-        index: the name of the index.
-        kind: what is ordered.
-        wait: seconds to wait until it is done; None returns at once.
-
-    Raises:
-        HeadraceError: as for `submit_for_generation` and `result_of`; CONFIG; BEHIND after `wait`.
-    """
-    client, what = context.open_control(), kind.value
-    if client is not None:
-        _order_change(client, index, what, wait)
-        return
-    project = context.open_project()
-    endpoints = project.resolve()
-    with AppliedPosition(endpoints, project.key) as applied:
-        order = submit_for_generation(applied, project, new_order(kind, index))
-        if applied.find_running() is not None:
-            terminal.say(f"{what} {index}: asked for; `headrace indexes` shows how it gets on")
-        else:
-            terminal.say(f"{what} {index}: nothing runs; the next `headrace run` begins with it")
-        if wait is None:
-            return
-        with terminal.working(f"waiting for {what} {index} …"):
-            order = follow(Mailbox(applied.client, project.key), order, wait)
-    if not order.has_ended:
-        raise HeadraceError(
-            Kind.BEHIND,
-            f"{what} {index} is not done after {wait:g} s",
-            "`headrace indexes` shows how far it is.",
-        )
-    terminal.done(f"{index}: readers see {result_of(order)['generation']}")
-
-
-def _order_change(client: ControlClient, index: str, what: str, wait: float | None) -> None:
-    order = client.order(index_path(index, what))
-    terminal.say(f"{what} {index}: ordered, as {order['id']}")
-    if wait is not None:
-        with terminal.working(f"waiting for {what} {index} …"):
-            result = client.follow(order, wait)
-        terminal.done(f"{index}: readers see {result['generation']}")
+def _open_changes(mailbox: Mailbox) -> dict[str, str]:
+    """Return the reindexes and rollbacks that are not done yet, by index."""
+    return {
+        order.index: order.kind.value
+        for order in mailbox.open_orders()
+        if order.kind in OF_GENERATIONS and order.index is not None and not order.sink
+    }
 
 
 def _list_generation(
@@ -148,8 +104,8 @@ def _list_generation(
 def _list_orphan(client: Client, orphan: Orphan) -> ListedGeneration:
     served = f"readers see it as {', '.join(orphan.aliases)}; " if orphan.aliases else ""
     reason = (
-        f"{served}no deployment that keeps its state in this cluster knows it. Where none of another cluster "
-        f"has it as a secondary sink: DELETE /{orphan.index}"
+        f"{served}no deployment that keeps its state in this cluster knows it. If no other deployment has "
+        f"this cluster as a secondary sink, remove it: DELETE /{orphan.index}"
     )
     size = _size(client, orphan.index)
     return ListedGeneration(orphan.name, orphan.index, "orphaned", *size, orphan.hash, reason, None)
@@ -157,8 +113,10 @@ def _list_orphan(client: Client, orphan: Orphan) -> ListedGeneration:
 
 def _size(client: Client, index: str) -> tuple[int | None, int | None, str | None]:
     """Return an index's documents, bytes without replicas and creation time; None where it is gone."""
+    # The run may drop the index between two of these requests.
     stats = client.read(path(index, "_stats", "store"), allow=(404,))
     settings = client.read(path(index, "_settings"), allow=(404,))
+    # Not from _stats: it counts the objects of nested lists as documents.
     counted = client.read(path(index, "_count"), allow=(404,))
     if not (stats.ok and settings.ok and counted.ok):
         return None, None, None

@@ -5,13 +5,13 @@ It also writes the JSON Schema by which editors complete schema files. An existi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 
 from headrace.catalog import list_tables, read_catalog, suggest_name, suggest_schema
 from headrace.catalog.hints import read_hints
 from headrace.catalog.suggestion import suggest_file
 from headrace.cli import terminal
+from headrace.cli.context import CommandContext
 from headrace.config.suggestion import holds_password
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import TableName
@@ -22,15 +22,16 @@ from headrace.tools.designer.files import DeploymentFolder, SchemaFile
 from headrace.tools.next_steps import NEXT, next_commands
 
 
-def initialise(url: str, table: str, folder: Path, sink: str, environ: Mapping[str, str]) -> None:
+def initialise(context: CommandContext, url: str, table: str, folder: Path, sink: str) -> None:
     """Write the files; where the folder has a deployment, add an index to it. Nothing is overwritten.
 
     Raises:
         HeadraceError: USAGE: the table is unknown, `sink` is not a URL, or the index or schema file exists.
             DISK: the files cannot be written. CONFIG, CONNECTION, AUTHENTICATION.
     """
+    # Before the database is asked: what is mistyped is told at once.
     check_sink(sink)
-    files = DeploymentFolder(folder, url, sink, environ)
+    files = DeploymentFolder(folder, url, sink, context.environ)
     with ReadSession(url) as session:
         tables = list_tables(session)
         root = _find(table, tables)
@@ -47,9 +48,12 @@ def initialise(url: str, table: str, folder: Path, sink: str, environ: Mapping[s
             terminal.done(f"added the index {schema.index} to {file}")
         else:
             terminal.done(f"wrote {file}")
-    terminal.say(f"next: {', '.join(next_commands(files.config, NEXT))}")
+    commands = next_commands(files.config, NEXT)
+    terminal.say(f"next: {', '.join(commands)}")
     if is_new:
         tell_of_password(url)
+    if context.as_json:
+        terminal.data({"written": list(map(str, written)), "next": commands})
 
 
 def check_sink(sink: str) -> None:
@@ -59,7 +63,7 @@ def check_sink(sink: str) -> None:
         HeadraceError: USAGE.
     """
     if not sink.startswith(("http://", "https://")):
-        raise HeadraceError(Kind.USAGE, "--sink is no address of a cluster", "Write https://HOST:PORT.")
+        raise HeadraceError(Kind.USAGE, "--sink is not the address of a cluster", "Write https://HOST:PORT.")
 
 
 def tell_of_password(url: str) -> None:

@@ -42,6 +42,7 @@ def run_mirror(
     add_to_each_line(slot=mirror.mirrored.slot)
     settings = given_settings(conf, context.environ)
     with (
+        # The pages come before Spark: they answer probes while it starts.
         contextlib.nullcontext()
         if public_address is None
         else MirrorServer(mirror.mirrored.board, public_address, host_names(public_hosts)) as pages,

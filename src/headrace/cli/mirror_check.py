@@ -33,7 +33,7 @@ def check_mirror(context: CommandContext) -> bool:
     terminal.table(("table", "mode", "rows, about", "size", "a start"), rows, right=(2, 3))
     for what, name in (("publication", plan.publication), ("slot", plan.slot)):
         if name is not None:
-            terminal.say(f"the {what} {name} will be made")
+            terminal.say(f"the {what} {name} will be created")
     for table, why in sorted(plan.left_out.items()):
         terminal.say(f"{table} is left out: {why}")
     for table, error in sorted(plan.waiting.items()):

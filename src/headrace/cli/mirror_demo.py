@@ -15,7 +15,15 @@ from deltalake import DeltaTable
 from rich.markup import escape
 
 from headrace.cli import terminal
-from headrace.cli.demo import StoryResult, scratch_folder, short
+from headrace.cli.demo import (
+    PATIENCE_SECONDS,
+    PAUSE_SECONDS,
+    StoryResult,
+    await_arrival,
+    print_scene,
+    scratch_folder,
+    short,
+)
 from headrace.cli.signals import stopping_by_signals
 from headrace.config.load import load_deployment
 from headrace.embedded.postgres import EmbeddedPostgres
@@ -35,9 +43,7 @@ from headrace.tools.demo.workload import Workload
 
 _TABLES = tuple(dict.fromkeys((*TABLES, *(scene.table for scene in MIRROR_SCENES))))
 _INTERVAL_SECONDS = 1.0
-_PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.05
-_PAUSE_SECONDS = 0.4
 _FILE = """
 [source]
 type = "postgres"
@@ -101,9 +107,10 @@ def _run_story(url: str, lake: Path, stopping: Stopping, result: StoryResult, *,
             terminal.out.print(f"  {what:11}{where}", markup=False)
         terminal.out.print()
         _await_position(_flushed(url), lake, stopping)
+        # Only now, when the shop itself is in the lake: else the first scene would wait for that.
         for scene in MIRROR_SCENES:
             result.latencies.append(_play(scene, url, lake, stopping))
-            if stopping.wait(_PAUSE_SECONDS):
+            if stopping.wait(PAUSE_SECONDS):
                 return
         with Workload(url) as workload:
             for _ in range(200):
@@ -125,17 +132,8 @@ def _play(scene: MirrorScene, url: str, lake: Path, stopping: threading.Event) -
     with connect(url, application_name="headrace demo", autocommit=False) as connection:
         for statement in scene.sql:
             execute(connection, statement)
-    begin = time.monotonic()
-    row = _row(lake, scene)
-    while not scene.arrived(row) and time.monotonic() - begin < _PATIENCE_SECONDS:
-        if stopping.wait(_LOOK_SECONDS):
-            return time.monotonic() - begin
-        row = _row(lake, scene)
-    took = time.monotonic() - begin
-    mark = "[green]✓[/green]" if scene.arrived(row) else "[red]✗[/red]"
-    terminal.out.print(f"{mark} [bold]{escape(scene.title)}[/bold]")
-    for statement in scene.sql:
-        terminal.out.print(f"    [dim]{escape(short(statement))}[/dim]")
+    row, took = await_arrival(lambda: _row(lake, scene), scene.arrived, stopping, _LOOK_SECONDS)
+    print_scene(scene.title, scene.sql, has_arrived=scene.arrived(row))
     shown = "no row" if row is None else f"{scene.column} = {row.get(scene.column)}"
     terminal.out.print(f"    {scene.table}/{scene.id} [cyan]after {took:,.1f} s[/cyan]  {escape(shown)}")
     return took
@@ -194,7 +192,7 @@ def _keep_busy(url: str, lake: Path, stopping: Stopping) -> None:
 
 def _await_position(position: Lsn, lake: Path, stopping: threading.Event) -> None:
     """Wait until all tables of the lake are complete up to a position."""
-    end = time.monotonic() + _PATIENCE_SECONDS
+    end = time.monotonic() + PATIENCE_SECONDS
     while not stopping.wait(_LOOK_SECONDS) and time.monotonic() < end:
         complete = DeltaTable(str(lake / POSITIONS)).to_pyarrow_table().column("complete_lsn").to_pylist()
         if min(complete) >= position:

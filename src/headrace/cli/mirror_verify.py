@@ -36,8 +36,8 @@ def verify_mirror(context: CommandContext, tables: Sequence[str], *, repair: boo
             if not context.as_json:
                 _print(comparison, repair=repair)
     if context.as_json:
-        terminal.out.print_json(json.dumps([_as_data(one) for one in found], default=str))
-    return all(one.is_right for one in found)
+        terminal.data([_as_data(comparison) for comparison in found])
+    return all(comparison.is_right for comparison in found)
 
 
 def _table(text: str) -> TableName:
@@ -47,38 +47,39 @@ def _table(text: str) -> TableName:
         raise HeadraceError(Kind.USAGE, str(error), "Write a table as in public.orders.") from error
 
 
-def _as_data(one: TableComparison) -> dict[str, object]:
-    return asdict(one) | {"table": str(one.table), "right": one.is_right}
+def _as_data(comparison: TableComparison) -> dict[str, object]:
+    return asdict(comparison) | {"table": str(comparison.table), "right": comparison.is_right}
 
 
-def _print(one: TableComparison, *, repair: bool) -> None:
-    if not one.compared:
-        terminal.say(f"{one.table}: a table of changes is not compared")
-        return
-    if one.waits_for is not None:
-        terminal.warn(f"{one.table} waits, and is not compared: {one.waits_for}")
-        terminal.say(
-            "Start `headrace mirror`: it says what to do, and reads the table anew when it can go on"
-        )
-        return
-    if not one.wrong and not one.undecided:
-        changing = f"; {one.changing:,} written again at each look" if one.changing else ""
-        terminal.done(f"{one.table}: {quantity(one.rows, 'row')}, all as in the database{changing}")
-        return
-    terminal.warn(f"{one.table}: {quantity(one.rows, 'row')} in the database")
-    for what, keys in (("missing", one.missing), ("surplus", one.surplus), ("different", one.different)):
+def _print(found: TableComparison, *, repair: bool) -> None:
+    if not found.compared:
+        terminal.say(f"{found.table}: a table of changes is not compared")
+    elif found.waits_for is not None:
+        terminal.warn(f"{found.table} waits, and is not compared: {found.waits_for}")
+        terminal.say("Start `headrace mirror`: it says what to do, and reads the table again when it can")
+    elif not found.wrong and not found.undecided:
+        changing = f"; {found.changing:,} written again at each look" if found.changing else ""
+        terminal.done(f"{found.table}: {quantity(found.rows, 'row')}, all as in the database{changing}")
+    else:
+        _print_differences(found, repair=repair)
+
+
+def _print_differences(found: TableComparison, *, repair: bool) -> None:
+    terminal.warn(f"{found.table}: {quantity(found.rows, 'row')} in the database")
+    differences = {"missing": found.missing, "surplus": found.surplus, "different": found.different}
+    for what, keys in differences.items():
         if keys:
             more = f" … and {len(keys) - _EXAMPLES:,} more" if len(keys) > _EXAMPLES else ""
             terminal.answer(f"  {what:<10} {len(keys):,}: {', '.join(map(_shown, keys[:_EXAMPLES]))}{more}")
-    if one.undecided:
-        terminal.answer(f"  undecided  {one.undecided:,}: they differ, and may be on their way")
+    if found.undecided:
+        terminal.answer(f"  undecided  {found.undecided:,}: they differ, and may be on their way")
         terminal.say("Start `headrace mirror`, or run `headrace mirror --once`, and verify again")
-    if one.repaired:
-        terminal.answer(f"  repaired   {one.repaired:,}")
-    if one.wrong and not repair:
+    if found.repaired:
+        terminal.answer(f"  repaired   {found.repaired:,}")
+    if found.wrong and not repair:
         terminal.say("Stop the mirror, and run `headrace mirror verify --repair`")
-    elif one.wrong > one.repaired:
-        terminal.say("`headrace mirror --reload` reads everything anew")
+    elif found.wrong > found.repaired:
+        terminal.say("`headrace mirror --reload` reads everything again")
 
 
 def _shown(key: Key) -> str:

@@ -60,14 +60,16 @@ class Narration:
     def lines(self, view: View, now: float) -> Iterator[Line]:
         """Yield what is new on the board at `now` (monotonic seconds)."""
         trouble = _trouble_of(view)
+        # A reason that changes with each try would fill the log: it is told once in ten seconds.
         if trouble is not None and (self._trouble is None or now >= self._printed_at + _AGAIN_SECONDS):
             if trouble != self._trouble:
                 self._since = now if self._trouble is None else self._since
                 self._printed_at, self._trouble = now, trouble
                 yield Line("trouble", trouble)
+        # A run that ends has not recovered.
         elif trouble is None and self._trouble is not None and view.phase is not Phase.STOPPED:
             self._trouble = None
-            yield Line("recovery", f"works again, after {duration(now - self._since)}")
+            yield Line("recovery", f"the run works again, after {duration(now - self._since)}")
         if self.progress:
             yield from self._progress_lines(view, now)
 
@@ -163,6 +165,7 @@ class Narrator:
     def _show(self, view: View) -> None:
         """Draw the last lines of the terminal again, once the start is over."""
         if self._live is None:
+            # The start draws spinners of its own, and rich takes one live display at a time.
             if view.phase in {Phase.STARTING, Phase.STANDBY}:
                 return
             self._live = Live(console=terminal.err, transient=True, auto_refresh=False)

@@ -77,6 +77,7 @@ def _by_slot(address: str, slot: str, fresh: tuple[str, ...]) -> NextStep:
         with connect(address) as connection:
             facts = read_slot(connection, slot)
     except HeadraceError as error:
+        # A database that is away is no mistake in the files, and what comes next can be said all the same.
         return NextStep(f"The files are valid. The database cannot be asked: {error.cause}", fresh[:1])
     if facts is None:
         return NextStep(f"The files are valid. There is no slot {slot} in the database yet", fresh)

@@ -18,12 +18,7 @@ _THOUSAND = 1000
 
 
 def preview(
-    context: CommandContext,
-    index: str,
-    ids: Sequence[str],
-    limit: int | None,
-    *,
-    timing: bool,
+    context: CommandContext, index: str, ids: Sequence[str], limit: int | None, *, timing: bool
 ) -> bool:
     """Print documents from one snapshot of the database; return whether every id has one.
 
@@ -37,18 +32,18 @@ def preview(
     Raises:
         HeadraceError: the index cannot be read.
     """
+    # A limit would cut the list of ids without a word.
     if ids and limit is not None:
         raise HeadraceError(Kind.USAGE, "--id and --limit do not go together", "Give one of them.")
     project = context.open_project()
     spec = find_index(project, index)
     began = time.perf_counter()
     with open_preview(project.database(), spec) as documents:
-        prepared = time.perf_counter()
+        if timing:
+            terminal.say(f"connected and planned in {_milliseconds(time.perf_counter() - began)}")
         found = [documents.document(id_) for id_ in ids] if ids else documents.first(limit or 1)
-    if timing:
-        terminal.say(f"connected and planned in {_milliseconds(prepared - began)}")
     for document in found:
-        _show(spec, document, timing=timing)
+        _show(spec, document, timing=timing, as_json=context.as_json)
     if not found:
         terminal.warn(f"{spec.name} has no document: {spec.table} has no live row{_left_out(spec)}")
     return bool(found) and all(document.body is not None for document in found)
@@ -59,7 +54,7 @@ def _left_out(spec: IndexSpec) -> str:
     return filtered if spec.transform is None else f"{filtered}, or {spec.transform} leaves it out"
 
 
-def _show(spec: IndexSpec, document: PreviewedDocument, *, timing: bool) -> None:
+def _show(spec: IndexSpec, document: PreviewedDocument, *, timing: bool, as_json: bool) -> None:
     if document.body is None:
         terminal.warn(f"{spec.name} has no document {document.id}: no live row has this key{_left_out(spec)}")
         return
@@ -67,7 +62,11 @@ def _show(spec: IndexSpec, document: PreviewedDocument, *, timing: bool) -> None
     if timing:
         line += f"  {_milliseconds(document.seconds)}, {quantity(len(document.body), 'byte')}"
     terminal.say(line)
-    terminal.out.print(indented(document.body.decode()), markup=False)
+    if as_json:
+        # A line break in a document is white space: PostgreSQL escapes those within texts.
+        terminal.out.file.write(f"{' '.join(document.body.decode().splitlines())}\n")
+    else:
+        terminal.out.print(indented(document.body.decode()), markup=False)
 
 
 def _milliseconds(seconds: float) -> str:

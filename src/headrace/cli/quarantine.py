@@ -48,17 +48,26 @@ def drop_quarantined(context: CommandContext, index: str | None, id_: str | None
     entries = _entries(context, index, id_)
     if not entries:
         terminal.say("nothing is in quarantine")
-        return True
-    if not terminal.agreed(f"Forget {_count(entries)} until they change again?", yes=context.yes):
-        return False
+    # Without its entry nothing builds a document again until its rows change: that is worth a question.
+    is_agreed = not entries or context.agrees(f"Drop {_count(entries)} until they change again?")
+    if entries and is_agreed:
+        entries = _drop(context, index, id_, entries)
+        terminal.done(f"dropped: {_count(entries)}")
+    if context.as_json:
+        terminal.data({"entries": [entry_data(entry) for entry in entries], "done": is_agreed})
+    return is_agreed
+
+
+def _drop(
+    context: CommandContext, index: str | None, id_: str | None, entries: list[Quarantined]
+) -> list[Quarantined]:
+    """Forget entries; return those that were in quarantine still."""
     client = context.open_control()
     if client is None:
         forget_quarantined(*context.open_endpoints(), entries)
-    else:
-        result = client.follow(client.order(quarantine_path(index, "drop"), {"id": id_}))
-        entries = [entry_of(entry) for entry in result["dropped"]]
-    terminal.done(f"forgotten: {_count(entries)}")
-    return True
+        return entries
+    result = client.follow(client.order(quarantine_path(index, "drop"), {"id": id_}))
+    return [entry_of(entry) for entry in result["dropped"]]
 
 
 def rebuild_quarantined(context: CommandContext, index: str | None, id_: str | None) -> bool:
@@ -68,10 +77,13 @@ def rebuild_quarantined(context: CommandContext, index: str | None, id_: str | N
         HeadraceError: CONFIG, SCHEMA; as for `retry_quarantined` and `ControlClient.follow`.
     """
     retried = _retry(context, index, id_)
+    if context.as_json:
+        terminal.data({"found": retried.found, "left": [entry_data(entry) for entry in retried.left]})
     if not retried.found:
         terminal.say("nothing is in quarantine")
         return True
-    terminal.done(f"{retried.found - len(retried.left):,} of {quantity(retried.found, 'document')} right now")
+    right = retried.found - len(retried.left)
+    terminal.done(f"built again, and accepted: {right:,} of {quantity(retried.found, 'document')}")
     for entry in retried.left:
         terminal.warn(f"{entry.index} {entry.id}: {entry.reason}")
     return not retried.left

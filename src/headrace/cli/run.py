@@ -71,6 +71,7 @@ def run_deployment(
         private_address = server.private_address
     draw = terminal.err.is_terminal and context.log_format is LogFormat.TEXT
     report: Reporter = terminal.TerminalReporter() if draw else LoggingReporter(logging.getLogger(_LOGGER))
+    # One log may hold the lines of several deployments.
     add_to_each_line(slot=project.slot)
     stopping = stopping_by_signals()
     running = RunningPipeline(
@@ -83,6 +84,7 @@ def run_deployment(
         private_address=private_address,
         stopping=stopping,
     )
+    # Before the run begins: until then SIGHUP would end the process.
     reload_by_signal(running.desk.want_reload, stopping)
     with running:
         if running.address is not None:
@@ -105,7 +107,7 @@ def host_names(text: str) -> tuple[str, ...]:
         if "/" in name or "@" in name:
             raise HeadraceError(
                 Kind.USAGE,
-                f"--public-hosts: {name!r} is no host",
+                f"--public-hosts: {name!r} is not a host",
                 "Write HOST, or HOST:PORT, separated by commas.",
             )
     return names

@@ -8,11 +8,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headrace.assembly import keys_statements, plan_document, range_statement, strategy_for_blocks
-from headrace.catalog import Catalog, read_catalog
-from headrace.catalog.binding import complete, findings
+from headrace.catalog import Catalog
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
-from headrace.errors import ErrorGroup, HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind
 from headrace.model.layout import indented, indented_sql
 from headrace.model.names import CtidRange
 from headrace.model.units import quantity
@@ -26,6 +25,7 @@ from headrace.schema.json_schema import schema_of_files
 from headrace.schema.tree import IndexSpec
 from headrace.sinks.opensearch import mapping
 from headrace.tools.document_types.generate import Language, generate_types
+from headrace.tools.preview import read_complete
 
 _RANGE_BLOCKS = 1024
 """Blocks of one range of a backfill."""
@@ -94,7 +94,7 @@ def print_types(
     """
     if language is None:
         raise HeadraceError(
-            Kind.USAGE, "types are written in a language", "Add --language python, or typescript."
+            Kind.USAGE, "no language is named for the types", "Add --language python, or typescript."
         )
     terminal.out.file.write(generate_types(context.open_project(), language, indexes, offline=offline))
 
@@ -129,24 +129,16 @@ def _offline(project: Project, spec: IndexSpec) -> Shown:
 
 
 def _with_catalog(project: Project, shown: Shown) -> Shown:
-    declared = project.specs[shown.index]
     with ReadSession(project.database()) as session:
-        catalog = read_catalog(session, declared.tables())
-    errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
-    if errors:
-        raise ErrorGroup(errors)
-    spec = complete(declared, catalog)
+        spec, catalog = read_complete(session, project.specs[shown.index])
     plan = plan_document(spec, catalog)
     (_, statement), *larger = keys_statements(plan).items()
-    return Shown(
-        index=shown.index,
-        table=shown.table,
+    return replace(
+        shown,
         primary_key=spec.primary_key,
-        hash=shown.hash,
-        tables=shown.tables,
-        mapping=shown.mapping,
         keys=statement,
         more_keys=dict(larger),
+        # The bounds are parameters, so every range has this statement.
         range=range_statement(plan, CtidRange(0, 0), strategy_for_blocks(plan, _RANGE_BLOCKS)),
         routes=tuple(_route(way) for way in find_paths(spec, catalog)),
         old_rows=_old_rows(spec, catalog),

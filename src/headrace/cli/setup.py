@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
+from headrace.postgres.ddl_plan import render
 from headrace.tools.setup import PlannedTeardown, plan_setup, plan_teardown
 
 
@@ -19,15 +20,17 @@ def set_up(context: CommandContext) -> bool:
     planned = plan_setup(project, terminal.TerminalReporter())
     for warning in planned.warnings:
         terminal.warn(warning)
+    if planned.steps and not context.as_json:
+        terminal.script("what the documents need:", planned.steps)
+    is_agreed = not planned.steps or context.agrees("Apply this?")
     if not planned.steps:
         terminal.done("nothing to do: publication and replica identities are as the documents need them")
-        return True
-    terminal.script("what the documents need:", planned.steps)
-    if not terminal.agreed("Apply this?", yes=context.yes):
-        return False
-    planned.apply()
-    terminal.done("done; `headrace run` creates the slot and backfills")
-    return True
+    elif is_agreed:
+        planned.apply()
+        terminal.done("done; `headrace run` creates the slot and backfills")
+    if context.as_json:
+        terminal.data({"sql": planned.sql, "warnings": planned.warnings, "done": is_agreed})
+    return is_agreed
 
 
 def tear_down(context: CommandContext, *, indexes: bool, moved: bool) -> bool:
@@ -37,21 +40,25 @@ def tear_down(context: CommandContext, *, indexes: bool, moved: bool) -> bool:
         HeadraceError: as for `plan_teardown`.
     """
     project = context.open_project()
+    # The plan holds the slot's lock and the lease, so no run begins between the question and the answer.
     with plan_teardown(project, terminal.TerminalReporter(), indexes=indexes, moved=moved) as planned:
-        _show(planned)
-        if not terminal.agreed("Undo all of this?", yes=context.yes):
-            return False
-        planned.apply()
-    terminal.done("done")
-    return True
+        _show(planned, as_json=context.as_json)
+        is_agreed = context.agrees("Undo all of this?")
+        if is_agreed:
+            planned.apply()
+            terminal.done("done")
+    if context.as_json:
+        found = {"sql": render(planned.plan.steps), "warnings": planned.plan.warnings}
+        terminal.data({**found, "aliases": planned.aliases, "done": is_agreed})
+    return is_agreed
 
 
-def _show(planned: PlannedTeardown) -> None:
+def _show(planned: PlannedTeardown, *, as_json: bool) -> None:
     for warning in planned.plan.warnings:
         terminal.warn(warning)
-    if planned.plan.steps:
-        terminal.script("what is taken back:", planned.plan.steps)
-    else:
+    if planned.plan.steps and not as_json:
+        terminal.script("what is undone:", planned.plan.steps)
+    elif not planned.plan.steps:
         terminal.say("nothing to undo in the database")
     if planned.aliases:
         terminal.say(f"and the search indexes behind {', '.join(planned.aliases)} are deleted")

@@ -23,9 +23,12 @@ def stopping_by_signals() -> Stopping:
 
     def signalled(_number: int, _frame: FrameType | None) -> None:
         if stopping.is_set():
+            # Whoever sends a second signal does not want to wait for Spark or for a server.
             os._exit(_INTERRUPTED)
         if os.isatty(2):
             os.write(2, _HEARD)  # not `print`: the signal may have interrupted one
+        # Orchestrators kill after 30 seconds without a word. A step that hangs is cut off before that, and
+        # the log says so.
         watchdog = threading.Timer(_LONGEST_SECONDS, _cut_off)
         watchdog.daemon = True
         watchdog.start()
@@ -38,6 +41,7 @@ def stopping_by_signals() -> Stopping:
 
 def reload_by_signal(reload: Callable[[], object], stopping: Stopping) -> None:
     """Let SIGHUP ask for a reload; where it says that the terminal was closed, end the run in order."""
+    # A terminal that closes sends SIGHUP too. A service has no terminal: there it can only mean a reload.
     began_in_terminal = _has_terminal()
 
     def signalled(_number: int, _frame: FrameType | None) -> None:

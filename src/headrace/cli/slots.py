@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -16,14 +15,7 @@ from headrace.model.lsn import format_lsn
 from headrace.model.units import duration, size
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import advisory_lock
-from headrace.postgres.slot import (
-    SlotFacts,
-    check_slot_name,
-    drop_slot,
-    list_slots,
-    read_slot,
-    slot_in_use,
-)
+from headrace.postgres.slot import SlotFacts, check_slot_name, drop_slot, list_slots, read_slot, slot_in_use
 
 
 def show_slots(context: CommandContext, url: str | None = None) -> None:
@@ -35,9 +27,9 @@ def show_slots(context: CommandContext, url: str | None = None) -> None:
     with _connect(context, _without_file(context, url)) as (connection, own):
         found = list_slots(connection)
     if context.as_json:
-        terminal.out.print_json(json.dumps([slot_data(facts, own) for facts in found]))
+        terminal.data([slot_data(facts, own) for facts in found])
     elif not found:
-        terminal.say("no slot belongs to this database")
+        terminal.say("this database has no slots")
     else:
         head = ("slot", "ours", "plugin", "read by", "behind", "late", "keeps", "until lost", "state")
         terminal.table(head, [_row(facts, own) for facts in found], right=(4, 5, 6, 7))
@@ -54,16 +46,20 @@ def drop_named(context: CommandContext, name: str | None, url: str | None = None
         raise HeadraceError(
             Kind.USAGE, "no slot is named", "Write `headrace slots drop NAME`; `headrace slots` lists them."
         )
+    # A run that starts or waits holds this lock while nothing reads its slot.
     with _connect(context, _without_file(context, url)) as (connection, own), advisory_lock(connection, name):
         facts = _find_slot(connection, name)
         if facts.reader is not None:
             raise slot_in_use(facts)
         terminal.say(f"{facts.name}: {_meaning(facts, own)}")
-        if not terminal.agreed(f"Drop the slot {facts.name}?", yes=context.yes):
-            return False
-        drop_slot(connection, facts.name)
-    terminal.done(f"dropped; the server may remove {size(facts.retained)} of log at its next checkpoint")
-    return True
+        is_agreed = context.agrees(f"Drop the slot {facts.name}?")
+        if is_agreed:
+            drop_slot(connection, facts.name)
+    if context.as_json:
+        terminal.data({"slot": facts.name, "retained_bytes": facts.retained, "done": is_agreed})
+    if is_agreed:
+        terminal.done(f"dropped; the server may remove {size(facts.retained)} of log at its next checkpoint")
+    return is_agreed
 
 
 def show_lag(context: CommandContext) -> None:
@@ -76,8 +72,9 @@ def show_lag(context: CommandContext) -> None:
     with _connect(context) as (connection, own):
         facts = read_slot(connection, own)
         if context.as_json:
+            # A program finds the same keys where there is no slot; the error on the other output says why.
             found = {"slot": own, **dict.fromkeys(_KEYS)} if facts is None else slot_data(facts, own)
-            terminal.out.print_json(json.dumps({key: found[key] for key in ("slot", *_KEYS)}))
+            terminal.data({key: found[key] for key in ("slot", *_KEYS)})
         facts = facts or _find_slot(connection, own)
     if facts.lost:
         raise HeadraceError(Kind.SLOT_LOST, f"the slot {own!r} is lost: {facts.why_lost}", BACKFILL_AGAIN)
@@ -160,7 +157,7 @@ def _find_slot(connection: Connection, name: str) -> SlotFacts:
     raise HeadraceError(
         Kind.SLOT_UNKNOWN,
         f"the database {connection.info.dbname!r} has no replication slot {name!r} ({others})",
-        "Correct the name; `headrace run` makes the deployment's own.",
+        "Correct the name; `headrace run` creates the deployment's own.",
     )
 
 
@@ -175,9 +172,6 @@ def _meaning(facts: SlotFacts, own: str) -> str:
 
 def _row(facts: SlotFacts, own: str) -> tuple[str, ...]:
     late = seconds_behind(facts, datetime.now(UTC))
-    state = [f"lost: {facts.why_lost}" if facts.lost else (facts.wal_status or "")]
-    kinds = {"temporary": facts.temporary, "failover": facts.failover, "standby's copy": facts.synced}
-    state.extend(name for name, holds in kinds.items() if holds)
     return (
         facts.name,
         "yes" if facts.name == own else "",
@@ -187,5 +181,11 @@ def _row(facts: SlotFacts, own: str) -> tuple[str, ...]:
         "" if late is None else duration(late),
         size(facts.retained),
         "no limit" if facts.safe_wal_size is None else size(max(0, facts.safe_wal_size)),
-        ", ".join(state),
+        ", ".join(_state(facts)),
     )
+
+
+def _state(facts: SlotFacts) -> Iterator[str]:
+    yield f"lost: {facts.why_lost}" if facts.lost else facts.wal_status or ""
+    kinds = {"temporary": facts.temporary, "failover": facts.failover, "standby's copy": facts.synced}
+    yield from (name for name, holds in kinds.items() if holds)

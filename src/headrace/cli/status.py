@@ -20,6 +20,7 @@ from headrace.status.backfill_text import describe_backfill
 from headrace.status.board import IndexStatus
 
 _ANSWER_SECONDS = 5.0
+# One listens on these addresses for every interface, but one cannot connect to them everywhere.
 _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104 - replaced, not listened on
 _LEASE_SECONDS = 4.0
 _REMEDY = "Name the address that `headrace run --public-address` was given."
@@ -55,6 +56,7 @@ def _ask_run(context: CommandContext) -> dict[str, Any]:
     """
     server = load_deployment(context.config, context.environ).server
     endpoints, key = context.open_endpoints()
+    # A person waits: a cluster that is away is told after one try, not after as many as a run makes.
     quick = Client(endpoints.keeps_state.with_timeout(_LEASE_SECONDS), read_attempts=1)
     try:
         with contextlib.closing(quick):
@@ -77,7 +79,7 @@ def _ask_run(context: CommandContext) -> dict[str, Any]:
     raise HeadraceError(
         Kind.CONNECTION,
         f"nothing runs with {key}",
-        "Start `headrace run`; `headrace lag` and `headrace indexes` say how things stand.",
+        "Start `headrace run`; `headrace lag` and `headrace indexes` work without a run.",
     )
 
 
@@ -85,6 +87,7 @@ def _ask(address: str, remedy: str = _REMEDY) -> dict[str, Any]:
     host, _, port = address.rpartition(":")
     url = f"http://{_EVERYWHERE.get(host, host)}:{port}/status"
     try:
+        # A redirect would lead to a server that nobody has named.
         answer = urllib3.request("GET", url, retries=False, timeout=_ANSWER_SECONDS, redirect=False)
         if answer.status == HTTPStatus.MISDIRECTED_REQUEST:
             raise HeadraceError(
@@ -96,7 +99,7 @@ def _ask(address: str, remedy: str = _REMEDY) -> dict[str, Any]:
     except (urllib3.exceptions.HTTPError, ValueError) as error:
         raise HeadraceError(Kind.CONNECTION, f"no run answers at {address}", remedy) from error
     if not isinstance(found, dict) or not {"phase", "ready", "indexes"} <= found.keys():
-        raise HeadraceError(Kind.CONNECTION, f"what answers at {address} is no run of Headrace", _REMEDY)
+        raise HeadraceError(Kind.CONNECTION, f"what answers at {address} is not a run of Headrace", _REMEDY)
     return found
 
 

@@ -8,15 +8,16 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.text import Text
+from rich.table import Table
 
-from headrace.cli.wrapping import is_stacked, table_lines, wrap, wrap_sql
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import ErrorGroup, HeadraceError, Kind, Retry
 from headrace.postgres.ddl_plan import Step, render
 
+# What goes to no terminal is read by programs: a line stays one line, and digits are not coloured.
 out = Console(highlight=False, soft_wrap=True)
 """For the result of a command."""
 
@@ -24,6 +25,8 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 """For progress, warnings and errors."""
 
 
+_GAP = "  "
+# Several threads print, so this is no plain variable.
 _timed = threading.Event()
 
 
@@ -49,10 +52,13 @@ def _head(mark: str) -> str:
 
 def _print(console: Console, head: str, text: str) -> None:
     """Print a line; on a terminal it is wrapped between words, elsewhere it stays one line."""
-    if console.is_terminal:
-        first = Text.from_markup(head).cell_len
-        text = "\n".join(wrap(text, console.width, first=first))
-    console.print(f"{head}{escape(text)}")
+    if not console.is_terminal:
+        console.print(f"{head}{escape(text)}")
+        return
+    # A grid of two cells: what is wrapped stands below the text, and not below the mark.
+    line = Table.grid()
+    line.add_row(head, escape(text))
+    console.print(line, soft_wrap=False)
 
 
 def answer(text: str) -> None:
@@ -89,28 +95,33 @@ def _quote(excerpt: str) -> None:
 
 def fail(error: HeadraceError) -> None:
     """Print an error and, only on a terminal, its detail, which quotes values that no log should have."""
+    # A group of errors has a line for each of them.
     for line in str(error).splitlines():
         wrong(line)
     _quote(error.detail if err.is_terminal else "")
 
 
 def error_data(error: HeadraceError) -> dict[str, object]:
-    """Return an error as JSON data."""
+    """Return an error as JSON data; of several, the first, with the others as `more`."""
+    others = error.errors[1:] if isinstance(error, ErrorGroup) else ()
+    first = error.errors[0] if isinstance(error, ErrorGroup) else error
     return {
-        "code": error.code,
-        "cause": error.cause,
-        "remedy": error.remedy,
-        "waits": error.retry is Retry.BACK_OFF,
+        "code": first.code,
+        "cause": first.cause,
+        "remedy": first.remedy,
+        "waits": first.retry is Retry.BACK_OFF,
         "exit_code": error.exit_code,
+        "more": [error_data(other) for other in others],
     }
 
 
 def data(value: object) -> None:
-    """Print a value as JSON, coloured on a terminal."""
-    text = json.dumps(value, indent=2, ensure_ascii=False)
+    """Print a value as JSON, coloured on a terminal; what JSON does not have becomes text."""
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
     if out.is_terminal:
         out.print_json(text)
     else:
+        # rich would wrap long values; a program reads this.
         out.file.write(f"{text}\n")
 
 
@@ -119,46 +130,74 @@ def script(title: str, steps: Sequence[Step]) -> None:
     out.print(f"[bold]-- {escape(title)}[/bold]\n")
     for line in render(steps).splitlines():
         is_dim = line.startswith(("--", "COMMENT"))
-        for part in wrap_sql(line, out.width) if out.is_terminal else [line]:
-            out.print(f"[dim]{escape(part)}[/dim]" if is_dim else escape(part))
+        out.print(f"[dim]{escape(line)}[/dim]" if is_dim else escape(line))
     out.print()
 
 
 def sql(statement: str, indent: str = "") -> None:
-    """Print a statement that may be long."""
-    lines = [f"{indent}{line}" for line in statement.splitlines()]
-    for line in lines:
-        for part in wrap_sql(line, out.width) if out.is_terminal else [line]:
-            out.print(part, markup=False)
+    """Print a statement that may be long.
+
+    Only the terminal wraps it: what is copied from there is the statement as it is.
+    """
+    for line in statement.splitlines():
+        out.print(f"{indent}{line}", markup=False)
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
     """Print a table; the columns whose numbers are in `right` are aligned to the right.
 
-    Where a terminal is too narrow, cells are wrapped, or each row is a block of lines. Elsewhere one row is
-    one line. Nothing is cut.
+    Where a terminal is too narrow, the widest text is wrapped, or each row becomes a block of lines.
+    Elsewhere one row is one line. Nothing is cut.
     """
-    width = out.width if out.is_terminal else None
-    is_headed = not is_stacked(head, rows, right, width)
-    for number, line in enumerate(table_lines(head, rows, right, width)):
-        out.print(f"[bold]{escape(line)}[/bold]" if is_headed and not number else escape(line))
+    columns = list(zip(head, *rows, strict=True))
+    widths = [max(map(cell_len, column)) for column in columns]
+    widest = max((number for number in range(len(head)) if number not in right), key=widths.__getitem__)
+    whole = sum(widths) + len(_GAP) * (len(head) - 1)
+    room = out.width - whole + widths[widest]
+    if out.is_terminal and room < max(map(cell_len, " ".join(columns[widest]).split())):
+        _print_blocks(head, rows)
+        return
+    grid = Table(box=None, pad_edge=False, padding=(0, len(_GAP), 0, 0), header_style="bold")
+    for number, name in enumerate(head):
+        grid.add_column(name, justify="right" if number in right else "left", no_wrap=number != widest)
+    for row in rows:
+        grid.add_row(*map(escape, row))
+    if out.is_terminal:
+        out.print(grid, soft_wrap=False)
+        return
+    # rich takes what is no terminal to have 80 columns; a program wants each row on one line.
+    grid.width = whole
+    with out.capture() as printed:
+        out.print(grid, crop=False, soft_wrap=False)
+    for line in printed.get().splitlines():
+        out.file.write(f"{line.rstrip()}\n")
 
 
-def agreed(question: str, *, yes: bool) -> bool:
-    """Ask the operator before something is altered; `yes` skips the question.
+def _print_blocks(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print each row as a block: its first cell, and below it a line for each other one that is not empty."""
+    for number, row in enumerate(rows):
+        block = Table.grid(padding=(0, len(_GAP)))
+        for name, cell in zip(head[1:], row[1:], strict=True):
+            if cell:
+                block.add_row(f"{_GAP}{name}", escape(cell))
+        out.print("\n" * bool(number) + f"[bold]{escape(row[0])}[/bold]", soft_wrap=False)
+        out.print(block, soft_wrap=False)
+
+
+def agreed(question: str) -> bool:
+    """Ask the operator before something is altered.
 
     Raises:
         HeadraceError: USAGE where the question cannot be answered.
     """
-    if yes:
-        return True
+    # On the standard error: the standard output may lead to a file.
     err.print(escape(f"{question} [y/N] "), end="")
     try:
         answer = input()
     except EOFError as error:
         err.print()
         raise HeadraceError(
-            Kind.USAGE, "nobody is there to answer the question; nothing was changed", "Add --yes."
+            Kind.USAGE, "nobody can answer the question here; nothing was changed", "Add --yes."
         ) from error
     if answer.strip().lower() in {"y", "yes"}:
         return True
@@ -167,21 +206,21 @@ def agreed(question: str, *, yes: bool) -> bool:
 
 
 @contextlib.contextmanager
-def progress(title: str, total: int) -> Iterator[Callable[[int], None]]:
-    """Show a progress bar; yield a function that takes how much is finished."""
+def progress(title: str, total: int | None) -> Iterator[Callable[..., None]]:
+    """Show a progress bar; yield a function that takes how much is finished, and how much that is of.
+
+    Args:
+        title: what is done.
+        total: how much there is to do; None: the function is told, and the bar shows from then on.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda finished: bar.update(task, completed=finished)
+        task = bar.add_task(title, total=total, visible=total is not None)
 
+        def show(finished: int, of: int | None = total) -> None:
+            bar.update(task, completed=finished, total=of, visible=True)
 
-@contextlib.contextmanager
-def download(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a bar from the first report on; yield a function that takes what is finished, and all."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
-        task = bar.add_task(title, total=None, visible=False)
-        yield lambda finished, total: bar.update(task, completed=finished, total=total, visible=True)
+        yield show
 
 
 def working(text: str) -> contextlib.AbstractContextManager[object]:
@@ -195,22 +234,8 @@ def working(text: str) -> contextlib.AbstractContextManager[object]:
 class TerminalReporter:
     """Reports to the terminal, or to the standard error as a log."""
 
-    def info(self, text: str) -> None:
-        """Print what is being done."""
-        say(text)
-
-    def done(self, text: str) -> None:
-        """Print what has been done."""
-        done(text)
-
-    def warning(self, text: str) -> None:
-        """Print a warning."""
-        warn(text)
-
-    def working(self, text: str) -> contextlib.AbstractContextManager[object]:
-        """Print what is being done, with a spinner on a terminal."""
-        return working(text)
-
-    def progress(self, title: str, total: int) -> contextlib.AbstractContextManager[Callable[[int], None]]:
-        """Show a bar on a terminal."""
-        return progress(title, total)
+    info = staticmethod(say)
+    done = staticmethod(done)
+    warning = staticmethod(warn)
+    working = staticmethod(working)
+    progress = staticmethod(progress)

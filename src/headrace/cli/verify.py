@@ -29,7 +29,7 @@ def verify_index(context: CommandContext, index: str, options: VerifyOptions) ->
         with terminal.working(f"waiting for the comparison of {index} …"):
             report = report_of(client.follow(order))
     if context.as_json:
-        terminal.out.print_json(json.dumps(as_data(report)))
+        terminal.data(as_data(report))
     else:
         _print_report(report)
     return report.right
@@ -80,7 +80,7 @@ def _print_drift(verdict: Verdict, drift: Drift) -> None:
 
 def _print_repair(report: Report) -> None:
     if report.repaired:
-        _line(f"repaired     {report.repaired:,}: rebuilt, and right now")
+        _line(f"repaired     {report.repaired:,}: rebuilt, and right")
     if report.left_count:
         _line(f"not repaired {report.left_count:,}")
         for id_, why in report.left.items():
@@ -90,12 +90,16 @@ def _print_repair(report: Report) -> None:
 
 
 def _print_conclusion(report: Report) -> None:
-    fenced = report.fenced or sum(drift.ahead for drift in report.drift.values())
     if report.right:
         part = "" if report.sample is None else ", as far as the sample shows"
         repaired = f": {report.repaired:,} rebuilt" if report.repaired else ""
         terminal.done(f"{report.alias} is what the database says{part}{repaired}")
-        return
+    else:
+        _print_remedies(report)
+
+
+def _print_remedies(report: Report) -> None:
+    fenced = report.fenced or sum(drift.ahead for drift in report.drift.values())
     if report.wrong > report.repaired:
         wrong = report.wrong - report.repaired
         terminal.warn(f"{quantity(wrong, 'document')} {are(wrong)} not what the database says")
@@ -104,11 +108,13 @@ def _print_conclusion(report: Report) -> None:
         terminal.say(f"`headrace verify {report.index}{of} --repair` rebuilds them")
     if fenced:
         terminal.say(
-            "What is fenced needs a new generation: stop `headrace run`, delete the search index "
+            "Fenced documents need a new generation: stop `headrace run`, delete the search index "
             f"{report.generation}, and start it again: it backfills {report.index} again"
         )
     if report.unreadable.count:
-        terminal.say("What cannot be read is nowhere right: correct the rows or the schema, and verify again")
+        terminal.say(
+            "Rows that cannot be read have no right document: correct them or the schema, and verify again"
+        )
     if report.undecided:
         terminal.say(f"{report.remedy} Then verify again")
 
@@ -118,4 +124,5 @@ def _line(text: str) -> None:
 
 
 def _shown(id_: str) -> str:
+    # An id is a value of a row and may hold anything: what a terminal would act on is quoted.
     return id_ if id_ and id_.isprintable() and " " not in id_ else json.dumps(id_)

@@ -11,12 +11,7 @@ from headrace.pipeline.applied_position import AppliedPosition, parse_position, 
 
 
 def wait_applied(
-    context: CommandContext,
-    *,
-    lsn: str | None,
-    searchable: bool,
-    timeout: float,
-    sink: str | None = None,
+    context: CommandContext, *, lsn: str | None, searchable: bool, timeout: float, sink: str | None = None
 ) -> None:
     """Wait until everything before `lsn` is in the documents of every index.
 
@@ -32,6 +27,7 @@ def wait_applied(
             CONFIG, CONTINUITY, CONNECTION, SINK_UNREACHABLE.
     """
     wanted = None if lsn is None else parse_position(lsn)
+    # The clock starts before files and servers are asked: `--timeout` is what the caller waits in all.
     began = time.monotonic()
     endpoints, key = context.open_endpoints(sink)
     with AppliedPosition(endpoints, key) as applied:
@@ -40,4 +36,7 @@ def wait_applied(
         with terminal.working(f"waiting for {format_lsn(awaited)} …"):
             wait_until_applied(applied, awaited, timeout=timeout, searchable=searchable, began=began)
     found = "applied, and found by a search" if searchable else "applied"
-    terminal.done(f"{format_lsn(awaited)} is {found}, after {time.monotonic() - began:.1f} s")
+    seconds = time.monotonic() - began
+    terminal.done(f"{format_lsn(awaited)} is {found}, after {seconds:.1f} s")
+    if context.as_json:
+        terminal.data({"lsn": format_lsn(awaited), "searchable": searchable, "seconds": round(seconds, 3)})

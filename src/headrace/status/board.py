@@ -7,7 +7,6 @@ waits for nothing but the lock.
 from __future__ import annotations
 
 import enum
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -226,7 +225,6 @@ class _Content:
     secondary: dict[str, SecondaryStatus] = field(default_factory=dict)
     ended_by: LastError | None = None
     slot: SlotFacts | None = None
-    slot_seen_at: float = -math.inf
     tables: tuple[TableCoverage, ...] = ()
     stages: Stages = NO_STAGES
     last_advance: float | None = None
@@ -364,12 +362,7 @@ class StatusBoard:
     def slot_seen(self, slot: SlotFacts | None) -> None:
         """Set the slot as the server shows it; None where there is none."""
         with self._lock:
-            self._content.slot, self._content.slot_seen_at = slot, self._clock()
-
-    def seconds_since_slot(self) -> float:
-        """Return how long ago the slot was looked at last; infinite where it was not yet."""
-        with self._lock:
-            return self._clock() - self._content.slot_seen_at
+            self._content.slot = slot
 
     def tables_seen(self, tables: Iterable[TableCoverage]) -> None:
         """Set what the log must carry of each table, and carries."""
@@ -427,13 +420,18 @@ class StatusBoard:
 
     def view(self) -> View:
         """Return the whole board at one moment."""
+        # These have locks of their own. They are asked before ours is held, so no two locks are ever taken
+        # crosswise.
         sinks = self.sinks.view()
+        # A secondary sink that takes nothing is deferred; only the primary's holds the stream up.
         waiting = first_error(sink for sink in sinks if sink.name not in self._content.secondary)
         paused = self.control.paused
         stalled = self.stall.view(self.sinks.last)
         with self._lock:
             content = self._content
             confirmed = content.positions.confirmed
+            # A writer that waits reports no error to the run, which works on a batch: the board shows it all
+            # the same.
             state = content.state if waiting is None else content.state.after(Event.FAILED)
             return View(
                 phase=state.phase,
@@ -554,14 +552,18 @@ def _why_unready(
 ) -> str | None:
     if stalled is not None:
         return f"stalled: {stalled.diagnosis.error}"
-    if phase is Phase.DEGRADED and waiting is not None:
-        return f"degraded: {waiting}"
-    if phase is Phase.DEGRADED and content.last_error is not None:
-        return f"degraded: {content.last_error.text}"
-    if phase is Phase.STANDBY:
-        return "standby" if content.holder is None else f"standby: the run on {content.holder} works"
-    if phase is not Phase.LIVE and not (phase is Phase.BACKFILLING and content.follows):
-        return phase.value
+    if phase is Phase.LIVE or (phase is Phase.BACKFILLING and content.follows):
+        return _why_incomplete(content)
+    last = content.last_error and content.last_error.text
+    because = {
+        Phase.STANDBY: content.holder and f"the run on {content.holder} works",
+        Phase.DEGRADED: last if waiting is None else str(waiting),
+    }.get(phase)
+    return f"{phase.value}: {because}" if because else phase.value
+
+
+def _why_incomplete(content: _Content) -> str | None:
+    """Return why readers do not see all documents of now, although the stream follows; None where they do."""
     served = {unit.index for unit in content.units if unit.serves and not unit.sink}
     incomplete = [
         index.name

@@ -27,6 +27,7 @@ class _Limit:
     def set(self, transport: asyncio.Transport) -> None:
         """Begin to count, where that was not begun."""
         if self._timer is None:
+            # abort and not close, which waits until the client has taken what is left.
             self._timer = self._loop.call_later(PATIENCE_SECONDS, transport.abort)
 
     def lift(self) -> None:
@@ -92,6 +93,7 @@ class BoundedConnection(H11Protocol):
             for other in self.connections
             if isinstance(other, BoundedConnection) and not other.transport.is_closing()
         ]
+        # Who has asked is answered: what goes first is a connection that is only held.
         open_.sort(key=lambda other: (other.is_answering, other.began))
         others = (other for other in open_ if other is not self)
         for other in islice(others, max(0, len(open_) - MOST_CONNECTIONS)):

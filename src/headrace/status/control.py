@@ -29,6 +29,7 @@ class ControlStatus:
         self._wall = wall
         self._lock = threading.Lock()
         self._paused: Pause | None = None
+        # Counted for the metrics: they outlive the orders, of which the last hundred are kept.
         self._requests: Counter[tuple[str, str]] = Counter()
 
     @property

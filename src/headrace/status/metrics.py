@@ -5,25 +5,56 @@ Units are base units (bytes, seconds, Unix time). An unknown value, as the lag w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from headrace.model.stage import Stage
-from headrace.status.board import IndexPhase, IndexStatus, StatusBoard, View
+from headrace.status.board import IndexPhase, IndexStatus, SecondaryStatus, StatusBoard, View
 from headrace.status.phases import Phase
 from headrace.status.sinks import SinkActivity
 from headrace.status.stages import LATENCY_STAGES, Histogram, Stages
 from headrace.status.stall import Stalled
 
+Samples = Iterable[tuple[Sequence[str], float | None]]
+"""The values of the labels, and the value of the metric; None: there is no sample."""
+
 
 def registry(board: StatusBoard) -> CollectorRegistry:
     """Return a registry that shows `board`, and nothing of the process's default registry."""
+    # The default one holds the metrics of a program that runs a pipeline in itself.
     result = CollectorRegistry()
     result.register(BoardCollector(board))
     return result
+
+
+def gauge(name: str, text: str, labels: Sequence[str], samples: Samples) -> Metric:
+    """Return a gauge with labels."""
+    return _filled(GaugeMetricFamily(name, text, labels=labels), samples)
+
+
+def single(name: str, text: str, value: float | None) -> Metric:
+    """Return a gauge without labels; None: it has no sample."""
+    return gauge(name, text, (), [((), value)])
+
+
+def states(phase: Phase) -> Metric:
+    """Return the state that a run or a mirror is in."""
+    samples = (((state.value,), state is phase) for state in Phase)
+    return gauge("headrace_state", "1 for the state that the run is in.", ("state",), samples)
+
+
+def _counter(name: str, text: str, labels: Sequence[str], samples: Samples) -> Metric:
+    return _filled(CounterMetricFamily(name, text, labels=labels), samples)
+
+
+def _filled(family: GaugeMetricFamily | CounterMetricFamily, samples: Samples) -> Metric:
+    for labels, value in samples:
+        if value is not None:
+            family.add_metric(labels, float(value))
+    return family
 
 
 class BoardCollector(Collector):
@@ -38,36 +69,46 @@ class BoardCollector(Collector):
         yield from _state(view)
         yield from _counters(view)
         yield from _positions(view)
-        yield from _slot(view)
         yield _latency(view.stages)
-        yield CounterMetricFamily(
+        yield _counter(
             "headrace_malformed_trace_contexts",
-            "Commits whose trace context is none, since the stream was started last.",
-            view.stages.malformed_contexts,
+            "Commits whose trace context cannot be read, since the stream was started last.",
+            (),
+            [((), view.stages.malformed_contexts)],
         )
         yield _stalled(view.stalled)
-        yield from _indexes(view.indexes)
-        yield from _sinks(view.sinks)
-        yield from _secondary(view)
-        yield _control_requests(view)
+        for name, (text, of_index) in _INDEXES.items():
+            yield gauge(name, text, ("index",), (((index.name,), of_index(index)) for index in view.indexes))
+        for name, (text, of_sink) in _SINKS.items():
+            samples = (((sink.name,), of_sink(sink)) for sink in view.sinks)
+            kind = _counter if name == "headrace_sink_retries" else gauge
+            yield kind(name, text, ("sink",), samples)
+        if view.secondary:
+            for name, (text, of_secondary) in _SECONDARY.items():
+                found = (((sink,), of_secondary(status)) for sink, status in view.secondary.items())
+                yield gauge(name, text, ("sink",), found)
+        yield _counter(
+            "headrace_control_requests",
+            "Requests to the private address, accepted and refused, by what was ordered and how it was "
+            "answered.",
+            ("order", "outcome"),
+            sorted(view.control_requests.items()),
+        )
 
 
 def _state(view: View) -> Iterator[Metric]:
-    states = GaugeMetricFamily("headrace_state", "1 for the state that the run is in.", labels=["state"])
-    for phase in Phase:
-        states.add_metric([phase.value], float(phase is view.phase))
-    yield states
-    yield _gauge(
+    yield states(view.phase)
+    yield single(
         "headrace_ready", "1 when every index is backfilled and the stream follows.", view.unready is None
     )
-    yield _gauge("headrace_paused", "1 while an operator has paused the stream.", view.paused is not None)
-    yield _gauge("headrace_start_time_seconds", "When the run began, in Unix time.", view.started)
-    yield _gauge(
+    yield single("headrace_paused", "1 while an operator has paused the stream.", view.paused is not None)
+    yield single("headrace_start_time_seconds", "When the run began, in Unix time.", view.started)
+    yield single(
         "headrace_last_error_timestamp_seconds",
         "When the last error happened, in Unix time; absent without one.",
         None if view.last_error is None else view.last_error.time,
     )
-    yield _gauge("headrace_warnings", "How many accepted risks `/status` lists.", len(view.warnings))
+    yield single("headrace_warnings", "How many accepted risks `/status` lists.", len(view.warnings))
 
 
 def _counters(view: View) -> Iterator[Metric]:
@@ -82,61 +123,48 @@ def _counters(view: View) -> Iterator[Metric]:
         "headrace_batches": ("Batches whose documents are durable; counted as changes are.", counts.batches),
         "headrace_rejected_documents": ("Documents that a sink refused for good.", counts.rejected),
     }
-    for name, (documentation, count) in totals.items():
+    for name, (text, count) in totals.items():
         # They go on where the run before has ended: a 0 until they are read would look like an increase.
-        family = CounterMetricFamily(name, documentation)
-        if view.counts_known:
-            family.add_metric([], count)
-        yield family
-    yield CounterMetricFamily(
-        "headrace_gaps", "Gaps in the log behind which everything is built again.", view.gaps
-    )
-    rebuilds = CounterMetricFamily(
+        yield _counter(name, text, (), [((), count if view.counts_known else None)])
+    gaps = "Gaps in the log behind which everything is built again."
+    yield _counter("headrace_gaps", gaps, (), [((), view.gaps)])
+    yield _counter(
         "headrace_rebuilds",
-        "Indexes that readers see and that are built again, by what led to it.",
-        labels=["index", "cause"],
+        "Rebuilds of indexes that readers see, by cause.",
+        ("index", "cause"),
+        sorted(view.rebuilds.items()),
     )
-    for (index, cause), count in sorted(view.rebuilds.items()):
-        rebuilds.add_metric([index, cause], count)
-    yield rebuilds
-    errors = CounterMetricFamily("headrace_errors", "Errors by their stable code.", labels=["code"])
-    for code, count in sorted(view.errors.items()):
-        errors.add_metric([code], count)
-    yield errors
+    errors = (((code,), count) for code, count in sorted(view.errors.items()))
+    yield _counter("headrace_errors", "Errors by their stable code.", ("code",), errors)
 
 
 def _positions(view: View) -> Iterator[Metric]:
-    places = GaugeMetricFamily(
-        "headrace_position_bytes", "Places in the write-ahead log; absent where unknown.", labels=["position"]
+    slot, known = view.slot, ("confirmed", "applied", "current")
+    yield gauge(
+        "headrace_position_bytes",
+        "Positions in the write-ahead log; absent where unknown.",
+        ("position",),
+        (((name,), getattr(view.positions, name)) for name in known),
     )
-    for name in ("confirmed", "applied", "current"):
-        lsn = getattr(view.positions, name)
-        if lsn is not None:
-            places.add_metric([name], lsn)
-    yield places
-    yield _gauge(
+    yield single(
         "headrace_lag_seconds", "Time since the slot's position was the server's newest.", view.lag_seconds
     )
-    yield _gauge(
+    yield single(
         "headrace_last_advance_timestamp_seconds",
         "When the applied position advanced last, in Unix time; absent where it has not yet.",
         view.last_advance,
     )
-
-
-def _slot(view: View) -> Iterator[Metric]:
-    slot = view.slot
-    yield _gauge(
+    yield single(
         "headrace_slot_unconfirmed_bytes",
         "Log between the slot's confirmed position and the server's newest.",
         view.lag_bytes,
     )
-    yield _gauge(
+    yield single(
         "headrace_slot_retained_bytes",
         "Log that the server keeps for the slot; more than is unconfirmed while old transactions are open.",
         None if slot is None else slot.retained,
     )
-    yield _gauge(
+    yield single(
         "headrace_slot_safe_wal_bytes",
         "Log that may still be written before the slot can be lost; absent without a limit.",
         None if slot is None else slot.safe_wal_size,
@@ -170,100 +198,51 @@ def _latency(stages: Stages) -> Metric:
     return family
 
 
-def _control_requests(view: View) -> Metric:
-    requests = CounterMetricFamily(
-        "headrace_control_requests",
-        "Requests to the private address, accepted and refused, by what was ordered and how it was answered.",
-        labels=["order", "outcome"],
-    )
-    for (order, outcome), count in sorted(view.control_requests.items()):
-        requests.add_metric([order, outcome], count)
-    return requests
-
-
-def _secondary(view: View) -> Iterator[Metric]:
-    if not view.secondary:
-        return
-    deferred = GaugeMetricFamily(
-        "headrace_sink_deferred_documents", "Documents that a secondary sink lacks.", labels=["sink"]
-    )
-    away = GaugeMetricFamily(
-        "headrace_sink_away", "1 while a secondary sink is not written to.", labels=["sink"]
-    )
-    for name, secondary in view.secondary.items():
-        deferred.add_metric([name], secondary.deferred)
-        away.add_metric([name], float(secondary.away is not None))
-    yield from (deferred, away)
-
-
-def _indexes(indexes: Iterable[IndexStatus]) -> Iterator[Metric]:
-    backfilled = GaugeMetricFamily(
-        "headrace_index_backfilled", "1 when the index is backfilled.", labels=["index"]
-    )
-    planned = GaugeMetricFamily("headrace_index_ranges", "Ranges of the index to backfill.", labels=["index"])
-    done = GaugeMetricFamily("headrace_index_ranges_done", "Ranges that are backfilled.", labels=["index"])
-    rows = GaugeMetricFamily(
-        "headrace_index_backfilled_rows", "Root rows that the backfill read.", labels=["index"]
-    )
-    documents = GaugeMetricFamily(
-        "headrace_index_backfilled_documents",
+_INDEXES: Mapping[str, tuple[str, Callable[[IndexStatus], float | None]]] = {
+    "headrace_index_backfilled": (
+        "1 when the index is backfilled.",
+        lambda index: index.phase is IndexPhase.LIVE,
+    ),
+    "headrace_index_ranges": ("Ranges of the index to backfill.", lambda index: index.ranges_total),
+    "headrace_index_ranges_done": ("Ranges that are backfilled.", lambda index: index.ranges_done),
+    "headrace_index_backfilled_rows": ("Root rows that the backfill read.", lambda index: index.rows),
+    "headrace_index_backfilled_documents": (
         "Documents that a backfill has written; at its end, those that the index holds.",
-        labels=["index"],
-    )
-    rest = GaugeMetricFamily(
-        "headrace_index_backfill_remaining_seconds",
+        lambda index: index.documents,
+    ),
+    "headrace_index_backfill_remaining_seconds": (
         "How long the backfill of the index will take at its present speed; absent where unknown.",
-        labels=["index"],
-    )
-    quarantined = GaugeMetricFamily(
-        "headrace_quarantined_documents", "Documents of the index in quarantine.", labels=["index"]
-    )
-    drift = GaugeMetricFamily(
-        "headrace_drift_documents",
+        lambda index: index.seconds_left,
+    ),
+    "headrace_quarantined_documents": (
+        "Documents of the index in quarantine.",
+        lambda index: index.quarantined,
+    ),
+    "headrace_drift_documents": (
         "Documents that the last `headrace verify` found wrong and did not repair; absent before the first.",
-        labels=["index"],
-    )
-    for index in indexes:
-        if index.drift is not None:
-            drift.add_metric([index.name], index.drift)
-        if index.seconds_left is not None:
-            rest.add_metric([index.name], index.seconds_left)
-        backfilled.add_metric([index.name], float(index.phase is IndexPhase.LIVE))
-        planned.add_metric([index.name], index.ranges_total)
-        done.add_metric([index.name], index.ranges_done)
-        rows.add_metric([index.name], index.rows)
-        documents.add_metric([index.name], index.documents)
-        quarantined.add_metric([index.name], index.quarantined)
-    yield from (backfilled, planned, done, rows, documents, rest, quarantined, drift)
-
-
-def _sinks(sinks: Iterable[SinkActivity]) -> Iterator[Metric]:
-    size = GaugeMetricFamily(
-        "headrace_sink_bulk_bytes",
-        "What a bulk request holds at most right now, of the writer with the smallest; beside readers a "
-        "backfill takes 2 MB at most.",
-        labels=["sink"],
-    )
-    under_way = GaugeMetricFamily(
-        "headrace_sink_bulks_in_flight", "Bulk requests under way.", labels=["sink"]
-    )
-    retries = CounterMetricFamily(
-        "headrace_sink_retries", "Bulk requests that were refused or not answered.", labels=["sink"]
-    )
-    waiting = GaugeMetricFamily(
-        "headrace_sink_waiting", "1 while a writer waits for the sink to take documents.", labels=["sink"]
-    )
-    for sink in sinks:
-        if sink.bulk_bytes is not None:
-            size.add_metric([sink.name], sink.bulk_bytes)
-        under_way.add_metric([sink.name], sink.in_flight)
-        retries.add_metric([sink.name], sink.retries)
-        waiting.add_metric([sink.name], float(sink.error is not None))
-    yield from (size, under_way, retries, waiting)
-
-
-def _gauge(name: str, documentation: str, value: float | None) -> GaugeMetricFamily:
-    family = GaugeMetricFamily(name, documentation)
-    if value is not None:
-        family.add_metric([], float(value))
-    return family
+        lambda index: index.drift,
+    ),
+}
+_SINKS: Mapping[str, tuple[str, Callable[[SinkActivity], float | None]]] = {
+    "headrace_sink_bulk_bytes": (
+        (
+            "What a bulk request holds at most right now, of the writer with the smallest; beside readers a "
+            "backfill takes 2 MB at most."
+        ),
+        lambda sink: sink.bulk_bytes,
+    ),
+    "headrace_sink_bulks_in_flight": ("Bulk requests under way.", lambda sink: sink.in_flight),
+    "headrace_sink_retries": ("Bulk requests that were refused or not answered.", lambda sink: sink.retries),
+    "headrace_sink_waiting": (
+        "1 while a writer waits for the sink to take documents.",
+        lambda sink: sink.error is not None,
+    ),
+}
+_SECONDARY: Mapping[str, tuple[str, Callable[[SecondaryStatus], float | None]]] = {
+    "headrace_sink_deferred_documents": (
+        "Documents that a secondary sink lacks.",
+        lambda sink: sink.deferred,
+    ),
+    "headrace_sink_away": ("1 while a secondary sink is not written to.", lambda sink: sink.away is not None),
+}
+"""Metrics by index, sink and secondary sink: what each says, and its value."""

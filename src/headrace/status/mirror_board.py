@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.exposition import choose_encoder
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
 
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn, format_lsn
+from headrace.status.metrics import gauge, single, states
+from headrace.status.pages import PublicServer, pages
 from headrace.status.phases import Phase
-from headrace.status.protection import PublicGuard, allows_host, leads_nowhere_else
-from headrace.status.serving import HttpServer
 
 TablePhase = Literal["live", "loading", "waiting"]
 TABLE_PHASES: tuple[TablePhase, ...] = ("live", "loading", "waiting")
-_NO_STORE = {"Cache-Control": "no-store"}
-_PROBED = frozenset({"/healthz", "/readyz", "/metrics"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +107,7 @@ class MirrorBoard:
             before = self._view
             kept = before.tables if tables is None else dict(tables)
             said = None if error is None else str(error)
+            # A new value each time: a reader keeps one that nobody changes under it.
             self._view = MirrorView(before.slot, phase, kept, said, before.started)
 
 
@@ -129,34 +123,22 @@ class MirrorCollector(Collector):
 
 
 def _metrics(view: MirrorView) -> Iterator[Metric]:
-    states = GaugeMetricFamily("headrace_state", "1 for the state that the run is in.", labels=["state"])
-    for phase in Phase:
-        states.add_metric([phase.value], float(phase is view.phase))
-    yield states
-    for name, text, value in (
-        ("headrace_ready", "1 while the mirror follows.", float(view.unready is None)),
-        ("headrace_start_time_seconds", "When the run began, in Unix time.", view.started),
-    ):
-        family = GaugeMetricFamily(name, text)
-        family.add_metric([], value)
-        yield family
-    tables = GaugeMetricFamily(
+    tables = sorted(view.tables.items())
+    yield states(view.phase)
+    yield single("headrace_ready", "1 while the mirror follows.", view.unready is None)
+    yield single("headrace_start_time_seconds", "When the run began, in Unix time.", view.started)
+    yield gauge(
         "headrace_mirror_table",
         "1 for the state that a mirrored table is in.",
-        labels=["table", "state"],
+        ("table", "state"),
+        (((name, state), table.phase == state) for name, table in tables for state in TABLE_PHASES),
     )
-    positions = GaugeMetricFamily(
+    yield gauge(
         "headrace_mirror_table_position_bytes",
         "Up to where in the write-ahead log the lake has a mirrored table.",
-        labels=["table"],
+        ("table",),
+        (((name,), table.complete) for name, table in tables),
     )
-    for name, table in sorted(view.tables.items()):
-        for state in TABLE_PHASES:
-            tables.add_metric([name, state], float(table.phase == state))
-        if table.complete is not None:
-            positions.add_metric([name], table.complete)
-    yield tables
-    yield positions
 
 
 class MirrorServer:
@@ -172,9 +154,10 @@ class MirrorServer:
     """
 
     def __init__(self, board: MirrorBoard, address: str, hosts: Collection[str] = ()) -> None:
-        self._hosts = frozenset(hosts)
-        guard = PublicGuard(_application(board), self._allows, _PROBED, frozenset({"/status"}))
-        self._http = HttpServer(guard, address, "status")
+        registry = CollectorRegistry()
+        registry.register(MirrorCollector(board))
+        routes = pages(lambda: board.view().unready, lambda: board.view().to_json(), registry)
+        self._http = PublicServer(Starlette(routes=routes), address, hosts, frozenset({"/status"}))
 
     @property
     def address(self) -> str:
@@ -187,36 +170,3 @@ class MirrorServer:
 
     def __exit__(self, *_: object) -> None:
         self._http.stop()
-
-    def _allows(self, host: str) -> bool:
-        return leads_nowhere_else(host) or allows_host(host, self.address, self._hosts | {self._http.named})
-
-
-def _application(board: MirrorBoard) -> Starlette:
-    registry = CollectorRegistry()
-    registry.register(MirrorCollector(board))
-
-    async def healthz(_: Request) -> Response:
-        return PlainTextResponse("ok\n", headers=_NO_STORE)
-
-    async def readyz(_: Request) -> Response:
-        reason = board.view().unready
-        status = 200 if reason is None else 503
-        return PlainTextResponse(f"{reason or 'ready'}\n", status_code=status, headers=_NO_STORE)
-
-    async def status(_: Request) -> Response:
-        return JSONResponse(board.view().to_json(), headers=_NO_STORE)
-
-    async def metrics(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(registry), headers={**_NO_STORE, "Content-Type": content_type})
-
-    pages = {"/healthz": healthz, "/readyz": readyz, "/status": status, "/metrics": metrics}
-    return Starlette(
-        routes=[Route(path, page, methods=["GET"]) for path, page in pages.items()], lifespan=_nothing
-    )
-
-
-@contextlib.asynccontextmanager
-async def _nothing(_: Starlette) -> AsyncIterator[None]:
-    yield

@@ -43,6 +43,7 @@ class LagSamples:
     def observed(self, current: Lsn, now: float) -> LagSamples:
         """Return a copy with one more sample; after a step back (a restored server) only that sample."""
         sample = LagSample(current, now)
+        # What was known of a log that is gone would give a lag of hours.
         if not self.ring or current < self.ring[-1].lsn:
             return replace(self, ring=(sample,))
         if current == self.ring[-1].lsn:
@@ -81,6 +82,7 @@ class Rate:
 
     def add(self, documents: int, seconds: float, ranges: int) -> None:
         """Add a report: so many documents of so many ranges were written in so many seconds."""
+        # Two reports may come within one tick of the clock.
         seconds = max(seconds, 1e-3)
         self.per_second = _weighted(self.per_second, documents / seconds)
         self.ranges_per_second = _weighted(self.ranges_per_second, ranges / seconds)

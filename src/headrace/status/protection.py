@@ -14,6 +14,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+# The pages need nothing from elsewhere, so nothing from elsewhere can run in them.
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -126,13 +127,15 @@ class PublicGuard:
         if not self._allows(headers.get("host", "")):
             return _refusal(
                 HTTPStatus.MISDIRECTED_REQUEST,
-                "the Host header is not of this address: ask by an IP address or localhost, or add the name "
-                "to --public-hosts (HEADRACE_PUBLIC_HOSTS, or public_hosts in [server])",
+                "the Host header does not name this address: ask by an IP address or localhost, or add the "
+                "name to --public-hosts (HEADRACE_PUBLIC_HOSTS, or public_hosts in [server])",
             )
         # Browsers say where a request comes from; programs do not, and need not.
         is_link = headers.get("sec-fetch-dest") == "document" and path in self._linked
         if headers.get("sec-fetch-site") in _ELSEWHERE and not is_link:
-            return _refusal(HTTPStatus.FORBIDDEN, "a page elsewhere asks: open this address itself")
+            return _refusal(
+                HTTPStatus.FORBIDDEN, "a page of another site sent this request: open this address itself"
+            )
         return None
 
 

@@ -13,24 +13,19 @@ from collections.abc import AsyncIterator, Callable, Collection
 from types import TracebackType
 from typing import Self
 
-from prometheus_client.exposition import choose_encoder
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from headrace.status.board import StatusBoard
 from headrace.status.console.explanation import Explains
 from headrace.status.console.routes import Console
 from headrace.status.metrics import registry
-from headrace.status.protection import PublicGuard, allows_host, leads_nowhere_else
-from headrace.status.serving import HttpServer
+from headrace.status.pages import NO_STORE, PublicServer, pages
 from headrace.status.waiting import WaitRequest, Waits, answer_body, parse_request
 
 _DISCONNECT_CHECK_SECONDS = 1.0
-_NO_STORE = {"Cache-Control": "no-store"}
-_PROBED = frozenset({"/healthz", "/readyz", "/metrics"})
-"""Kubernetes asks them by the pod's address, Prometheus by whatever its configuration calls it."""
 _LINKED = frozenset({"/", "/status"})
 
 
@@ -58,12 +53,10 @@ class StatusServer:
         explains: Explains | None = None,
         hosts: Collection[str] = (),
     ) -> None:
-        self._hosts = frozenset(hosts)
         self._console = Console(board, explains)
         self._loop: asyncio.AbstractEventLoop | None = None
-        pages = application(board, self._console, waits, self._running)
-        guard = PublicGuard(pages, self._allows, _PROBED, _LINKED)
-        self._http = HttpServer(guard, address, "status")
+        served = application(board, self._console, waits, self._running)
+        self._http = PublicServer(served, address, hosts, _LINKED)
 
     def start(self) -> None:
         """Listen; return when requests are answered.
@@ -77,6 +70,7 @@ class StatusServer:
         """Show watchers the last state, answer open requests and close the port; idempotent."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
+                # The feed belongs to the thread of the loop.
                 self._loop.call_soon_threadsafe(self._console.feed.end)
         self._http.stop()
 
@@ -93,9 +87,6 @@ class StatusServer:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
-
-    def _allows(self, host: str) -> bool:
-        return leads_nowhere_else(host) or allows_host(host, self.address, self._hosts | {self._http.named})
 
     @contextlib.asynccontextmanager
     async def _running(self, _: Starlette) -> AsyncIterator[None]:
@@ -116,36 +107,18 @@ def application(
     lifespan: Callable[[Starlette], contextlib.AbstractAsyncContextManager[None]] | None = None,
 ) -> Starlette:
     """Return the web application with the pages; `lifespan` is entered while it is served."""
-    metrics = registry(board)
-
-    async def healthz(_: Request) -> Response:
-        return PlainTextResponse("ok\n", headers=_NO_STORE)
-
-    async def readyz(_: Request) -> Response:
-        reason = board.view().unready
-        if reason is None:
-            return PlainTextResponse("ready\n", headers=_NO_STORE)
-        return PlainTextResponse(f"{reason}\n", status_code=503, headers=_NO_STORE)
-
-    async def status(_: Request) -> Response:
-        return JSONResponse(board.snapshot(), headers=_NO_STORE)
-
-    async def scrape(request: Request) -> Response:
-        encode, content_type = choose_encoder(request.headers.get("accept", ""))
-        return Response(encode(metrics), media_type=None, headers={**_NO_STORE, "Content-Type": content_type})
+    routes = pages(lambda: board.view().unready, board.snapshot, registry(board))
 
     async def wait(request: Request) -> Response:
         assert waits is not None
         try:
             wait_request = parse_request(dict(request.query_params))
         except ValueError as error:
-            return JSONResponse({"error": str(error)}, status_code=400, headers=_NO_STORE)
+            return JSONResponse({"error": str(error)}, status_code=400, headers=NO_STORE)
         return await _answer_wait(waits, wait_request, request)
 
-    pages = {"/healthz": healthz, "/readyz": readyz, "/status": status, "/metrics": scrape}
     if waits is not None:
-        pages["/wait"] = wait
-    routes = [Route(path, page, methods=["GET"]) for path, page in pages.items()]
+        routes.append(Route("/wait", wait, methods=["GET"]))
     return Starlette(routes=[*routes, *console.routes], lifespan=lifespan)
 
 
@@ -155,11 +128,12 @@ async def _answer_wait(waits: Waits, wait_request: WaitRequest, request: Request
     future = waits.ask(wait_request.lsn, searchable=wait_request.searchable)
     if future is None:
         full = {"error": "too many requests wait already"}
-        return JSONResponse(full, status_code=503, headers={**_NO_STORE, "Retry-After": "1"})
+        return JSONResponse(full, status_code=503, headers={**NO_STORE, "Retry-After": "1"})
     try:
         done = asyncio.wrap_future(future)
         while not done.done() and (left := began + wait_request.timeout - time.monotonic()) > 0:
             await asyncio.wait({done}, timeout=min(left, _DISCONNECT_CHECK_SECONDS))
+            # Few may wait at once: a client that has gone must leave its place.
             if await request.is_disconnected():
                 break
         is_done = done.done()
@@ -167,4 +141,4 @@ async def _answer_wait(waits: Waits, wait_request: WaitRequest, request: Request
     finally:
         future.cancel()
     body = answer_body(progress, time.monotonic() - began, done=is_done)
-    return JSONResponse(body, status_code=200 if is_done else 504, headers=_NO_STORE)
+    return JSONResponse(body, status_code=200 if is_done else 504, headers=NO_STORE)

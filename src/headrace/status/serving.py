@@ -54,11 +54,13 @@ class HttpServer:
             ws="none",
             lifespan="on",
             loop="asyncio",
+            # uvicorn would set up logging for the whole process.
             log_config=None,
             log_level="critical",
             access_log=False,
             proxy_headers=False,  # else a client could say that it is another one
             server_header=False,
+            # A page that watches events would keep the server up until it is closed.
             timeout_graceful_shutdown=1,
             ssl_certfile=None if certificate is None else certificate.certificate_file,
             ssl_keyfile=None if certificate is None else certificate.key_file,
@@ -80,10 +82,12 @@ class HttpServer:
             target=self._server.run,
             kwargs={"sockets": [listener]},
             name=f"headrace {self._name}",
+            # A server that hangs at its end must not keep the process.
             daemon=True,
         )
         self._thread.start()
         deadline = time.monotonic() + _START_STOP_SECONDS
+        # uvicorn says by this flag alone that it answers.
         while not self._server.started:
             if not self._thread.is_alive() or time.monotonic() > deadline:
                 listener.close()
@@ -124,11 +128,11 @@ class HttpServer:
             )
         if error.errno in (errno.EACCES, errno.EPERM):
             return HeadraceError(
-                Kind.USAGE, f"{place} is not for this user to listen on", "Choose a port from 1024 on."
+                Kind.USAGE, f"{place} may not be listened on by this user", "Choose a port from 1024 on."
             )
         return HeadraceError(
             Kind.USAGE,
-            f"{place} is not one of this machine: {error.strerror or error}",
+            f"{place} does not belong to this machine: {error.strerror or error}",
             "Use 127.0.0.1:PORT, or 0.0.0.0:PORT for every interface.",
         )
 
@@ -137,7 +141,7 @@ def _parse(address: str) -> tuple[socket.AddressFamily, str, int]:
     match = _ADDRESS.fullmatch(address)
     if match is None or int(match["port"]) > _LAST_PORT:
         raise HeadraceError(
-            Kind.USAGE, f"{address!r} is no address to listen on", "Write HOST:PORT, like 127.0.0.1:9464."
+            Kind.USAGE, f"{address!r} is not an address to listen on", "Write HOST:PORT, like 127.0.0.1:9464."
         )
     if match["six"] is not None:
         return socket.AF_INET6, match["six"], int(match["port"])

@@ -93,8 +93,10 @@ class SinkReports:
         with self._lock:
             key, now = (report.sink, report.writer), self.clock()
             before = self._last_reports.get(key)
+            # A backfill writes too. Its progress must not hide a stream that stands still.
             if report.accepted > (0 if before is None else before.report.accepted) and self._is_task(report):
                 self.last = now
+            # A failure lasts from its first report on, however often it is reported.
             goes_on = before is not None and before.report.failure
             self._last_reports[key] = _LastReport(report, now, before.since if before and goes_on else now)
 
@@ -210,8 +212,11 @@ class ReportsPort:
 
     def __init__(self, reports: SinkReports, *, beside: tuple[str, int] | None = None) -> None:
         self._reports = reports
+        # A task of an earlier run, or a stranger, may send to the same port.
         self._run = secrets.token_hex(16)
+        # UDP: a report that is lost costs a figure, and no task ever waits for one to be taken.
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        # Where all writers are local, nobody else reaches the port.
         self._socket.bind(("127.0.0.1" if beside is None else "", 0))
         self._host = "127.0.0.1" if beside is None else _own_address(beside)
         self._port: int = self._socket.getsockname()[1]
@@ -229,6 +234,7 @@ class ReportsPort:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
+            # It wakes the thread, which waits for a datagram.
             last.sendto(self._run.encode(), ("127.0.0.1", self._port))
         self._thread.join()
         self._socket.close()

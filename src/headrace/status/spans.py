@@ -62,6 +62,7 @@ class ExportedTraces:
             ValueError: a variable cannot be read.
             OSError: a file that a variable names cannot be read.
         """
+        # The run closes it, with a time limit: at exit the library would wait for a collector that hangs.
         provider = TracerProvider(resource=service(), shutdown_on_exit=False)
         provider.add_span_processor(BatchSpanProcessor(_ReportedExporter(OTLPSpanExporter(), report)))
         return cls(slot, provider)
@@ -76,6 +77,8 @@ class ExportedTraces:
         """Record a batch as a trace, and its commits in the traces of their applications."""
         commits = [(commit, commit.context) for commit in batch.task.contexts if commit.context is not None]
         root = self._tracer.start_span(
+            # An empty context follows: where the program traces itself, its spans are not the parents of
+            # batches.
             "headrace.batch",
             Context(),
             attributes=self._attributes(batch),
@@ -121,6 +124,7 @@ class ExportedTraces:
         if work is not None and work.error:
             span.set_attribute("error.type", work.error)
             span.set_status(Status(StatusCode.ERROR))
+        # A stage may report an end before its begin, where two machines took the times.
         span.end(max(period))
 
     def _record_commit(self, commit: CommitContext, context: SpanContext, durable: int, root: Span) -> None:

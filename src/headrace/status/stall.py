@@ -58,8 +58,8 @@ NOT_DIAGNOSED = Diagnosis(
     None,
     StallCause.UNKNOWN,
     "no batch has ended, no document was written and the database has worked on no statement of it",
-    "Look for locks in pg_stat_activity and at the workers' memory, or restart the run: it goes on where the "
-    "slot stands.",
+    "Look for locks in pg_stat_activity and at the workers' memory, or restart the run: it continues from "
+    "the slot's position.",
 )
 """Shown where nothing was found, or where the look itself hangs."""
 
@@ -152,7 +152,9 @@ class StallDetector:
             return 0.0
         now, look = self._clock(), self._look
         signs = max(self._worked, heard, self._began + (0.0 if self._has_batch else _FIRST_SECONDS))
+        # A batch that was asked for a moment ago cannot stand still for longer than that.
         inside_batch = min(since, now - signs)
+        # An old look would call a server without news a stall: only the batch itself counts then.
         if look is None or now - look.at > _FRESH_SECONDS:
             return max(0.0, inside_batch)
         behind = min(look.behind + now - look.at if look.behind else 0.0, now - max(signs, self._moved))

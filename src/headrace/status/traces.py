@@ -126,7 +126,7 @@ def open_traces(environ: Mapping[str, str], slot: str, report: Reporter) -> Iter
         yield None
         return
     except (ValueError, OSError) as error:
-        report.warning(f"no traces are sent, correct the variables OTEL_…: {type(error).__name__}: {error}")
+        report.warning(f"no traces are sent: correct the variables OTEL_…: {type(error).__name__}: {error}")
         yield None
         return
     with contextlib.closing(traces):

@@ -18,6 +18,7 @@ SHORTEST_SECONDS = 0.1
 LONGEST_SECONDS = 300.0
 """A client that wants to wait longer sends another request."""
 _SECONDS = 60.0
+# `?searchable` alone means yes.
 _WORDS = {"true": True, "1": True, "": True, "false": False, "0": False}
 _KNOWN = ("lsn", "timeout", "searchable")
 

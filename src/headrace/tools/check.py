@@ -37,8 +37,10 @@ Level = Literal["error", "setup", "warning"]
 
 _SINK_SECONDS = 1.0
 _INDEXES_AT_ONCE = 4
+# A finding's remedy ends with the statement that mends it; programs get that apart.
 _RUN = re.compile(r"\b[Rr]un: (?P<sql>.+?);?(?: Or .*)?$", re.DOTALL)
 _NUMBER_WIDTH = 5
+_DATA = ("level", "code", "text", "file", "line", "column", "remedy")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,16 +88,7 @@ class Problem:
 
     def as_data(self) -> dict[str, object]:
         """Return the problem as JSON data; every key is always present."""
-        return {
-            "level": self.level,
-            "code": self.code,
-            "text": self.text,
-            "file": self.file,
-            "line": self.line,
-            "column": self.column,
-            "remedy": self.remedy,
-            "sql": list(self.sql),
-        }
+        return {name: getattr(self, name) for name in _DATA} | {"sql": list(self.sql)}
 
 
 def problem(level: Level, error: HeadraceError, sql: Iterable[str] = ()) -> Problem:
@@ -198,27 +191,11 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
     """
     endpoints = project.resolve()
     report.on_gap = on_gap or project.deployment.source.on_gap
-    inspection = None
-    fits = False
-    try:
-        with connect(endpoints.database, application_name="headrace check") as connection:
-            inspection = inspect(project, endpoints, connection)
-            report.run = find_holder(connection, project.slot)
-    except HeadraceError as error:
-        report.add(error_list(error))
-    else:
-        found = (problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
-        report.problems += sorted(found, key=_place)
-        report.add(inspection.other_problems)
-        report.problems += _server_warnings(inspection, runs=report.run is not None)
-        report.add(inspection.setup.refused)
-        report.add_outstanding(inspection.setup.outstanding)
-        fits = not any(finding.level == "error" for finding in inspection.findings)
-        if whole and fits:
-            report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
-            report.steps += inspection.setup.steps
-            report.proposed += inspection.setup.proposed
-            report.coverage += inspection.coverage
+    inspection = _inspect(project, endpoints, report)
+    fits = inspection is not None and _fits(inspection)
+    if inspection is not None:
+        _report_database(inspection, report, plans=whole and fits)
+    # The samples keep the database busy for a second, in which the cluster is asked.
     with ThreadPoolExecutor(1) as beside:
         costs = None
         if inspection is not None and fits:
@@ -231,6 +208,39 @@ def check(project: Project, report: CheckReport, *, whole: bool = True, on_gap: 
             report.add(error_list(error))
     for target in project.secondary.values():
         _check_secondary(project, target, endpoints.of(target.key), report)
+
+
+def _inspect(project: Project, endpoints: Endpoints, report: CheckReport) -> Inspection | None:
+    """Inspect the database; None, with the error reported, where that is impossible."""
+    try:
+        with connect(endpoints.database, application_name="headrace check") as connection:
+            inspection = inspect(project, endpoints, connection)
+            report.run = find_holder(connection, project.slot)
+    except HeadraceError as error:
+        report.add(error_list(error))
+        return None
+    return inspection
+
+
+def _fits(inspection: Inspection) -> bool:
+    """Whether the schemas fit the database."""
+    return not any(finding.level == "error" for finding in inspection.findings)
+
+
+def _report_database(inspection: Inspection, report: CheckReport, *, plans: bool) -> None:
+    """Report what was found in the database and, with `plans`, what a set-up does there."""
+    found = (problem(finding.level, finding.error, finding.sql) for finding in inspection.findings)
+    # As they stand in the files: who mends them goes from top to bottom.
+    report.problems += sorted(found, key=_place)
+    report.add(inspection.other_problems)
+    report.problems += _server_warnings(inspection, runs=report.run is not None)
+    report.add(inspection.setup.refused)
+    report.add_outstanding(inspection.setup.outstanding)
+    if plans:
+        report.problems += [warning(Kind.REPLICA_IDENTITY, text) for text in inspection.setup.warnings]
+        report.steps += inspection.setup.steps
+        report.proposed += inspection.setup.proposed
+        report.coverage += inspection.coverage
 
 
 def _check_primary(
@@ -255,6 +265,7 @@ def _check_primary(
         gap = error
     except HeadraceError as error:
         report.add(error_list(error))
+        # Without a state there are no documents that a gap could lie behind.
         gap = None if error.kind is Kind.SLOT_UNKNOWN else gap
     if gap is not None:
         _report_gap(gap, report, reseeds=reseeds)
@@ -326,6 +337,7 @@ def _problems_of(
     spec = project.specs[name]
     taken = _try(lambda: Generations(client, target.prefix).published(name))
     body = mapping(spec, target.index_options(name))
+    # A name of its own: two checks at once, and what a killed one has left, must not meet.
     scratch = f"{target.prefix}headrace_check_{secrets.token_hex(6)}"
     if name not in of_first and is_accepted(client, scratch, body):
         return taken, []

@@ -57,12 +57,14 @@ def cost_warnings(database: str, project: Project, catalog: Catalog) -> list[Hea
             try:
                 sample = Preview(session, spec, catalog).sample(SampleLimits(_DOCUMENTS, _BYTES, left))
             except HeadraceError as error:
+                # The server has gone: every further index would say the same.
                 if session.closed:
                     raise
-                text = f"no documents of {name} could be looked at: {error.cause}"
+                text = f"no documents of {name} could be read: {error.cause}"
                 found.append(LocatedError(Kind.BINDING, spec.place, text, error.remedy))
             else:
                 found += warnings_of(spec, cost_of(spec, project.primary.index_options(name), sample))
+            # The time limit of this sample is the transaction's: the next index begins one of its own.
             session.query("ROLLBACK")
     return found
 
@@ -82,7 +84,7 @@ def warnings_of(spec: IndexSpec, cost: IndexCost) -> Iterator[HeadraceError]:
         path = lists[0].path
         problem = (
             f"a document of {spec.name} has {cost.lucene_documents - 1:,.0f} nested documents on average, "
-            f"{lists[0].nested:,.0f} of them {path}: each change of one row writes them all anew"
+            f"{lists[0].nested:,.0f} of them {path}: each change of one row writes all of them again"
         )
         yield _warning(spec, path, problem, _DOMINATE)
     for field in cost.fields:

@@ -107,14 +107,15 @@ def measure_cost(project: Project, index: str, limits: SampleLimits | None = Non
 def cost_of(spec: IndexSpec, options: IndexOptions, sample: DocumentSample) -> IndexCost:
     """Compute what an index with these options pays, from a sample of its documents."""
     mapped = list(_mapped_fields(mapping(spec, options)["mappings"]["properties"]))
-    paths = frozenset(field.path for field in mapped)
-    measured = [field_sizes(body, paths) for body in sample.bodies]
-    by_field = {
-        field.path: [sizes[field.path] for sizes in measured if field.path in sizes] for field in mapped
-    }
+    by_field: dict[str, list[FieldSize]] = {field.path: [] for field in mapped}
+    measured = [field_sizes(body, by_field.keys()) for body in sample.bodies]
+    for document in measured:
+        for path, found in document.items():
+            by_field[path].append(found)
     indexed = {field.path: _indexed_bytes(field, by_field[field.path]) for field in mapped}
     nested = [field.path for field in mapped if field.type == "nested"]
     lucene = [1 + sum(sizes[path].objects for path in nested if path in sizes) for sizes in measured]
+    # Without a document every average is 0.
     total, count = sum(map(len, sample.bodies)), max(1, len(measured))
     fields = [_field_cost(field, by_field[field.path], indexed, total, count) for field in mapped]
     return IndexCost(
@@ -137,6 +138,7 @@ def _field_cost(
 ) -> FieldCost:
     """Compute one field's cost from its sizes; `total`: bytes of the `count` documents."""
     taken = sum(size.size for size in sizes)
+    # With the dot: `name` holds nothing of `names`.
     within = sum(of for path, of in indexed.items() if f"{path}.".startswith(f"{field.path}."))
     objects = [size.objects for size in sizes if field.type == "nested"]
     return FieldCost(
@@ -180,6 +182,7 @@ def _indexed_bytes(field: _MappedField, sizes: Sequence[FieldSize]) -> int:
         if not size.values and size.objects:
             total += size.size * len(field.ways)
         for value in size.values:
+            # `ignore_above` counts characters, and the index pays for bytes.
             characters = len(value.decode())
             total += len(value) * sum(characters <= longest for longest in field.ways.values())
     return total

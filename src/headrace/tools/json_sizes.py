@@ -64,6 +64,7 @@ def field_sizes(body: bytes, paths: Collection[str]) -> Mapping[str, FieldSize]:
             _end_member(above, match.start(), sizes, paths)
             if token != b",":
                 opened.pop()
+        # A key begins here. It counts for the field, as its value does.
         elif above.is_object and above.start is None:
             above.start, above.key = match.start(), json.loads(token)
         elif token not in {b":", b"null"} and above.member in paths:

@@ -103,6 +103,7 @@ class Preview:
         rows = self._session.query(first_statement(self._plan), (count,))
         operations = [DocumentOperation(self._spec.name, id_, 0, body.encode()) for id_, body in rows]
         if self._spec.transform is not None:
+            # A transform may leave out documents, so there may be fewer than were read.
             operations = list(transformed_operations(self._spec.transform, operations))
         seconds_each = (time.perf_counter() - began) / max(len(rows), 1)
         return [
@@ -115,6 +116,7 @@ class Preview:
         """Assemble the document of some live row, another one each time; None where there is no row."""
         began = time.perf_counter()
         keys = self._spread_keys(_SAMPLE_KEYS, time.monotonic() + _SECONDS_TO_CHOOSE)
+        # Who asks for another document must not get the same one again.
         random.shuffle(keys)
         for key in keys:
             for operation in self._assembler.assemble([key], 0):
@@ -135,6 +137,7 @@ class Preview:
         def refuse(_index: str, id_: str, _why: str) -> None:
             unreadable.append(id_)
 
+        # At least 1: a timeout of 0 is none.
         self._session.query(f"SET LOCAL statement_timeout = {max(1, round(limits.seconds * 1000))}")
         try:
             keys = self._spread_keys(limits.documents, end)
@@ -163,18 +166,33 @@ class Preview:
                 if len(keys) < share and time.monotonic() < end:
                     keys += self._first_keys(part, share - len(keys))
             found.append(keys)
+        # In turns: a sample that is cut short is still one of the whole table.
         return [key for key in chain.from_iterable(zip_longest(*found)) if key is not None][:count]
 
     def _first_keys(self, part: CtidRange, count: int) -> list[Key]:
         """Return keys of live rows; of any rows where one of them makes a condition fail."""
         live, any_ = (sample_keys_statement(self._plan, part, count, live=live) for live in (True, False))
         try:
+            # A row on which a condition fails would end the transaction, and with it the snapshot.
             with self._session.savepoint():
                 return self._session.query(live, range_parameters(part))
         except HeadraceError as error:
             if not is_refused_row(error):
                 raise
         return self._session.query(any_, range_parameters(part))
+
+
+def read_complete(session: ReadSession, declared: IndexSpec) -> tuple[IndexSpec, Catalog]:
+    """Read the tables of an index; return its schema, completed from them, and the tables.
+
+    Raises:
+        ErrorGroup: everything that the schema names and the database does not have.
+    """
+    catalog = read_catalog(session, declared.tables())
+    errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
+    if errors:
+        raise ErrorGroup(errors)
+    return complete(declared, catalog), catalog
 
 
 @contextmanager
@@ -189,10 +207,7 @@ def open_preview(database: str, declared: IndexSpec) -> Iterator[Preview]:
         HeadraceError: CONNECTION, DATABASE; everything that the schema names and the database does not have.
     """
     with ReadSession(database) as session:
-        catalog = read_catalog(session, declared.tables())
-        errors = tuple(finding.error for finding in findings(declared, catalog) if finding.level == "error")
-        if errors:
-            raise ErrorGroup(errors)
-        preview = Preview(session, complete(declared, catalog), catalog)
+        spec, catalog = read_complete(session, declared)
+        preview = Preview(session, spec, catalog)
         session.query(BEGIN)
         yield preview

@@ -30,6 +30,7 @@ def save_files(folder: Path, files: Mapping[Path, bytes], environ: Mapping[str, 
         ErrorGroup: CONFIG, SCHEMA: what a run would say of the files.
         HeadraceError: DISK.
     """
+    # A new deployment file names schema files that are not on disk yet.
     with as_if_written(files):
         mistakes = [mistake for file in files for mistake in _find_mistakes(file, files, environ)]
     if mistakes:

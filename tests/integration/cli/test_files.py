@@ -56,7 +56,7 @@ def test_all_mistakes_of_a_file_come_at_once_also_as_json(files: Deployment) -> 
 def test_a_file_that_is_right_passes_without_database_and_cluster(files: Deployment) -> None:
     told = files.type("check", "--offline")
     assert (told.code, told.errors) == (0, [])
-    assert "people: the files are right" in told.err
+    assert "people: the files are valid" in told.err
 
 
 def test_a_missing_deployment_file_names_the_remedy(files: Deployment) -> None:

@@ -86,7 +86,7 @@ def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> 
         "age",
         "hash",
     ]
-    assert "reindex is asked for" in human.err
+    assert "reindex was ordered" in human.err
     assert whole.type("reindex", whole.name, "--wait", "0.1").refused(1, "BEHIND")
     with closing(Client(Endpoint((whole.sink,)).normalised())) as client:
         [order] = Mailbox(client, StateKey(whole.name, "")).open_orders()

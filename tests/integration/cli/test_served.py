@@ -67,7 +67,7 @@ def test_documents_in_quarantine_are_listed_rebuilt_and_forgotten(
     with stock.followed():
         code_, _, err = typed(capsys, stock, "quarantine", "retry", "stock")
     assert code_ == 1
-    assert "2 of 3 documents right now" in err
+    assert "built again, and accepted: 2 of 3 documents" in err
     [left] = listed(capsys, stock, "stock")
     assert left["id"] == long
     assert "bytes" in left["reason"]
@@ -101,7 +101,7 @@ def test_a_name_of_another_tool_is_adopted_and_served(
     code, _, err = typed(capsys, stock, "adopt", "stock", "--name", name)
     assert (code, "--delete-index" in err) == (1, True), "refused before anything is asked"
     code, out, err = typed(capsys, stock, "adopt", "stock", "--name", name, "--yes", "--delete-index")
-    assert (code, "only a copy of yours leads back" in err) == (0, True)
+    assert (code, "only a copy of yours can restore it" in err) == (0, True)
     assert f"to free the name {name} again" in err
     assert json.loads(out)["actions"] == [back["actions"][0]]
     assert [one.index for one in holders(client, name)] == [held.index]

@@ -178,7 +178,7 @@ def test_check_beside_a_run_says_that_one_is_on(stock: Stock, capsys: pytest.Cap
         told, found = typed("check"), capture_check(stock)
     assert "ready to run" not in told
     assert "SLOT_IN_USE" not in told, "its reader is the run's own"
-    assert re.search(rf"a run is on already \(pid \d+, headrace lock {stock.name}", told)
+    assert re.search(rf"a run is active already \(pid \d+, headrace lock {stock.name}", told)
     assert f"headrace lock {stock.name}" in found["run"]
 
 
@@ -210,7 +210,7 @@ def test_of_a_slot_whose_log_is_removed_check_says_what_a_deployment_does(
         with connect(server.url) as connection:
             for statement in (f'ALTER PUBLICATION "{stock.name}" DROP TABLE stock', *_MUCH_LOG):
                 execute(connection, statement)
-        told = capture_check(stock)
+        told = capture_check(stock, HEADRACE_ON_GAP="stop")
         [found] = [one for one in told["findings"] if one["code"] == "HEADRACE_SLOT_LOST"]
         assert "is lost" in found["text"]
         assert "headrace teardown" in found["remedy"]

@@ -133,7 +133,7 @@ SAID = {
     "slot-lost": "headrace teardown",
     "quarantine": "headrace quarantine list users",
     "secondary-behind": "the sink archive is behind: it lacks 4,213 documents",
-    "paused": "headrace resume lets it go on",
+    "paused": "headrace resume continues it",
     "waiting": "except for 1 of 3 indexes: users",
     "standby": "it takes over when that run ends",
 }

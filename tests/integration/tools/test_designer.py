@@ -411,7 +411,7 @@ def test_the_command_prints_an_address_and_ends_when_it_is_told(people: str, tmp
 
     with start() as refused:
         _, said = refused.communicate(timeout=60)
-        assert (refused.returncode, "there is no URL of a database" in said) == (2, True)
+        assert (refused.returncode, "no database is named" in said) == (2, True)
     with start(people) as running:
         assert running.stdout is not None
         asker = Asker(running.stdout.readline().strip())
@@ -423,3 +423,11 @@ def test_the_command_prints_an_address_and_ends_when_it_is_told(people: str, tmp
         assert running.returncode == 0
         assert "3 tables" in said
         assert "the URL holds a password" in said
+    with start(people, "--format", "json") as running:
+        assert running.stdout is not None
+        asker = Asker(json.loads(running.stdout.readline())["url"])
+        try:
+            assert len(asker.ask("database")["tables"]) == 3
+        finally:
+            running.send_signal(signal.SIGTERM)
+        running.communicate(timeout=60)

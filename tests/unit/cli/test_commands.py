@@ -10,8 +10,9 @@ import pytest
 import typer
 
 from headrace.cli.app import app
-from headrace.cli.context import JSON_KEYS, Group, examples_of
+from headrace.cli.context import Group, examples_of
 from headrace.cli.indexes import ListedGeneration
+from headrace.cli.json_keys import JSON_KEYS
 from headrace.cli.schema import Shown
 from headrace.mirror.verify import TableComparison
 from headrace.state import Quarantined
@@ -34,6 +35,11 @@ def test_an_example_is_what_its_command_takes(example: str, monkeypatch: pytest.
     _, name, *words = shlex.split(example)
     context = COMMANDS[name].make_context(name, words)
     assert context.info_name == name
+
+
+def test_every_command_says_what_it_prints_as_json_unless_it_prints_no_data() -> None:
+    assert set(COMMANDS) - set(JSON_KEYS) == {"run", "demo"}
+    assert set(JSON_KEYS) <= set(COMMANDS)
 
 
 def test_the_help_lists_every_command_once_under_its_group() -> None:

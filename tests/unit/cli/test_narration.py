@@ -34,7 +34,7 @@ def test_an_outage_has_a_line_at_its_beginning_and_one_at_its_end() -> None:
     board.record_error(HeadraceError(Kind.CONNECTION, "no connection to the database"))
     assert [kind for kind, _ in said(narration, board, 70)] == ["trouble"]
     board.apply_event(Event.RECOVERED)
-    assert said(narration, board, 133) == [("recovery", "works again, after 2 min 3 s")]
+    assert said(narration, board, 133) == [("recovery", "the run works again, after 2 min 3 s")]
     assert said(narration, board, 140) == []
 
 

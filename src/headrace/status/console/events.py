@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headrace.model.units import quantity, size
-from headrace.status.board import IndexPhase, IndexStatus, View
+from headrace.status.board import IndexPhase, IndexStatus, SecondaryStatus, View
 from headrace.status.phases import Phase
 
 Tone = Literal["good", "plain", "bad"]
@@ -36,21 +36,25 @@ def _between(before: View, view: View) -> Iterator[tuple[str, Tone]]:
     for index in view.indexes:
         yield from _index(index.name, was.get(index.name, IndexStatus(index.name)), index)
     for name, sink in view.secondary.items():
-        former = before.secondary.get(name)
-        if former is not None and former.phase != sink.phase:
-            reason = f": {sink.away}" if sink.away is not None else ""
-            tone: Tone = "good" if sink.phase == "live" else "bad" if sink.phase == "away" else "plain"
-            yield f"sink {name}: {sink.phase}{reason}", tone
-        if former is not None:
-            for index_name, index in sink.indexes.items():
-                known = former.indexes.get(index_name, IndexStatus(index_name))
-                yield from _index(f"sink {name}: {index_name}", known, index)
+        if name in before.secondary:
+            yield from _secondary(name, before.secondary[name], sink)
     for warning in view.warnings:
         if warning not in before.warnings:
             yield warning, "bad"
+    # A count that comes from 0 is the total of earlier runs, which was read just now.
     if view.counts.rejected > before.counts.rejected > 0:
         count = view.counts.rejected - before.counts.rejected
         yield f"{quantity(count, 'document')} refused by the sink", "bad"
+
+
+def _secondary(name: str, before: SecondaryStatus, sink: SecondaryStatus) -> Iterator[tuple[str, Tone]]:
+    if before.phase != sink.phase:
+        reason = f": {sink.away}" if sink.away is not None else ""
+        tone: Tone = "good" if sink.phase == "live" else "bad" if sink.phase == "away" else "plain"
+        yield f"sink {name}: {sink.phase}{reason}", tone
+    for index_name, index in sink.indexes.items():
+        known = before.indexes.get(index_name, IndexStatus(index_name))
+        yield from _index(f"sink {name}: {index_name}", known, index)
 
 
 def is_stalled(view: View) -> bool:
@@ -105,8 +109,8 @@ def _slot(before: View, view: View) -> Iterator[tuple[str, Tone]]:
 def _index(name: str, before: IndexStatus, index: IndexStatus) -> Iterator[tuple[str, Tone]]:
     if index.building is not None and index.building != before.building:
         yield f"{name}: {index.building} is being backfilled", "plain"
-    served = index.generation if index.phase is IndexPhase.LIVE else None
-    if served is not None and (before.phase is not IndexPhase.LIVE or served != before.generation):
+    served, was_served = _served(index), _served(before)
+    if served is not None and served != was_served:
         yield f"{name}: readers see {served}", "good"
     if index.error is not None and index.error != before.error:
         yield f"{name}: {index.error}", "bad"
@@ -114,3 +118,7 @@ def _index(name: str, before: IndexStatus, index: IndexStatus) -> Iterator[tuple
         held = quantity(index.quarantined, "document")
         tone: Tone = "bad" if index.quarantined > before.quarantined else "good"
         yield f"{name}: {held} in quarantine, {before.quarantined:,} before", tone
+
+
+def _served(index: IndexStatus) -> str | None:
+    return index.generation if index.phase is IndexPhase.LIVE else None

@@ -101,6 +101,7 @@ class Feed:
 
     def page(self, asked: str = "", answer: Explanation | None = None) -> str:
         """Return the whole page, not older than a second."""
+        # Who loads the page in a loop does not make it be rendered each time.
         if self._page is None or self._clock() - self._rendered_at >= LOOK_SECONDS:
             self.history.observe(self._board.view(), self._clock())
             self._render()
@@ -124,16 +125,18 @@ class Feed:
             "bytes": [point.size for point in points],
         }
 
-    async def watch(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request with server-sent events, until the client or the run ends. An ASGI application."""
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request with server-sent events, until the client or the run ends: an ASGI application."""
         del scope
         me = object()
         if len(self._watchers) >= self._most:
+            # The newest is the page that somebody has just opened.
             self._watchers.popitem(last=False)
         self._watchers[me] = None
         gone = asyncio.create_task(_until_disconnected(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+            # Nothing was rendered while nobody watched.
             if not self._parts or len(self._watchers) == 1:
                 self._render()
             await self._send_looks(me, send, gone)

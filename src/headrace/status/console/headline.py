@@ -55,12 +55,13 @@ _State = tuple[str, str, str, str, str]
 
 
 def _state(view: View) -> _State:
+    # Before a pause: who has paused a run must still see that it fails.
     trouble = _trouble(view)
     if trouble is not None:
         return trouble
     if view.paused is not None:
         why = f"{view.paused.by} has paused the stream: changes wait in the log, which the slot retains"
-        return "paused", "busy", why, "headrace resume lets it go on", ""
+        return "paused", "busy", why, "headrace resume continues it", ""
     if view.phase is Phase.LIVE:
         return _live(view)
     if view.phase is Phase.BACKFILLING:
@@ -77,7 +78,7 @@ def _live(view: View) -> _State:
         names = ", ".join(index.name for index in waiting[:_NAMED])
         indexes = quantity(len(view.indexes), "index")
         why = f"the stream follows, except for {len(waiting)} of {indexes}: {names}"
-        return "live", "busy", why, "what each of them needs is said below; the others go on", ""
+        return "live", "busy", why, "the list below says what each of them needs; the others continue", ""
     if view.unready is None:
         return "live", "good", "every index is backfilled, and the stream follows", "nothing", ""
     return "live", "good", view.unready, "nothing: the rest is being built", ""
@@ -98,7 +99,7 @@ def _trouble(view: View) -> _State | None:
     return None
 
 
-_START_AGAIN = "start it again: it goes on from where the slot stands"
+_START_AGAIN = "start it again: it continues from the slot's position"
 
 
 def _of_failure(failure: LastError | None) -> tuple[str, str, str]:

@@ -77,19 +77,28 @@ class History:
     def observe(self, view: View, now: float) -> None:
         """Take the board at `now` (Unix time) into account."""
         before, self._last = self._last, view
-        if before is None or _standing(view) != _standing(before):
-            self.since = view.started if before is None else now
-        confirmed = view.positions.confirmed
-        if before is not None and confirmed is not None and confirmed != before.positions.confirmed:
-            self.moved_at = now
+        if before is None:
+            self.since = view.started
+        else:
+            self._note_changes(before, view, now)
+        # A clock that was set back would stop the curve until it is where it was.
         if not self.points or now - self.points[-1].time >= SAMPLE_SECONDS or now < self.points[-1].time:
             self.points.append(LagPoint(now, view.lag_seconds, view.lag_bytes, view.positions.current))
+        # Newest first, as the page lists them.
         self.events.extendleft(happenings(before, view, now))
         while self.events and self.events[-1].time < now - _EVENT_SECONDS:
             self.events.pop()
         self._recent.append((now, view))
         while len(self._recent) > 2 and self._recent[0][0] < now - _RECENT_SECONDS:  # noqa: PLR2004 - a pair
             self._recent.popleft()
+
+    def _note_changes(self, before: View, view: View, now: float) -> None:
+        """Note when the state changed last, and when the confirmed position moved last."""
+        if _standing(view) != _standing(before):
+            self.since = now
+        confirmed = view.positions.confirmed
+        if confirmed is not None and confirmed != before.positions.confirmed:
+            self.moved_at = now
 
     def rates(self) -> Rates:
         """Return the rates over the last half minute."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.model.lsn import format_lsn
 from headrace.model.units import duration, quantity, size
@@ -73,13 +73,13 @@ class IndexRow:
     served_since: str
     documents: str
     size: str
-    building: str
-    done: int
-    total: int
-    progress: str
     quarantined: int
     verified: str
     error: str
+    building: str = ""
+    done: int = 0
+    total: int = 0
+    progress: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +130,7 @@ def make_page(view: View, history: History, now: float) -> Page:
     """Return what the page shows at `now` (Unix time)."""
     rates = history.rates()
     indexes, tables = [*_index_rows(view, now)], [_table_row(table, rates) for table in view.tables]
+    # What needs a hand is not among the rows that are cut off.
     tables.sort(key=lambda row: row.tone != "bad")
     return Page(
         now=clock_text(now),
@@ -256,30 +257,31 @@ def _keeps_up(view: View) -> bool:
 def _slot(slot: SlotFacts, history: History) -> Iterator[Figure]:
     yield Figure("retained", size(slot.retained), "log on the server's disk for this slot")
     yield Figure("unconfirmed", size(slot.lag), "not yet durable in the documents")
-    lost = slot.lost
-    tone = "bad" if lost or slot.wal_status in {"unreserved", "lost"} else "plain"
+    status = slot.wal_status or ""
+    why = slot.why_lost if slot.lost else _STATUS.get(status, "")
     yield Figure(
         "wal_status",
-        slot.wal_status or UNKNOWN,
-        slot.why_lost if lost else _STATUS.get(slot.wal_status or "", ""),
-        tone,
+        status or UNKNOWN,
+        why,
+        "bad" if slot.lost or status in {"unreserved", "lost"} else "plain",
     )
-    if slot.safe_wal_size is None:
-        yield Figure(
-            "safe_wal_size", "no limit", "max_slot_wal_keep_size is -1: a slot is never lost, a disk may fill"
-        )
-    else:
-        yield Figure("safe_wal_size", size(max(0, slot.safe_wal_size)), "until the slot may be lost")
-    room = history.room_seconds(slot)
-    rate = history.log_rate()
-    little = room is not None and room < LITTLE_ROOM_SECONDS
-    yield Figure(
-        "room",
-        "no limit" if slot.safe_wal_size is None else UNKNOWN if room is None else long_text(room),
-        "" if rate is None else f"the server writes {size(int(rate))}/s",
-        "bad" if little else "plain",
-    )
+    yield from _room(slot, history)
     yield Figure("read by", slot.reader or "nobody", "", "plain" if slot.reader else "bad")
+
+
+def _room(slot: SlotFacts, history: History) -> Iterator[Figure]:
+    """Yield how much log may still be written, and how long that takes."""
+    rate = history.log_rate()
+    speed = "" if rate is None else f"the server writes {size(int(rate))}/s"
+    if slot.safe_wal_size is None:
+        unlimited = "max_slot_wal_keep_size is -1: a slot is never lost, a disk may fill"
+        yield Figure("safe_wal_size", "no limit", unlimited)
+        yield Figure("room", "no limit", speed)
+        return
+    yield Figure("safe_wal_size", size(max(0, slot.safe_wal_size)), "until the slot may be lost")
+    room = history.room_seconds(slot)
+    little = room is not None and room < LITTLE_ROOM_SECONDS
+    yield Figure("room", UNKNOWN if room is None else long_text(room), speed, "bad" if little else "plain")
 
 
 _STATUS = {
@@ -308,11 +310,10 @@ def _state_of(index: IndexStatus) -> str:
 
 
 def _index_row(index: IndexStatus, sink: str, now: float) -> IndexRow:
-    filling = index.building is not None
     tones = {IndexPhase.LIVE: "good", IndexPhase.BACKFILLING: "busy", IndexPhase.PENDING: "plain"}
     held = index.held if index.held is not None else (index.documents or None)
-    since = index.served_since
-    return IndexRow(
+    since, stored = index.served_since, index.stored_bytes
+    row = IndexRow(
         name=index.name,
         sink=sink,
         state=_state_of(index),
@@ -320,14 +321,19 @@ def _index_row(index: IndexStatus, sink: str, now: float) -> IndexRow:
         generation=index.generation or "",
         served_since="" if since is None else f"since {moment_text(since, now)}",
         documents=UNKNOWN if held is None else f"{held:,}",
-        size="" if index.stored_bytes is None else size(index.stored_bytes),
-        building=index.building or "",
-        done=index.ranges_done if filling else 0,
-        total=index.ranges_total if filling else 0,
-        progress=describe_backfill(index) if filling else "",
+        size="" if stored is None else size(stored),
         quarantined=index.quarantined,
         verified=index.verified or "",
         error=index.error or "",
+    )
+    if index.building is None:
+        return row
+    return replace(
+        row,
+        building=index.building,
+        done=index.ranges_done,
+        total=index.ranges_total,
+        progress=describe_backfill(index),
     )
 
 

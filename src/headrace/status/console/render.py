@@ -50,6 +50,7 @@ class Renderer:
         environment = Environment(
             loader=PackageLoader(__package__ or ""),
             autoescape=True,
+            # A name that a template misspells fails in its test; else it would be a blank on the page.
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,

@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.errors import HeadraceError, unexpected
 from headrace.status.board import StatusBoard
@@ -43,7 +42,7 @@ class Console:
         self.feed = Feed(board, Renderer(self._files, searches=explains is not None))
         self.routes: list[BaseRoute] = [
             Route("/", self._page, methods=["GET"]),
-            Route("/console/events", _Watch(self.feed), methods=["GET"]),
+            Route("/console/events", self.feed, methods=["GET"]),
             Route("/console/lag", self._curve, methods=["GET"]),
             *(Route(f"/console/{name}", _serve(file), methods=["GET"]) for name, file in self._files.items()),
         ]
@@ -67,6 +66,7 @@ class Console:
             return Explanation(
                 f"{asked!r} names no document", remedy="write INDEX/ID, like users/42", tone="bad"
             )
+        # Each question takes connections to database and cluster, which the run needs too.
         if self._asking >= _AT_ONCE + _QUEUED:
             return Explanation("too many ask already", remedy="ask again in some seconds", tone="bad")
         self._asking += 1
@@ -86,16 +86,6 @@ class Console:
             return Explanation(unexpected("the look-up failed", bug).cause, tone="bad")
         finally:
             self._asking -= 1
-
-
-class _Watch:
-    """The events, as an ASGI application of their own: they are answered for as long as somebody watches."""
-
-    def __init__(self, feed: Feed) -> None:
-        self._app: ASGIApp = feed.watch
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._app(scope, receive, send)
 
 
 def _serve(file: StaticFile) -> Callable[[Request], Awaitable[Response]]:

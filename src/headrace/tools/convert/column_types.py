@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.catalog.table import Column
@@ -62,6 +62,7 @@ def added_mapping(mapping: Mapping[str, Any], *, is_json: bool) -> dict[str, Any
     """Return the mapping of a value that a step adds: PGSync's, or else one that takes every value."""
     if mapping:
         return dict(mapping)
+    # A cluster would fix the types of all keys by the first document that has them, and refuse others later.
     return {"type": "object", **_UNSEARCHED} if is_json else dict(_TEXT_MAPPING)
 
 
@@ -71,19 +72,23 @@ def _key(field: FieldEntry) -> str:
 
 def _typed(key: str, column: Column | None, wanted: str) -> FieldEntry:
     if column is None:
-        tags = [tag for tag, kind in SCALARS.items() if kind == wanted]
-        return {tags[0] if tags else "text": key}
+        return {_first_tag(SCALARS, wanted) or "text": key}
     fitting = fitting_tags(column)
     if wanted == "geo_point":
         return {"geo": key}
     if wanted:
-        tags = [tag for tag in fitting if SCALARS[tag] == wanted]
-        return {tags[0]: key} if tags else _custom(key, column, wanted)
+        tag = _first_tag(fitting, wanted)
+        return _custom(key, column, wanted) if tag is None else {tag: key}
     if holds_texts(column):
         return {"text": key}  # with subfields for exact values, as clusters map texts
     if fitting:
         return {fitting[0]: key}
     return _custom(key, column, "long" if column.category == "N" else "text")
+
+
+def _first_tag(tags: Iterable[str], kind: str) -> str | None:
+    """Return the first of some types of the schema language that a cluster maps as `kind`."""
+    return next((tag for tag in tags if SCALARS[tag] == kind), None)
 
 
 def _custom(key: str, column: Column, kind: str) -> FieldEntry:

@@ -56,6 +56,7 @@ def parse_json(text: str, file: Path) -> JsonNode:
         HeadraceError: CONFIG: it is nested too deeply.
     """
     try:
+        # Python's parser says what is wrong, and where; the walk behind it may then trust the text.
         json.loads(text)
         return _Parser(text).parse()
     except json.JSONDecodeError as error:
@@ -111,7 +112,7 @@ class _Parser:
         begin = self._at
         value, self._at = _DECODER.raw_decode(self._text, begin)
         if isinstance(value, float) and not math.isfinite(value):
-            raise json.JSONDecodeError("a number that is none, or too large", self._text, begin)
+            raise json.JSONDecodeError("a number that is not finite", self._text, begin)
         if isinstance(value, str) and _HALF.search(value):
             raise json.JSONDecodeError("half a character (a lone surrogate)", self._text, begin)
         return value

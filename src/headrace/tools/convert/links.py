@@ -93,22 +93,12 @@ def find_between(parent: Side, child: Side, node: Node, catalog: Catalog | None,
     middle = side_of(relationship.through, catalog, ())
     if catalog is not None and middle.table is None:
         tell_missing(relationship.through, relationship.line, catalog, notes)
-    sides: list[Link] = []
-    for other, name in ((parent, "above"), (child, "below")):
-        links = [] if middle.table is None or other.table is None else list(_links(middle.table, other.table))
-        same = parent.name == child.name
-        if same and sides:
-            links = [link for link in links if link != sides[0]]
-        if len(links) > 1 or (same and links and not sides):
-            _tell_through(middle, other, links[0], relationship.line, notes)
-        if not links:
-            guess = Link((f"{other.name.name}_id",), other.key[:1] or ("id",))
-            _tell_guess(
-                middle, other, relationship.line, f"{_pairs(guess)} is guessed for the row {name}", notes
-            )
-            links = [guess]
-        sides.append(links[0])
-    left, right = sides
+    is_same = parent.name == child.name
+    # Both foreign keys of a table that joins another one to itself lead there: which is which is a guess.
+    line, left_links = relationship.line, _known_links(middle, parent)
+    left = _choose(left_links, middle, parent, notes, line=line, name="above", is_guess=is_same)
+    others = [link for link in _known_links(middle, child) if not is_same or link != left]
+    right = _choose(others, middle, child, notes, line=line, name="below")
     return Between(middle.name, middle.key, left, Link(right.above, right.below))
 
 
@@ -139,6 +129,7 @@ def _of(node: Node) -> Relationship:
 def _links(child: Table, parent: Table) -> Iterator[Link]:
     """Yield the foreign keys between two tables: those of the child, then those of the parent."""
     places = {column.name: number for number, column in enumerate(child.columns)}
+    # Constraints have no order of their own, and the same file must come out each time.
     for key in sorted(child.foreign_keys, key=lambda key: places[key.columns[0]]):
         if key.target == parent.name:
             yield Link(key.columns, key.target_columns)
@@ -147,6 +138,37 @@ def _links(child: Table, parent: Table) -> Iterator[Link]:
     for key in parent.foreign_keys:
         if key.target == child.name:
             yield Link(key.target_columns, key.columns)
+
+
+def _known_links(child: Side, parent: Side) -> list[Link]:
+    """Return the foreign keys between two tables; none where one of them is unknown."""
+    return [] if child.table is None or parent.table is None else list(_links(child.table, parent.table))
+
+
+def _choose(
+    links: Sequence[Link],
+    middle: Side,
+    other: Side,
+    notes: Notes,
+    *,
+    line: int,
+    name: str,
+    is_guess: bool = False,
+) -> Link:
+    """Return the first of the links between two tables, or else a guess; note what is not certain.
+
+    Args:
+        line: of the relationship.
+        name: where the other table's row is in the document, for people.
+        is_guess: whether even a single link is not certain.
+    """
+    if links:
+        if len(links) > 1 or is_guess:
+            _tell_through(middle, other, links[0], line, notes)
+        return links[0]
+    guess = Link((f"{other.name.name}_id",), other.key[:1] or ("id",))
+    _tell_guess(middle, other, line, f"{_pairs(guess)} is guessed for the row {name}", notes)
+    return guess
 
 
 def _guess(parent: Side, child: Side, *, to_many: bool) -> Link:
@@ -179,7 +201,7 @@ def _tell_through(middle: Side, other: Side, taken: Link, line: int, notes: Note
         line,
         f"several foreign keys lead from {middle.name} to {other.name}; {_pairs(taken)} is taken for the row "
         "above",
-        "Look whether it is the one that is meant; else exchange left_key and right_key.",
+        "Check whether it is the right one; if not, swap left_key and right_key.",
     )
 
 
@@ -189,7 +211,7 @@ def _tell_guess(one: Side, other: Side, line: int, guessed: str, notes: Notes) -
         line,
         f"the database has no foreign key between {one.name} and {other.name}: {guessed}"
         if known
-        else f"without the database nobody knows how {one.name} and {other.name} belong together: {guessed}",
+        else f"without the database it is unknown how {one.name} and {other.name} are joined: {guessed}",
         'Name "foreign_key" in the file, or correct the columns in the schema file.'
         if known
         else "Name --env or --database, or correct the columns in the schema file.",

@@ -33,6 +33,7 @@ class ObjectReader:
                 node.line, f"the key {key!r} stands twice in {what}: the last one counts, as in PGSync"
             )
         for key, member in self._members.items():
+            # A key that is misspelt would be missing without a word.
             if key not in known:
                 notes.left(member.line, f"unknown key {key!r} in {what}: it is left out", meant(key, known))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,7 @@ from headrace.catalog import Catalog, read_catalog
 from headrace.catalog.remedies import KINDS
 from headrace.config.load import deployment_of
 from headrace.config.resolve import resolve_database
-from headrace.config.suggestion import (
-    holds_password,
-    suggest_slot,
-    unused_name,
-    write_toml_text,
-)
+from headrace.config.suggestion import holds_password, suggest_slot, unused_name, write_toml_text
 from headrace.errors import HeadraceError
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
@@ -61,8 +56,8 @@ class Conversion:
 
 GENERAL = (
     "Documents have no `_meta`: Headrace finds what a change touches in the database, not in the index.",
-    "A list without rows is [], in PGSync null; it is in the order of its keys, and each row is in it once.",
-    "Every field has a type, and a text the subfield `.keyword`, as clusters map texts by themselves.",
+    "A list without rows is [], in PGSync null. Lists are in the order of their keys and hold each row once.",
+    "Every field has a type; a text has the subfield `.keyword`, as clusters map texts by default.",
 )
 """What is otherwise than in PGSync for every index."""
 
@@ -82,36 +77,81 @@ def convert_pgsync(
         HeadraceError: CONFIG: a file cannot be read, or is no JSON. CONNECTION, DATABASE, AUTHENTICATION,
             where `database` was named.
     """
-    notes, env_notes = Notes(schema), Notes(env or Path(".env"))
-    settings = EnvFile(Path(".env")) if env is None else read_env(env, env_notes)
-    variables = {**environ, **settings.values}
-    indexes = _named_once(read_pgsync(schema, variables, notes), notes)
-    sink = sink_of(settings, env_notes)
-    if env is not None:
-        note_rest(settings, env_notes)
-    files = {EDITOR_FILE: editor_schema()}
-    deployments = []
-    for name, own in _by_database(indexes).items():
-        if database is not None and len(own) < len(indexes):
-            notes.left(
-                own[0].line, f"one address is given, and the database {name} is another", "Name --env alone."
-            )
-        source = _source(None if env is None else settings, name, database, env_notes)
-        address = database or address_of(settings, name)
-        catalog: Catalog | None = None
-        views: dict[TableName, TableView] = {}
-        if env is not None or address:
-            catalog, views = _catalog(own, source, address, variables, None if database else env_notes)
-        config = "headrace.toml" if len(own) == len(indexes) else _config_name(name, files)
-        deployments.append(config)
-        files[config] = _deployment_text(schema.name, source, sink)
-        for index in own:
-            converted = convert_index(index, catalog, views, notes)
-            written = _index_files(schema.name, index, converted, notes)
-            files |= written
-            files[config] += _index_text(index, converted, written)
-    found = (*notes.in_file_order(), *env_notes.in_file_order())
-    return Conversion(files, tuple(deployments), found, GENERAL)
+    return _PgsyncConverter(schema, env, database, environ).run()
+
+
+class _PgsyncConverter:
+    """The conversion of one schema.json; the arguments are those of `convert_pgsync`."""
+
+    def __init__(
+        self, schema: Path, env: Path | None, database: str | None, environ: Mapping[str, str]
+    ) -> None:
+        self._schema = schema
+        self._database = database
+        self._notes, self._env_notes = Notes(schema), Notes(env or Path(".env"))
+        self._env = None if env is None else read_env(env, self._env_notes)
+        self._settings = self._env or EnvFile(Path(".env"))
+        self._variables = {**environ, **self._settings.values}
+        self._files = {EDITOR_FILE: editor_schema()}
+
+    def run(self) -> Conversion:
+        """Convert each database that the indexes name to a deployment."""
+        indexes = _named_once(read_pgsync(self._schema, self._variables, self._notes), self._notes)
+        sink = sink_of(self._settings, self._env_notes)
+        if self._env is not None:
+            note_rest(self._env, self._env_notes)
+        by_database = _by_database(indexes)
+        for name, own in by_database.items():
+            if self._database is not None and len(by_database) > 1:
+                text = f"one address is given, and the database {name} is another"
+                self._notes.left(own[0].line, text, "Name --env alone.")
+        only = len(by_database) == 1
+        deployments = [
+            self._convert_database(name, own, sink, is_only=only) for name, own in by_database.items()
+        ]
+        notes = (*self._notes.in_file_order(), *self._env_notes.in_file_order())
+        return Conversion(self._files, tuple(deployments), notes, GENERAL)
+
+    def _convert_database(
+        self, name: str, indexes: Sequence[PgsyncIndex], sink: Mapping[str, Any], *, is_only: bool
+    ) -> str:
+        """Add the files of a deployment; return the name of its deployment file."""
+        source = _source(self._env, name, self._database, self._env_notes)
+        catalog, views = self._read_catalog(name, indexes, source)
+        config = "headrace.toml" if is_only else _config_name(name, self._files)
+        self._files[config] = _deployment_text(self._schema.name, source, sink)
+        for index in indexes:
+            converted = convert_index(index, catalog, views, self._notes)
+            written = _index_files(self._schema.name, index, converted, self._notes)
+            self._files |= written
+            self._files[config] += _index_text(index, converted, written)
+        return config
+
+    def _read_catalog(
+        self, name: str, indexes: Iterable[PgsyncIndex], source: Mapping[str, Any]
+    ) -> tuple[Catalog | None, dict[TableName, TableView]]:
+        """Read the catalog of every table that the indexes of a database name, and their views.
+
+        Without an address and a .env there is no database to ask: types and keys are guessed.
+
+        Raises:
+            HeadraceError: why a database that was named cannot be asked; that of a .env is only noted.
+        """
+        address = self._database or address_of(self._settings, name)
+        if self._env is None and not address:
+            return None, {}
+        wanted = {table for index in indexes for table in index.root.tables()}
+        try:
+            url = address or resolve_database(deployment_of({"source": source}, self._variables)).reveal()
+            with ReadSession(url) as session:
+                return _read_tables(session, wanted)
+        except HeadraceError as error:
+            # A database that was named must answer; a .env may be of another machine.
+            if self._database:
+                raise
+            cause = f"the database cannot be read: {error.cause}"
+            self._env_notes.left(1, cause, "Correct the .env, or name --database.")
+            return None, {}
 
 
 def _by_database(indexes: Iterable[PgsyncIndex]) -> dict[str, list[PgsyncIndex]]:
@@ -162,41 +202,16 @@ def _source(env: EnvFile | None, name: str, database: str | None, notes: Notes) 
     return {"type": "postgres", "connection_url": connection, "slot": slot, "publication": slot}
 
 
-def _catalog(
-    indexes: Iterable[PgsyncIndex],
-    source: Mapping[str, Any],
-    address: str,
-    environ: Mapping[str, str],
-    notes: Notes | None,
-) -> tuple[Catalog | None, dict[TableName, TableView]]:
-    """Read the catalog of every table that the indexes name, and their views.
-
-    Args:
-        indexes: of one database.
-        source: its part of the deployment file, for where `address` is empty.
-        address: of the database.
-        environ: the variables that `source` names.
-        notes: where it is told that no database can be asked; None: that is raised.
-    """
-    wanted = {name for index in indexes for name in index.root.tables()}
-    try:
-        url = address or resolve_database(deployment_of({"source": source}, environ)).reveal()
-        with ReadSession(url) as session:
-            catalog = read_catalog(session, wanted)
-            behind = {base for table in catalog.tables.values() for base in table.reads}
-            whole = read_catalog(session, wanted | behind) if behind - wanted else catalog
-            tables = {name for name, table in whole.tables.items() if table.kind not in KINDS}
-            views = {
-                table.name: tables.intersection(table.reads)
-                for table in catalog.tables.values()
-                if table.kind == "v"
-            }
-            return whole, read_views(session, views) if views else {}
-    except HeadraceError as error:
-        if notes is None:
-            raise
-        notes.left(1, f"the database cannot be read: {error.cause}", "Correct the .env, or name --database.")
-        return None, {}
+def _read_tables(session: ReadSession, wanted: set[TableName]) -> tuple[Catalog, dict[TableName, TableView]]:
+    """Read tables and views, with the tables that the views read."""
+    catalog = read_catalog(session, wanted)
+    behind = {base for table in catalog.tables.values() for base in table.reads}
+    # A view is read as its table, of which the columns and keys must be known.
+    whole = read_catalog(session, wanted | behind) if behind - wanted else catalog
+    tables = {name for name, table in whole.tables.items() if table.kind not in KINDS}
+    found = [table for table in catalog.tables.values() if table.kind == "v"]
+    views = {view.name: tables.intersection(view.reads) for view in found}
+    return whole, read_views(session, views) if views else {}
 
 
 def _index_files(source: str, index: PgsyncIndex, converted: ConvertedIndex, notes: Notes) -> dict[str, str]:
@@ -219,8 +234,8 @@ def _index_files(source: str, index: PgsyncIndex, converted: ConvertedIndex, not
     if index.plugins:
         notes.left(
             index.lines["plugins"],
-            f"plugins are Python of your own: {', '.join(index.plugins)}",
-            f"Fill their functions in {module_name(index.name)}.py, and name the fields that they add in "
+            f"plugins are your own Python code: {', '.join(index.plugins)}",
+            f"Fill in their functions in {module_name(index.name)}.py, and name the fields that they add in "
             f"{name}.mappings.json.",
         )
     if converted.steps or index.plugins:

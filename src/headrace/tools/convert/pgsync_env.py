@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def read_env(path: Path, notes: Notes) -> EnvFile:
             continue
         match = _LINE.fullmatch(line)
         if match is None:
-            notes.left(number, "the line is no NAME=value: it is left out", "Write NAME=value.")
+            notes.left(number, "the line is not NAME=value: it is left out", "Write NAME=value.")
             continue
         values[match[1]], lines[match[1]] = _value(match[2]), number
     return EnvFile(path, values, lines)
@@ -107,6 +107,7 @@ def address_of(env: EnvFile, database: str) -> str:
         parts = urlsplit(env.get("PG_URL"))
     except ValueError:
         return ""
+    # SQLAlchemy's `postgresql+psycopg2` names a driver behind the protocol.
     scheme = parts.scheme.partition("+")[0]
     return (
         urlunsplit((scheme, parts.netloc, "/" + quote(database, safe=""), parts.query, "")) if scheme else ""
@@ -119,9 +120,10 @@ def _connection_of_url(env: EnvFile, url: str, database: str, notes: Notes) -> A
         parts = urlsplit(url)
         has_password = parts.password is not None or "password=" in parts.query
     except ValueError:
-        notes.left(env.line("PG_URL"), "PG_URL is no URL", "Write postgresql://USER@HOST:PORT/DATABASE.")
+        notes.left(env.line("PG_URL"), "PG_URL is not a URL", "Write postgresql://USER@HOST:PORT/DATABASE.")
         return {"env": "PG_URL"}
     path = "/" + quote(database, safe="")
+    # With a password the address is never written: the file names the variable that holds it.
     if not has_password:
         return urlunsplit((parts.scheme.partition("+")[0], parts.netloc, path, parts.query, ""))
     if parts.path != path or "+" in parts.scheme:
@@ -130,6 +132,7 @@ def _connection_of_url(env: EnvFile, url: str, database: str, notes: Notes) -> A
             f"PGSync takes the database {database} in place of the one in PG_URL, which holds a password",
             f"Set DATABASE_URL to PG_URL with {path} at its end.",
         )
+        # The address in PG_URL leads to another database, and its password may not be copied into the file.
         return {"env": "DATABASE_URL"}
     return {"env": "PG_URL"}
 
@@ -142,23 +145,29 @@ def sink_of(env: EnvFile, notes: Notes) -> dict[str, Any]:
     found: dict[str, Any] = {"type": "opensearch", "url": url}
     try:
         parts = urlsplit(url)
+        # What stands before the @ may hold a password, and is not written.
         address = parts.netloc.rpartition("@")
         found["url"] = urlunsplit((parts.scheme, address[2], parts.path, "", ""))
         found |= _credentials(env, "ELASTICSEARCH_URL" if address[1] else "", notes)
     except ValueError:
-        notes.left(env.line("ELASTICSEARCH_URL"), "ELASTICSEARCH_URL is no URL", "Write https://HOST:PORT.")
+        notes.left(
+            env.line("ELASTICSEARCH_URL"), "ELASTICSEARCH_URL is not a URL", "Write https://HOST:PORT."
+        )
         found["url"] = "http://localhost:9200"
+    return found | dict(_options(env, notes))
+
+
+def _options(env: EnvFile, notes: Notes) -> Iterator[tuple[str, Any]]:
+    """Yield the options of a sink that are not the default."""
     if env.get("ELASTICSEARCH_VERIFY_CERTS").lower() in _NO:
-        found["tls_verify"] = False
-    if env.get("ELASTICSEARCH_CA_CERTS"):
-        found["ca_file"] = env.get("ELASTICSEARCH_CA_CERTS")
+        yield "tls_verify", False
+    if certificates := env.get("ELASTICSEARCH_CA_CERTS"):
+        yield "ca_file", certificates
     if env.get("ELASTICSEARCH_HTTP_COMPRESS").lower() in _YES:
-        found["gzip"] = True
+        yield "gzip", True
     for variable, key in _NUMBERS.items():
-        number = _number(env, variable, notes)
-        if number:
-            found[key] = number
-    return found
+        if number := _number(env, variable, notes):
+            yield key, number
 
 
 def _credentials(env: EnvFile, in_url: str, notes: Notes) -> dict[str, Any]:
@@ -167,7 +176,7 @@ def _credentials(env: EnvFile, in_url: str, notes: Notes) -> dict[str, Any]:
     if by_user:
         notes.left(
             env.line(by_user),
-            f"{by_user} holds name and password, and Headrace takes them apart",
+            f"{by_user} holds name and password, and Headrace needs them separately",
             f"Set {_USERNAME} and {_PASSWORD}.",
         )
         return {"username": {"env": _USERNAME}, "password": {"env": _PASSWORD}}
@@ -200,7 +209,7 @@ def note_rest(env: EnvFile, notes: Notes) -> None:
         notes.differs(
             env.line("ELASTICSEARCH"),
             "PGSync writes to Elasticsearch; Headrace to OpenSearch, and to Elasticsearch 7.10",
-            "docs/guides/sinks.md.",
+            "docs/guides/sinks.md says more.",
         )
 
 
@@ -210,5 +219,5 @@ def _number(env: EnvFile, name: str, notes: Notes) -> int:
     try:
         return round(float(text)) if text else 0
     except (ValueError, OverflowError):
-        notes.left(env.line(name), f"{name} is no number: it is left out", "Write digits.")
+        notes.left(env.line(name), f"{name} is not a number: it is left out", "Write digits.")
         return 0

@@ -210,6 +210,7 @@ class _Reader:
         found: dict[str, Any] = {}
         more: dict[str, Any] = {}
         for part in (mappings, mapping):
+            # PGSync takes both: the properties alone, and an object that holds them.
             whole = "dynamic_templates" in part or isinstance(part.get("properties"), dict)
             found |= part.get("properties", {}) if whole else part
             more |= {key: value for key, value in part.items() if key != "properties"} if whole else {}
@@ -250,7 +251,7 @@ class _Reader:
                 return None
         elif reader.has("relationship"):
             self._notes.differs(reader.line_of("relationship"), "the relationship of a root has no effect")
-        children = (self._node(child, table) for child in reader.items("children"))
+        children = [self._node(child, table) for child in reader.items("children")]
         return Node(
             table=table,
             label=reader.text("label") or name,
@@ -260,7 +261,7 @@ class _Reader:
             base_tables=tuple(_table_name(text, schema) for text in reader.texts("base_tables")),
             relationship=relationship,
             transforms=self._transforms(reader),
-            children=tuple(child for child in children if child is not None),
+            children=tuple(filter(None, children)),
         )
 
     def _relationship(self, reader: ObjectReader, table: TableName) -> Relationship | None:

@@ -7,22 +7,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.catalog.remedies import KINDS, key_advice
-from headrace.catalog.table import Catalog, Table
+from headrace.catalog.remedies import key_advice
+from headrace.catalog.table import Catalog
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.schema.writing import name_text
 from headrace.tools.convert.column_types import added_mapping, column_field, is_unsearched, plain_mapping
-from headrace.tools.convert.links import Between, Link, Side, find_between, find_link, side_of, tell_missing
+from headrace.tools.convert.join_words import foreign_key_words, join_words, junction_words, table_words
+from headrace.tools.convert.links import Between, Side, find_between, find_link
+from headrace.tools.convert.node_tables import OPERATOR, NodeTables
 from headrace.tools.convert.notes import Notes
 from headrace.tools.convert.pgsync_file import ColumnEntry, Node, PgsyncIndex
 from headrace.tools.convert.schema_text import FieldEntry, names_value
 from headrace.tools.convert.transform_file import DocumentStep
 from headrace.tools.convert.views import TableView
 
+# A key of the schema language is a name; PGSync takes any text.
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 _LONGEST = 50
-_OPERATOR = re.compile(r"(#>>|->>|#>|->)")
 
 
 @dataclass
@@ -76,16 +78,11 @@ class _At:
 
 class _Converter:
     def __init__(
-        self,
-        index: PgsyncIndex,
-        catalog: Catalog | None,
-        views: Mapping[TableName, TableView],
-        notes: Notes,
+        self, index: PgsyncIndex, catalog: Catalog | None, views: Mapping[TableName, TableView], notes: Notes
     ) -> None:
         self._index = index
         self._catalog = catalog
-        self._views = {name: view for name, view in views.items() if not view.problem}
-        self._problems = {name: view.problem for name, view in views.items() if view.problem}
+        self._tables = NodeTables(catalog, views, notes)
         self._notes = notes
         self._result = ConvertedIndex()
         self._last: list[DocumentStep] = []
@@ -95,100 +92,21 @@ class _Converter:
 
     def convert(self) -> ConvertedIndex:
         """Convert the whole tree."""
-        index, root = self._index, self._shown(self._index.root)
-        side = self._root_side(root)
+        index, root = self._index, self._tables.shown(self._index.root)
+        side = self._tables.root_side(root)
         at = _At(root, side, (), {**root.transforms.mapping, **index.mapping})
         fields = self._object_fields(at)
         self._result.head = {
             "version": 1,
-            **_table(side.name.schema, side.name.name, "public"),
+            **table_words(side.name, "public"),
             "primary_key": names_value(side.key),
             **self._routing(at, fields),
-            **self._filters(root),
+            **self._tables.filters(root),
             "fields": fields,
         }
         self._result.steps += self._last
         self._keep_rest(at)
         return self._result
-
-    # tables
-
-    def _root_side(self, root: Node) -> Side:
-        """Return the root's table, its key in the order in which PGSync joins it to an id."""
-        side = self._side(root)
-        if len(side.key) > 1:
-            self._notes.differs(
-                root.line,
-                f"the key of {side.name} has several columns: an id is joined by ':', in PGSync by '|'",
-                "Readers that build ids themselves need the other sign.",
-            )
-        if side.table is None and not root.primary_key:
-            self._notes.left(
-                root.line,
-                f"without the database nobody knows the primary key of {side.name}: id is guessed",
-                "Name --env or --database, or correct `primary_key:`.",
-            )
-        return replace(side, key=tuple(sorted(side.key)))
-
-    def _side(self, node: Node) -> Side:
-        """Return a node's table; for a view the one table that it reads, if there is one."""
-        side = side_of(node.table, self._catalog, node.primary_key)
-        if self._catalog is not None and side.table is None:
-            tell_missing(node.table, node.line, self._catalog, self._notes)
-        is_view = bool(node.base_tables) if side.table is None else side.table.kind in KINDS
-        if not is_view:
-            return side
-        reads = node.base_tables or (side.table.reads if side.table is not None else ())
-        if len(reads) != 1:
-            self._notes.left(
-                node.line,
-                f"{node.table} is a view of {', '.join(map(str, reads)) or 'nothing known'}: the log has no "
-                "changes of views, and several tables cannot stand for it",
-                "Name the tables themselves, as nodes below one another.",
-            )
-            return side
-        [base] = reads
-        if view := self._views.get(node.table):
-            self._notes.differs(
-                node.line,
-                f"{node.table} is a view: its table {base} is read instead"
-                + (f", where {view.condition}" if view.condition else ""),
-                "Convert again when the view changes: the documents do not follow its definition.",
-            )
-        else:
-            why = self._problems.get(node.table)
-            self._notes.left(
-                node.line,
-                f"{node.table} is a view: its table {base} is read instead, so rows that the view leaves out "
-                "are there" + (f"; {why}" if why else ""),
-                "Compare with the view's definition; write its conditions as `filters:`, its expressions as "
-                "generated columns.",
-            )
-        found = side_of(base, self._catalog, node.primary_key)
-        if found.table is not None and node.primary_key and key_advice(found.table, node.primary_key) is None:
-            return replace(found, key=node.primary_key)
-        return found
-
-    def _shown(self, node: Node) -> Node:
-        """Return a node of a view that is read as its table, with no more columns than the view's."""
-        view = self._views.get(node.table)
-        if view is None:
-            return node
-        for entry in node.columns:
-            if _OPERATOR.split(entry.text)[0] not in view.columns:
-                self._notes.left(
-                    entry.line,
-                    f"{node.table} has no column {entry.text!r}: it is left out",
-                    meant(entry.text, view.columns),
-                )
-        entries = node.columns or tuple(ColumnEntry(name, node.line) for name in view.columns)
-        kept = tuple(entry for entry in entries if _OPERATOR.split(entry.text)[0] in view.columns)
-        return replace(node, columns=kept)
-
-    def _filters(self, node: Node) -> FieldEntry:
-        """Return the condition of a view that is read as its table."""
-        view = self._views.get(node.table)
-        return {"filters": [{"raw": view.condition}]} if view is not None and view.condition else {}
 
     # one row
 
@@ -199,10 +117,11 @@ class _Converter:
         fields: list[FieldEntry] = []
         entries = list(self._columns(at))
         for entry in entries:
-            if _OPERATOR.search(entry.text):
+            if OPERATOR.search(entry.text):
                 fields += self._extracted(at, entry, entries, taken)
                 continue
             key = at.final(entry.text)
+            # The column is left out, as PGSync overwrites it with the rows of the child.
             if key in labels:
                 self._notes.differs(
                     entry.line, f"{key!r} is the label of a child too, which wins, as in PGSync"
@@ -225,13 +144,13 @@ class _Converter:
         else:
             self._notes.left(
                 at.node.line,
-                f"{at.side.name} shows all its columns, and without the database nobody knows them",
+                f"{at.side.name} shows all its columns, and without the database they are unknown",
                 'Name --env or --database, or list "columns".',
             )
         if at.node.columns and at.side.table is None:
             self._notes.left(
                 at.node.line,
-                f"without the database nobody knows the types of the columns of {at.side.name}: those "
+                f"without the database the types of the columns of {at.side.name} are unknown: those "
                 "without a mapping are written as text",
                 "Name --env or --database, or correct them: `headrace check` says what each is.",
             )
@@ -255,7 +174,7 @@ class _Converter:
         if is_unsearched(found):
             self._notes.differs(
                 entry.line,
-                f"{entry.text} of {at.side.name} is json: it is in the documents, and no search finds it",
+                f"{entry.text} of {at.side.name} is json: it is in the documents, and cannot be searched",
                 "docs/reference/schema.md has the forms that are searched.",
             )
         if column is not None and column.base_type in ("bytea", "money"):
@@ -283,7 +202,7 @@ class _Converter:
         self, at: _At, entry: ColumnEntry, entries: Iterable[ColumnEntry], taken: set[str]
     ) -> Iterator[FieldEntry]:
         """Convert a path into a json column: the column, and a step that follows the path."""
-        name, *parts = _OPERATOR.split(entry.text)
+        name, *parts = OPERATOR.split(entry.text)
         steps = tuple(zip(parts[::2], parts[1::2], strict=True))
         key = at.final(_shown_name(entry))
         if any(operator.endswith(">>") for operator, _ in steps):
@@ -309,7 +228,7 @@ class _Converter:
         if not mapping:
             self._notes.differs(
                 entry.line,
-                f"{entry.text} becomes {key!r} in Python: it is in the documents, and no search finds it",
+                f"{entry.text} becomes {key!r} in Python: it is in the documents, and cannot be searched",
                 "Name its type in the mappings file.",
             )
 
@@ -334,6 +253,8 @@ class _Converter:
     def _concats(self, at: _At) -> None:
         for concat in at.node.transforms.concat:
             arguments = (concat.columns, concat.destination, concat.delimiter)
+            # A concat may read a column that is only there for a path into it, and that is dropped at the
+            # end.
             self._last.insert(self._before_drops(), DocumentStep(at.path, "concat", arguments))
             mapping = _entry(at.mapping, concat.destination)
             self._map(at.path, concat.destination, added_mapping(mapping, is_json=False))
@@ -345,11 +266,11 @@ class _Converter:
 
     def _child(self, above: _At, child: Node, taken: set[str]) -> Iterator[FieldEntry]:
         """Convert a child: a join, for a junction between keys of several columns two of them."""
-        child = self._shown(child)
+        child = self._tables.shown(child)
         relationship = child.relationship
         assert relationship is not None
         key = above.final(child.label)
-        side = self._side(child)
+        side = self._tables.side(child)
         mapping = _entry(above.mapping, key)
         at = _At(
             child, side, (*above.path, key), {**child.transforms.mapping, **mapping.get("properties", {})}
@@ -359,7 +280,7 @@ class _Converter:
         if relationship.through is None:
             link = find_link(above.side, side, child, self._notes)
             own = self._own_key(above, key, taken)
-            joined = self._joined(above, at, link, own)
+            joined = join_words(above.side, side, relationship, link, key=own, notes=self._notes)
         else:
             between = find_between(above.side, side, child, self._catalog, self._notes)
             self._tell_through(child)
@@ -367,8 +288,8 @@ class _Converter:
                 yield self._nested(above, at, between, taken)
                 return
             own = self._own_key(above, key, taken)
-            joined = self._junction(above, at, between, own)
-        found = {**joined, **self._filters(child), **self._content(at)}
+            joined = junction_words(above.side, side, between, own)
+        found = {**joined, **self._tables.filters(child), **self._content(at)}
         if own != key:
             self._map(above.path, key, plain_mapping(found))
         elif options := self._options(found, mapping):
@@ -389,19 +310,11 @@ class _Converter:
         relationship = at.node.relationship
         if relationship is None or not relationship.scalar:
             return {"fields": self._object_fields(at)}
-        columns = [entry for entry in self._columns(at) if not _OPERATOR.search(entry.text)]
-        if len(columns) != 1 or at.node.children:
-            self._notes.differs(at.node.line, "a scalar is the first column alone, as in PGSync")
-        if not columns or not self._exists(at.side, columns[0]):
-            columns = [ColumnEntry(name, at.node.line) for name in at.side.key[:1]]
-        [first, *_] = columns
-        for name, pairs in at.node.transforms.replace.items():
-            if name == first.text:
-                self._notes.differs(
-                    at.node.transforms.line,
-                    "PGSync 7.3 empties a list of scalars that it should `replace` in",
-                )
-                self._result.steps.append(DocumentStep(at.path[:-1], "replace", (at.path[-1], dict(pairs))))
+        first = self._scalar_column(at)
+        if (pairs := at.node.transforms.replace.get(first.text)) is not None:
+            text = "PGSync 7.3 empties a list of scalars that it should `replace` in"
+            self._notes.differs(at.node.transforms.line, text)
+            self._result.steps.append(DocumentStep(at.path[:-1], "replace", (at.path[-1], dict(pairs))))
         key = first.text if _KEY.fullmatch(first.text) else "value"
         mapping = _entry(at.mapping, first.text)
         return {
@@ -409,68 +322,34 @@ class _Converter:
             "fields": [column_field(key, first.text, at.side.column(first.text), mapping)],
         }
 
-    def _joined(self, above: _At, at: _At, link: Link, key: str) -> FieldEntry:
-        relationship, table = at.node.relationship, at.side.table
-        assert relationship is not None
-        where = _table(at.side.name.schema, at.side.name.name, above.side.name.schema)
-        is_key = table is not None and key_advice(table, link.below) is None
-        if not relationship.to_many and is_key and link.above != above.side.key:
-            return {
-                "belongs_to": key,
-                **where,
-                "primary_key": names_value(link.below),
-                "column": names_value(link.above),
-            }
-        if table is not None and not relationship.to_many and not _is_unique(table, link.below):
-            self._notes.differs(
-                relationship.line,
-                f"several rows of {table.name} may have one {', '.join(link.below)}: the first by its key is "
-                "shown, in PGSync any",
-            )
-        return {
-            "has_many" if relationship.to_many else "has_one": key,
-            **where,
-            "primary_key": names_value(at.side.key),
-            "foreign_key": names_value(link.below),
-            **({} if link.above == above.side.key else {"references": names_value(link.above)}),
-        }
-
-    def _junction(self, above: _At, at: _At, between: Between, key: str) -> FieldEntry:
-        through = _table(between.table.schema, between.table.name, above.side.name.schema)
-        through |= {
-            "left_key": name_text(between.left.below[0]),
-            "right_key": name_text(between.right.above[0]),
-        }
-        if between.left.above != above.side.key:
-            through["left_references"] = name_text(between.left.above[0])
-        if between.right.below != at.side.key:
-            through["right_references"] = name_text(between.right.below[0])
-        return {
-            "many_to_many": key,
-            **_table(at.side.name.schema, at.side.name.name, above.side.name.schema),
-            "primary_key": names_value(at.side.key),
-            "through": through,
-        }
+    def _scalar_column(self, at: _At) -> ColumnEntry:
+        """Return the column whose values stand in place of objects: the first one, or else the key."""
+        columns = [entry for entry in self._columns(at) if not OPERATOR.search(entry.text)]
+        if len(columns) != 1 or at.node.children:
+            self._notes.differs(at.node.line, "a scalar is the first column alone, as in PGSync")
+        if columns and self._exists(at.side, columns[0]):
+            return columns[0]
+        return ColumnEntry(at.side.key[0], at.node.line)
 
     def _nested(self, above: _At, at: _At, between: Between, taken: set[str]) -> FieldEntry:
         """Return the junction's rows with the related ones in them; a step takes them out."""
         key, inner = at.path[-1], "row"
         helper = self._free_key(f"{key}_through_{between.table.name}", taken)
         self._result.steps.append(DocumentStep(above.path, "flatten", (helper, inner, key)))
-        middle = replace(at, side=Side(between.table, None, between.key))
+        # The schema language joins through one column; two joins, one in the other, take keys of several.
+        middle = Side(between.table, None, between.key)
         lists = at.side.table is None or key_advice(at.side.table, between.right.below) is not None
         assert at.node.relationship is not None
-        node = replace(at.node, relationship=replace(at.node.relationship, to_many=lists))
-        related = self._joined(middle, replace(at, node=node), between.right, inner)
-        related |= {**self._filters(at.node), **self._content(at)}
+        relationship = replace(at.node.relationship, to_many=lists)
+        related = join_words(middle, at.side, relationship, between.right, key=inner, notes=self._notes)
+        related |= {**self._tables.filters(at.node), **self._content(at)}
         left = between.left.ordered_by(above.side.key)
         self._map(above.path, key, plain_mapping(related))
         return {
             "has_many": helper,
-            **_table(between.table.schema, between.table.name, above.side.name.schema),
+            **table_words(between.table, above.side.name.schema),
             "primary_key": names_value(between.key),
-            "foreign_key": names_value(left.below),
-            **({} if left.above == above.side.key else {"references": names_value(left.above)}),
+            **foreign_key_words(above.side, left),
             "options": {"enabled": False},
             "fields": [related],
         }
@@ -521,18 +400,10 @@ class _Converter:
 
 def _shown_name(entry: ColumnEntry) -> str:
     """Return the key that PGSync gives a column, or what a path leads to: `doc_a_0` for `doc->a->0`."""
-    name, *parts = _OPERATOR.split(entry.text)
+    name, *parts = OPERATOR.split(entry.text)
     return "_".join(re.sub("[{}]", "", part) for part in (name, *parts[1::2]))
-
-
-def _is_unique(table: Table, columns: tuple[str, ...]) -> bool:
-    return any(set(key.columns) <= set(columns) for key in table.unique_keys)
 
 
 def _entry(mapping: Mapping[str, Any], key: str) -> dict[str, Any]:
     found = mapping.get(key)
     return dict(found) if isinstance(found, dict) else {}
-
-
-def _table(schema: str, name: str, default: str) -> FieldEntry:
-    return {"table": name_text(name)} | ({} if schema == default else {"schema": name_text(schema)})

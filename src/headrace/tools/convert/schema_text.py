@@ -44,5 +44,6 @@ def _items(fields: Iterable[FieldEntry], indent: int) -> list[str]:
 
 
 def _flow(value: Any) -> str:
+    # Wide, so that a value stays on one line: the lines around it are laid out here.
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, sort_keys=False, width=10**6)
     return text.removesuffix("\n").removesuffix("\n...")

@@ -57,6 +57,7 @@ def module_text(index: str, steps: Sequence[DocumentStep], plugins: Sequence[str
     name = function_name(index)
     functions: dict[str, str] = {}
     for plugin in dict.fromkeys(plugins):
+        # Two plugins may differ only in signs that no name of Python has.
         functions[plugin] = _unused_name(f"plugin_{plugin}", {name, *functions.values()})
     lines = [
         f'"""Finishes the documents of {index}: what its PGSync schema says beyond tables and columns.',

@@ -95,6 +95,7 @@ def _conditioned(text: str, base: TableName, columns: tuple[str, ...]) -> TableV
     found = _FROM.search(text)
     if found is None:
         return TableView(columns, problem=_OTHER_NAME)
+    # PostgreSQL quotes a name only where it must.
     before, named, alias = found["table"].replace('"', "").partition(f"{base.schema}.{base.name}")
     condition = found["condition"] or ""
     if before or not named or (alias and f"{alias.strip()}." in condition.replace('"', "")):

@@ -43,6 +43,7 @@ def actual_rows(location: str, table: str, version: int | None = None) -> Docume
     """
     rows = DeltaTable(f"{location}/public/{table}", version=version).to_pyarrow_table().to_pylist()
     for row in rows:
+        # A lake holds jsonb as text.
         for column in _JSON.get(table, ()):
             row[column] = None if row[column] is None else json.loads(row[column], parse_float=Decimal)
     return {str(row["id"]): as_json(row) for row in rows}

@@ -90,10 +90,7 @@ MIRROR_SCENES = (
     ),
     MirrorScene(
         "the order is deleted, with its lines",
-        (
-            f"DELETE FROM order_items WHERE order_id = {_NEW_ID}",
-            f"DELETE FROM orders WHERE id = {_NEW_ID}",
-        ),
+        (f"DELETE FROM order_items WHERE order_id = {_NEW_ID}", f"DELETE FROM orders WHERE id = {_NEW_ID}"),
         "orders",
         _NEW_ID,
         lambda row: row is None,

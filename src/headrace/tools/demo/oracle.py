@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -41,6 +41,7 @@ def expected_documents(url: str) -> dict[str, Documents]:
         HeadraceError: CONNECTION or AUTHENTICATION.
     """
     with connect(url, application_name="headrace oracle", autocommit=False) as connection:
+        # One snapshot for all tables: the workload goes on meanwhile.
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         connection.execute("SET LOCAL TimeZone = 'UTC'")
         tables = {name: read_rows(connection, name) for name in _TABLES}
@@ -79,65 +80,46 @@ def _users(tables: Mapping[str, list[Row]]) -> Documents:
         shown = [order for order in own if order["status"] != "cancelled"]
         shown.sort(key=lambda order: order["placed_at"], reverse=True)
         documents[str(user["id"])] = {
-            "id": user["id"],
-            "externalId": user["external_id"],
+            **_taken(user, "id", "name", "active", "level", "score", "birthday", "attributes"),
+            **_taken(user, externalId="external_id", createdAt="created_at"),
+            **_totals(own),
             "email": user["email"].strip().lower(),
-            "name": user["name"],
-            "active": user["active"],
-            "level": user["level"],
             "credit": 0 if user["credit"] is None else user["credit"],
-            "score": user["score"],
-            "birthday": user["birthday"],
-            "attributes": user["attributes"],
-            "createdAt": user["created_at"],
             "kind": "customer",
-            "profile": _picked(
-                profiles.get(user["id"]), bio="bio", website="website", newsletter="newsletter"
-            ),
+            "profile": _picked(profiles.get(user["id"]), "bio", "website", "newsletter"),
             "addresses": [_address(address) for address in addresses.get(user["id"], [])],
             "orders": [_order_of_user(order, items.get(order["id"], []), products) for order in shown],
-            "orderCount": len(own),
-            "lifetimeValue": _sum(
-                order["total"] for order in own if order["status"] in ("paid", "shipped", "delivered")
-            ),
-            "averageOrder": _average(order["total"] for order in own),
-            "lastOrderAt": max((order["placed_at"] for order in own), default=None),
             "reviewCount": len(reviews.get(user["id"], [])),
         }
     return documents
+
+
+def _totals(orders: Sequence[Row]) -> Document:
+    paid = [order["total"] for order in orders if order["status"] in ("paid", "shipped", "delivered")]
+    return {
+        "orderCount": len(orders),
+        "lifetimeValue": _sum(paid),
+        "averageOrder": _average(order["total"] for order in orders),
+        "lastOrderAt": max((order["placed_at"] for order in orders), default=None),
+    }
 
 
 def _address(address: Row) -> Document:
     point = None
     if address["latitude"] is not None and address["longitude"] is not None:
         point = {"lat": address["latitude"], "lon": address["longitude"]}
-    return {
-        "id": address["id"],
-        "label": address["label"],
-        "street": address["street"],
-        "city": address["city"],
-        "zip": address["zip"],
-        "country": address["country"],
-        "location": point,
-    }
+    return {**_taken(address, "id", "label", "street", "city", "zip", "country"), "location": point}
 
 
 def _order_of_user(order: Row, items: list[Row], products: Mapping[int, Row]) -> Document:
-    return {
-        "id": order["id"],
-        "status": order["status"],
-        "total": order["total"],
-        "placedAt": order["placed_at"],
-        "items": [
-            {
-                "id": item["id"],
-                "quantity": item["quantity"],
-                "unitPrice": item["unit_price"],
-                "product": _picked(products.get(item["product_id"]), sku="sku", name="name"),
-            }
-            for item in sorted(items, key=lambda item: item["position"])
-        ],
-    }
+    lines = [
+        {
+            **_taken(item, "id", "quantity", unitPrice="unit_price"),
+            "product": _picked(products.get(item["product_id"]), "sku", "name"),
+        }
+        for item in sorted(items, key=lambda item: item["position"])
+    ]
+    return {**_taken(order, "id", "status", "total", placedAt="placed_at"), "items": lines}
 
 
 def _orders(tables: Mapping[str, list[Row]]) -> Documents:
@@ -148,32 +130,20 @@ def _orders(tables: Mapping[str, list[Row]]) -> Documents:
     documents = {}
     for order in tables["orders"]:
         own = items.get(order["id"], [])
+        # A foreign key that is not null: this user is there.
         user = users[order["user_id"]]
+        address = addresses.get(order["shipping_address_id"])
         documents[str(order["id"])] = {
-            "id": order["id"],
-            "reference": order["reference"],
-            "status": order["status"],
-            "total": order["total"],
+            **_taken(order, "id", "reference", "status", "total", "note"),
             "channel": "unknown" if order["channel"] is None else order["channel"],
-            "note": order["note"],
             "source": "shop",
-            "timeline": {
-                "placedAt": order["placed_at"],
-                "paidAt": order["paid_at"],
-                "shippedAt": order["shipped_at"],
-            },
-            "customer": {"id": user["id"], "email": user["email"].strip().lower(), "name": user["name"]},
-            "shippingAddress": _picked(
-                addresses.get(order["shipping_address_id"]), street="street", city="city", country="country"
-            ),
+            "timeline": _taken(order, placedAt="placed_at", paidAt="paid_at", shippedAt="shipped_at"),
+            "customer": {**_taken(user, "id", "name"), "email": user["email"].strip().lower()},
+            "shippingAddress": _picked(address, "street", "city", "country"),
             "items": [
                 {
-                    "id": item["id"],
-                    "position": item["position"],
-                    "quantity": item["quantity"],
-                    "unitPrice": item["unit_price"],
-                    "gift": item["gift"],
-                    "product": _picked(products.get(item["product_id"]), id="id", sku="sku", name="name"),
+                    **_taken(item, "id", "position", "quantity", "gift", unitPrice="unit_price"),
+                    "product": _picked(products.get(item["product_id"]), "id", "sku", "name"),
                 }
                 for item in sorted(own, key=lambda item: item["position"])
             ],
@@ -189,47 +159,40 @@ def _products(tables: Mapping[str, list[Row]]) -> Documents:
     tags = {row["id"]: row for row in tables["tags"]}
     links = _grouped(tables["product_tags"], "product_id")
     reviews = _grouped(tables["reviews"], "product_id")
-    documents = {}
-    for product in tables["products"]:
-        if product["hidden"]:
-            continue
-        linked = sorted(
-            (tags[link["tag_id"]] for link in links.get(product["id"], [])), key=lambda tag: tag["id"]
+    return {
+        str(product["id"]): _product(
+            product,
+            [tags[link["tag_id"]] for link in links.get(product["id"], [])],
+            reviews.get(product["id"], []),
+            users,
         )
-        linked.sort(key=lambda tag: tag["rank"], reverse=True)
-        received = reviews.get(product["id"], [])
-        approved = [review for review in received if review["approved"]]
-        newest = sorted(approved, key=lambda review: review["created_at"], reverse=True)[:5]
-        documents[str(product["id"])] = {
-            "id": product["id"],
-            "sku": product["sku"],
-            "name": product["name"],
-            "description": product["description"],
-            "price": product["price"],
-            "weight": product["weight"],
-            "stock": product["stock"],
-            "releasedOn": product["released_on"],
-            "labels": product["labels"],
-            "attributes": product["attributes"],
-            "tags": [{"id": tag["id"], "name": tag["name"]} for tag in linked],
-            "reviews": [
-                {
-                    "id": review["id"],
-                    "rating": review["rating"],
-                    "title": review["title"],
-                    "body": review["body"],
-                    "createdAt": review["created_at"],
-                    "author": _picked(users.get(review["user_id"]), name="name"),
-                }
-                for review in newest
-            ],
-            "reviewCount": len(approved),
-            "averageRating": _average(review["rating"] for review in approved),
-            "worstRating": min((review["rating"] for review in received), default=None),
-            "bestRating": max((review["rating"] for review in received), default=None),
-            "tagCount": len(linked),
-        }
-    return documents
+        for product in tables["products"]
+        if not product["hidden"]
+    }
+
+
+def _product(product: Row, tags: Iterable[Row], reviews: Iterable[Row], users: Mapping[int, Row]) -> Document:
+    approved = [review for review in reviews if review["approved"]]
+    newest = sorted(approved, key=lambda review: review["created_at"], reverse=True)[:5]
+    ratings = [review["rating"] for review in reviews]
+    ordered = sorted(tags, key=lambda tag: (-tag["rank"], tag["id"]))
+    return {
+        **_taken(product, "id", "sku", "name", "description", "price", "weight", "stock", "labels"),
+        **_taken(product, "attributes", releasedOn="released_on"),
+        "tags": [_taken(tag, "id", "name") for tag in ordered],
+        "reviews": [
+            {
+                **_taken(review, "id", "rating", "title", "body", createdAt="created_at"),
+                "author": _picked(users.get(review["user_id"]), "name"),
+            }
+            for review in newest
+        ],
+        "reviewCount": len(approved),
+        "averageRating": _average(review["rating"] for review in approved),
+        "worstRating": min(ratings, default=None),
+        "bestRating": max(ratings, default=None),
+        "tagCount": len(ordered),
+    }
 
 
 _INDEXES: dict[str, Callable[[Mapping[str, list[Row]]], Documents]] = {
@@ -246,8 +209,13 @@ def _grouped(rows: Iterable[Row], column: str) -> dict[Any, list[Row]]:
     return groups
 
 
-def _picked(row: Row | None, **columns: str) -> Document | None:
-    return None if row is None else {key: row[column] for key, column in columns.items()}
+def _taken(row: Row, *names: str, **renamed: str) -> Document:
+    """Return columns of a row: some under their own names, others as `key="column"` says."""
+    return {**{name: row[name] for name in names}, **{key: row[name] for key, name in renamed.items()}}
+
+
+def _picked(row: Row | None, *names: str) -> Document | None:
+    return None if row is None else _taken(row, *names)
 
 
 def _sum(values: Iterable[Any]) -> Any:
@@ -291,6 +259,7 @@ def actual_documents(url: str, alias: str) -> Documents:
     pool = urllib3.PoolManager(retries=False, timeout=30)
     try:
         _ask(pool, "POST", f"{url}/{alias}/_refresh")
+        # A scroll sees the index as of one moment, like the snapshot on the other side.
         page = _ask(pool, "POST", f"{url}/{alias}/_search?scroll=1m", {"size": 1000, "sort": ["_doc"]})
         documents: Documents = {}
         while hits := page["hits"]["hits"]:
@@ -349,6 +318,7 @@ def _unequal(path: str, expected: Any, actual: Any) -> Iterator[tuple[str, Any, 
 
 
 def _same(expected: Any, actual: Any) -> bool:
+    # True == 1 in Python, and not in JSON.
     if isinstance(expected, bool) or isinstance(actual, bool):
         return expected is actual
     if isinstance(expected, Average) and isinstance(actual, int | Decimal):

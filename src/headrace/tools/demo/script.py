@@ -35,6 +35,7 @@ def _order(document: Document | None, number: int) -> Document | None:
     return next((order for order in orders if order["id"] == number), None)
 
 
+# Behind every id of the shop, whatever its size.
 _NEW_ID = 1_000_001
 
 SCENES: tuple[Scene, ...] = (
@@ -134,10 +135,7 @@ SCENES: tuple[Scene, ...] = (
     ),
     Scene(
         "the order is deleted, with its lines",
-        (
-            f"DELETE FROM order_items WHERE order_id = {_NEW_ID}",
-            f"DELETE FROM orders WHERE id = {_NEW_ID}",
-        ),
+        (f"DELETE FROM order_items WHERE order_id = {_NEW_ID}", f"DELETE FROM orders WHERE id = {_NEW_ID}"),
         "orders",
         str(_NEW_ID),
         lambda d: d is None,

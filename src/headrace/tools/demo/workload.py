@@ -89,6 +89,7 @@ class Workload:
             self._end(commit=commit)
         except self._connection.DatabaseError as error:
             self._connection.rollback()
+            # Several workloads at once get into each other's way, as programs do.
             if error.sqlstate not in _RACES:
                 raise
             self.done["race"] += 1
@@ -158,6 +159,7 @@ def _await_arrival(
     """Return the counters after the transaction that ended before `position`; None when stopped."""
     while not stopping.is_set():
         state = _state(meta)
+        # A transaction that changes no document moves the position alone.
         if state.counters.changes > before.changes or state.applied >= position:
             return state.counters
         time.sleep(_POLL_SECONDS)
@@ -178,6 +180,6 @@ def _position(connection: Connection) -> Lsn:
 
 def _describe_effect(before: Counters, after: Counters) -> str:
     if after.changes == before.changes:
-        return "no row is another than before"
+        return "no row changed"
     documents = after.upserts + after.deletes - before.upserts - before.deletes
     return quantity(documents, "document")

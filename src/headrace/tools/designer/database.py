@@ -90,6 +90,7 @@ class DesignDatabase:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        # A page that asks faster than the database answers must not open a connection for each click.
         self._asking = threading.Lock()
         self.place = place(url)
         self.facts: DatabaseFacts | None = None
@@ -133,6 +134,7 @@ class DesignDatabase:
             if not any(finding.level == "error" for finding in found):
                 spec = complete(declared, catalog)
                 found += query_findings(session, [spec], catalog)
+                # The cluster is not asked here: a limit of its own is seen by `headrace check`.
                 limits = {spec.name: IndexOptions().nested_objects}
                 found += nested_findings(session, [spec], catalog, limits)
                 found += try_reading(session, [spec], catalog, used_columns([spec], catalog))
@@ -192,6 +194,8 @@ class DesignDatabase:
             link = join.table if join.through is None else join.through.table
             column = join.foreign_key[0] if join.through is None else join.through.left_key
             fanout = hints.fanouts.get((link, column))
+            # Statistics say how many rows one parent has: below another list that is not the length in a
+            # document.
             most = max(seen.get(path, 0), 0 if fanout is None or "." in path else round(fanout.most))
             if join.limit is None and most > _LONG_LIST:
                 text = f"{path} has no limit, and about {most:,} rows in some documents"

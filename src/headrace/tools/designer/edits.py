@@ -74,6 +74,7 @@ def apply(text: str, edit: Edit, facts: DatabaseFacts) -> str:
         changed = remove_item(text, edit.at, "filters", edit.number)
     else:
         changed = _apply_to_table(text, edit, facts)
+    # An edit whose result does not load is refused now, and not when it is saved.
     parse(changed, "schema", "index")
     return changed
 
@@ -108,6 +109,7 @@ def _column(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: S
             if reads_column(each, column.name):
                 text = remove_field(text, path)
         return text
+    # The page does not offer such a column, but its tables may be older than the database.
     if (reason := facts.suggester.why_not(table, column)) is not None:
         raise HeadraceError(Kind.USAGE, f"{table.name}.{column.name}: {reason}", "Choose another column.")
     return add_item(text, edit.at, "fields", facts.suggester.column(table, column, _keys(fields)))
@@ -126,7 +128,9 @@ def _relation(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields:
 def _filter(edit: Edit, table: Table) -> str:
     column = _column_of(table, edit.column)
     if edit.word not in FILTER_OPS:
-        raise HeadraceError(Kind.USAGE, f"{edit.word!r} is no filter", f"There are {', '.join(FILTER_OPS)}.")
+        raise HeadraceError(
+            Kind.USAGE, f"{edit.word!r} is not a filter operator", f"Choose one of {', '.join(FILTER_OPS)}."
+        )
     head = f"- {{column: {write_name(column.name)}, op: {edit.word}"
     if edit.word in _NO_VALUE:
         return f"{head}}}"
@@ -149,9 +153,7 @@ def _find(spec: IndexSpec, at: Sequence[str], facts: DatabaseFacts) -> tuple[Tab
         found = next((each for each in fields if each.key == key), None)
         if not isinstance(found, JoinField | ObjectField):
             raise HeadraceError(
-                Kind.USAGE,
-                f"the schema has no join {'.'.join(at)}",
-                "It has changed meanwhile: look again.",
+                Kind.USAGE, f"the schema has no join {'.'.join(at)}", "It has changed meanwhile: look again."
             )
         name = found.table if isinstance(found, JoinField) else name
         fields = found.fields

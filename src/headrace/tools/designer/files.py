@@ -13,12 +13,7 @@ from pathlib import Path
 
 from headrace.config.deployment import Deployment
 from headrace.config.load import load_deployment
-from headrace.config.suggestion import (
-    suggest_deployment,
-    suggest_index,
-    suggest_index_name,
-    suggest_slot,
-)
+from headrace.config.suggestion import suggest_deployment, suggest_index, suggest_index_name, suggest_slot
 from headrace.errors import HeadraceError, Kind
 from headrace.schema.json_schema import EDITOR_FILE, schema_text
 from headrace.tools.saved_files import save_files
@@ -132,9 +127,7 @@ class DeploymentFolder:
                 what = "has been removed meanwhile"
             else:
                 what = "has been changed on disk meanwhile" if schema.fingerprint else "exists already"
-            raise ChangedMeanwhileError(
-                Kind.USAGE, f"{path} {what}", "Load it again, or say that it is to be replaced."
-            )
+            raise ChangedMeanwhileError(Kind.USAGE, f"{path} {what}", "Load it again, or replace it.")
         new = {path: _encode(schema.text, before)}
         if (config := self._config_with(schema, database)) is not None:
             new[self.config] = config.encode()
@@ -153,6 +146,7 @@ class DeploymentFolder:
             )
         path = self._path(schema.file).absolute()
         paths = {entry.name: entry.schema_path for entry in deployment.indexes}
+        # The index is there already, perhaps under another name than the file suggests.
         if any(_is_same(known, path) for known in paths.values()):
             return None
         if schema.index in paths:
@@ -167,6 +161,7 @@ class DeploymentFolder:
     def _path(self, file: str) -> Path:
         """Return the path of a schema file: one of the deployment's, or one of the folder's own."""
         is_own = (
+            # The page names the file, and must not lead out of the folder.
             file.endswith(_SUFFIXES) and Path(file).name == file and "\\" not in file and "\0" not in file
         )
         if not is_own and file not in self.files():

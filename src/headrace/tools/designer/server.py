@@ -87,6 +87,7 @@ class DesignServer:
         self._database = database
         self._folder = folder
         self._open_file = open_file
+        # Any page in the same browser can send requests to this port. Only ours knows the token.
         self._token = secrets.token_urlsafe(32)
         self._http = HttpServer(self._application(), address, "design")
 
@@ -159,16 +160,20 @@ class DesignServer:
         """Return a refusal for a request of another page, or without the token; None where it may pass."""
         host = request.headers.get("host", "")
         origin = request.headers.get("origin", f"http://{host}")
+        # A page elsewhere may have its own name lead to this machine; it then sends that name.
         if not allows_host(host, self._http.address, ()) or origin != f"http://{host}":
-            error = HeadraceError(Kind.USAGE, "the Host header is not of this address", "Ask by the address.")
+            error = HeadraceError(
+                Kind.USAGE, "the Host header does not name this address", "Ask by the address."
+            )
             return _json({"problems": _problems(error)}, HTTPStatus.MISDIRECTED_REQUEST)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        # A comparison that ends at the first wrong sign would tell how much of a guess is right.
         is_known = scheme == "Bearer" and secrets.compare_digest(token.encode(), self._token.encode())
         if is_known or not needs_token:
             return None
         error = HeadraceError(
             Kind.AUTHENTICATION,
-            "the page has not the token",
+            "the request has no valid token",
             "Open the address that `headrace design` printed.",
         )
         return _json({"problems": _problems(error)}, HTTPStatus.UNAUTHORIZED)
@@ -208,6 +213,7 @@ class DesignServer:
         text = f"{EDITOR_LINE}\n{facts.suggester.schema(root)}"
         file, index, known = suggest_file(root), suggest_name(root), self._folder.files()
         number = 1
+        # A suggestion never replaces a file that is there.
         while file in known or index in known.values():
             number += 1
             file, index = f"{suggest_name(root)}_{number}.schema.yml", f"{suggest_name(root)}_{number}"

@@ -81,23 +81,35 @@ def reads_column(field: Field, column: str) -> bool:
 def _node(name: TableName, fields: Sequence[Field], at: FieldPath, facts: DatabaseFacts) -> Json:
     owned = list(owned_fields(fields, at))
     table = facts.catalog.tables.get(name)
-    known = [] if table is None else find_relations(facts.catalog, table)
+    columns = () if table is None else table.columns
     return {
         "at": at,
         "table": str(name),
         "missing": table is None,
-        "primary_key": [] if table is None else table.primary_key,
-        "columns": [] if table is None else [_column(table, each, owned, facts) for each in table.columns],
-        "relations": [_relation(each, owned, facts) for each in known],
-        "aggregates": [_aggregate(path, each) for path, each in owned if isinstance(each, AggregateField)],
-        "others": [
-            {"at": path, "key": each.key}
-            for path, each in owned
-            if not isinstance(each, JoinField | AggregateField | ObjectField)
-            and (table is None or not any(reads_column(each, column.name) for column in table.columns))
-        ],
-        "joins": [_join(path, each, facts) for path, each in owned if isinstance(each, JoinField)],
+        **_offered(table, owned, facts),
+        "aggregates": [_aggregate(path, field) for path, field in owned if isinstance(field, AggregateField)],
+        "others": [{"at": path, "key": field.key} for path, field in owned if _is_other(field, columns)],
+        "joins": [_join(path, field, facts) for path, field in owned if isinstance(field, JoinField)],
     }
+
+
+def _offered(table: Table | None, owned: Sequence[tuple[FieldPath, Field]], facts: DatabaseFacts) -> Json:
+    """Describe what a table has that a document can take."""
+    if table is None:
+        return {"primary_key": [], "columns": [], "relations": []}
+    relations = find_relations(facts.catalog, table)
+    return {
+        "primary_key": table.primary_key,
+        "columns": [_column(table, column, owned, facts) for column in table.columns],
+        "relations": [_relation(relation, owned, facts) for relation in relations],
+    }
+
+
+def _is_other(field: Field, columns: Iterable[Column]) -> bool:
+    """Whether a field is shown neither as a column, nor as a join, an aggregate or an object."""
+    if isinstance(field, JoinField | AggregateField | ObjectField):
+        return False
+    return not any(reads_column(field, column.name) for column in columns)
 
 
 def _join(path: FieldPath, join: JoinField, facts: DatabaseFacts) -> Json:
@@ -144,9 +156,14 @@ def _relation(
         "at": taken,
         "readable": is_readable(facts, target),
         "most": None if fanout is None else round(fanout.most),
-        "numbers": [column.name for column in target.columns if column.category == "N"],
-        "ordered": [column.name for column in target.columns if column.category in {"N", "D"}],
+        "numbers": _names_of(target, "N"),
+        "ordered": _names_of(target, "ND"),
     }
+
+
+def _names_of(table: Table, categories: str) -> list[str]:
+    """Return the columns whose types are of some categories, as PostgreSQL letters them."""
+    return [column.name for column in table.columns if column.category in categories]
 
 
 def _aggregate(path: FieldPath, field: AggregateField) -> Json:

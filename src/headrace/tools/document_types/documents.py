@@ -151,6 +151,7 @@ class _Reader:
     def _scalar(self, field: ColumnField, table: TableName, path: tuple[str, ...]) -> JsonType:
         is_known = self._database is not None
         type_ = self._column_type(table, field.column, path) if is_known else _declared(field)
+        # A transform makes texts of the elements.
         if field.transforms and isinstance(type_, JsonList):
             type_ = JsonList(union(STRING, NULL))
         if field.variants:

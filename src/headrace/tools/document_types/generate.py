@@ -46,6 +46,7 @@ def generate_types(project: Project, language: Language, indexes: Sequence[str],
     if database is not None:
         specs = [complete(spec, database.catalog) for spec in specs]
     names = TypeNames()
+    # All documents first: a nested row that is added later must not take the name of one.
     given = [(names.name(spec.name, "document"), names.name(spec.name, "filter")) for spec in specs]
     parts: dict[_Part, None] = {}
     for spec, (document, filter_) in zip(specs, given, strict=True):

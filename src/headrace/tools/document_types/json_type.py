@@ -93,6 +93,7 @@ def union(*types: JsonType) -> JsonType:
     distinct = list(dict.fromkeys(itertools.chain.from_iterable(parts)))
     if ANY in distinct:
         return ANY
+    # Every whole number is a number.
     if NUMBER in distinct and INTEGER in distinct:
         distinct.remove(INTEGER)
     distinct.sort(key=lambda type_: type_ == NULL)
@@ -129,6 +130,7 @@ class TypeNames:
     """Gives every type a name of its own, in the order of the requests."""
 
     def __init__(self) -> None:
+        # The modules use these names themselves.
         self._taken = {POINT.name, "Any", "Array", "Literal", "Record", "TypedDict"}
 
     def name(self, *words: str) -> str:

@@ -37,6 +37,7 @@ _Member = tuple[str, JsonType, str]
 def render_module(head: str, parts: Sequence[Definition | IndexFilter]) -> str:
     """Render a module; `head` says what it is."""
     body = "\n\n\n".join(_part(part) for part in parts)
+    # An import that nothing uses would be a finding of the user's linter.
     used = [name for name in ("Any", "Literal", "TypedDict") if re.search(rf"\b{name}\b", body)]
     imports = f"from typing import {', '.join(used)}\n" if used else ""
     text = f"{_docstring(head, '')}\n\n{imports}\n\n{body}\n"
@@ -65,6 +66,7 @@ def _can_be_class(members: Iterable[_Member]) -> bool:
     Python folds compatibility characters in names (ﬁ becomes fi), so a key with one is no name of its own.
     """
     annotations = " ".join(_type(type_) for _, type_, _ in members)
+    # What is quoted is a value of a Literal, and no name.
     used = set(re.findall(r"\w+", re.sub(r'"[^"]*"', "", annotations)))
     return all(
         key.isidentifier()
@@ -132,6 +134,7 @@ def _type(type_: JsonType) -> str:
 
 
 def _docstring(text: str, indent: str) -> str:
+    # A description is a user's text, and must not end the string.
     escaped = text.replace("\\", "\\\\")
     if '"""' in escaped or escaped.endswith('"'):
         escaped = escaped.replace('"', '\\"')

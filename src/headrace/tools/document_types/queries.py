@@ -6,15 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.tools.document_types.json_type import (
-    ANY,
-    BOOLEAN,
-    INTEGER,
-    NUMBER,
-    POINT,
-    STRING,
-    JsonType,
-)
+from headrace.tools.document_types.json_type import ANY, BOOLEAN, INTEGER, NUMBER, POINT, STRING, JsonType
 
 _VALUES: dict[str, JsonType] = {
     **dict.fromkeys(("text", "keyword", "date", "date_nanos", "ip", "version", "wildcard"), STRING),

@@ -78,6 +78,7 @@ def _type(type_: JsonType) -> str:
 
 def _comment(text: str, indent: str) -> str:
     """Render a text as JSDoc."""
+    # A description is a user's text, and must not end the comment.
     lines = wrap_paragraphs(text.replace("*/", "*\\/"), _WIDTH - len(indent) - 6)
     if len(lines) == 1:
         return f"{indent}/** {lines[0]} */"

@@ -110,9 +110,9 @@ def test_an_address_with_a_password_stays_in_its_variable(tmp_path: Path, env: s
             "BASIC_AUTH holds name",
         ),
         ("ELASTICSEARCH_CLOUD_ID=hush", {}, "ELASTICSEARCH_CLOUD_ID has no counterpart"),
-        ("ELASTICSEARCH_PORT=https", {"url": "http://localhost:9200"}, "ELASTICSEARCH_PORT is no number"),
+        ("ELASTICSEARCH_PORT=https", {"url": "http://localhost:9200"}, "ELASTICSEARCH_PORT is not a number"),
         ("PG_DRIVER=pymysql", {}, "the database is not PostgreSQL"),
-        ("what is this", {}, "the line is no NAME=value"),
+        ("what is this", {}, "the line is not NAME=value"),
     ],
 )
 def test_what_has_no_counterpart_is_listed_with_its_line(

@@ -98,7 +98,7 @@ def test_a_slot_about_to_be_lost_is_the_first_notice() -> None:
         ("cluster-away", "degraded", "does not answer", "Start the cluster"),
         ("slot-lost", "stopped", "is lost", "headrace teardown"),
         ("paused", "paused", "anna@ops has paused", "headrace resume"),
-        ("waiting", "live", "except for 1 of 3 indexes: users", "the others go on"),
+        ("waiting", "live", "except for 1 of 3 indexes: users", "the others continue"),
         ("standby", "standby", "search-1, pid 4711", "takes over"),
     ],
 )

@@ -186,9 +186,9 @@ def test_without_the_database_every_guess_is_listed(tmp_path: Path) -> None:
     assert found["fields"][0] == {"text": "Title", "column": '"Title"'}
     assert found["fields"][1]["foreign_key"] == "books_id"
     said = " ".join(note.text for note in conversion.notes if note.is_open)
-    assert "nobody knows the primary key of books: id is guessed" in said
-    assert "nobody knows the types of the columns of books" in said
-    assert "nobody knows how books and pages belong together: books_id = id is guessed" in said
+    assert "the primary key of books is unknown: id is guessed" in said
+    assert "the types of the columns of books are unknown" in said
+    assert "it is unknown how books and pages are joined: books_id = id is guessed" in said
     assert all("--env or --database" in note.remedy for note in conversion.notes)
 
 

@@ -58,12 +58,14 @@ def create_shop(url: str, users: int = 500, seed: int = 1) -> float:
     numbers = {"users": users, "products": max(200, users // 5), "seed": seed}
     with connect(url, application_name="headrace shop", autocommit=False) as connection:
         execute(connection, "SET LOCAL search_path = public")
+        # Who loses a demo in a crash begins it again.
         execute(connection, "SET LOCAL synchronous_commit = off")
         execute(connection, "SET LOCAL TimeZone = 'UTC'")
         for name in ("tables.sql", "fill.sql", "keys.sql"):
             execute(connection, _PLACEHOLDER.sub(lambda match: str(int(numbers[match[1]])), _text(name)))
     with connect(url, application_name="headrace shop") as connection:
         for table in TABLES:
+            # Autovacuum comes later than the first queries, which would be planned without statistics.
             execute(connection, f"ANALYZE {quoting.table(TableName('public', table))}")
     return time.monotonic() - begin
 

@@ -71,6 +71,7 @@ class Hand:
         [(low, high)] = self.do(span)
         if low is None:
             return None
+        # From a random id on, not by OFFSET: that would read half of the table each time.
         [(row,)] = self.do(following, self.random.randint(low, high))
         return None if row is None else int(row)
 
@@ -93,6 +94,7 @@ def _insert_user(hand: Hand) -> None:
 def _insert_address(hand: Hand, user: int | None = None) -> None:
     hand.do(
         "INSERT INTO public.addresses (user_id, street, city, country, latitude, longitude) "
+        # Another writer may have emptied the table meanwhile; then nothing is inserted.
         "SELECT $1, $2, $3, 'CZ', $4, $5 WHERE $1 IS NOT NULL",
         *(user or hand.any("users"), hand.text(), hand.text()),
         *(hand.random.uniform(-90, 90), hand.random.uniform(-180, 180)),

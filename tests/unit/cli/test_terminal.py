@@ -1,0 +1,71 @@
+"""Can tables and messages be read on a terminal of any width, and by programs?"""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from headrace.cli import terminal
+
+_HEAD = ("slot", "read by", "behind", "state")
+_ROWS = [
+    ("headrace_library", "pid 4711, headrace/library of postgres, from 127.0.0.1", "12.5 MB", "reserved"),
+    ("other", "nobody", "3 B", "[lost]: its log is removed"),
+]
+_RIGHT = (2,)
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, width: int | None) -> list[str]:
+    """The lines of the table on a terminal of this width; None: in a pipe."""
+    output = io.StringIO()
+    is_terminal = width is not None
+    console = Console(
+        file=output, force_terminal=is_terminal, no_color=True, width=width, highlight=False, soft_wrap=True
+    )
+    monkeypatch.setattr(console, "_color_system", None)
+    monkeypatch.setattr(terminal, "out", console)
+    terminal.table(_HEAD, _ROWS, right=_RIGHT)
+    return [line.rstrip() for line in output.getvalue().splitlines()]
+
+
+def words(lines: list[str]) -> list[str]:
+    return sorted(" ".join(lines).split())
+
+
+def test_a_row_is_one_line_where_there_is_room_or_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for width in (None, 200):
+        lines = shown(monkeypatch, width)
+        assert len(lines) == 1 + len(_ROWS)
+        assert lines[1].index("12.5 MB") + len("12.5 MB") == lines[0].index("behind") + len("behind")
+        assert "[lost]: its log is removed" in lines[2]
+
+
+def test_a_narrow_table_breaks_its_widest_text_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(monkeypatch, 88)
+    assert len(lines) > 1 + len(_ROWS)
+    assert all(cell_len(line) <= 88 for line in lines)
+    assert words(lines) == words([*_HEAD, *_ROWS[0], *_ROWS[1]])
+
+
+def test_a_table_that_cannot_become_so_narrow_has_a_block_for_each_row(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines = shown(monkeypatch, 50)
+    assert all(cell_len(line) <= 50 for line in lines)
+    assert lines[0] == "headrace_library"
+    assert lines[1].startswith("  read by  pid 4711,")
+    assert lines[2] == " " * len("  read by  ") + "from 127.0.0.1"
+    assert "" in lines, "a line between the rows"
+
+
+def test_what_is_wrapped_of_a_message_stands_below_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO()
+    console = Console(file=output, force_terminal=True, width=20, highlight=False, soft_wrap=True)
+    monkeypatch.setattr(console, "_color_system", None)
+    monkeypatch.setattr(terminal, "err", console)
+    terminal.warn("the [slot] is about to be lost")
+    lines = [line.rstrip() for line in output.getvalue().splitlines()]
+    assert lines == ["! the [slot] is", "  about to be lost"]
