@@ -15,12 +15,12 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AssertCreate
 from pyiceberg.typedef import Identifier
 
-from headrace.config.mirror import CATALOG, is_folder, is_url
+from headrace.config.mirror import CATALOG, is_folder
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import TARGET_BYTES, DataFile
 from headrace.mirror.iceberg.catalog import FolderCatalog
 from headrace.mirror.iceberg.commits import TableCommit, commit
-from headrace.mirror.iceberg.files import DataFolder, FolderFiles, StoreFiles
+from headrace.mirror.iceberg.files import DataFolder, LakeFiles
 from headrace.mirror.iceberg.parquet import read_written
 from headrace.mirror.iceberg.partitions import spec_of
 from headrace.mirror.iceberg.schemas import numbered, to_text
@@ -71,8 +71,7 @@ class IcebergLake:
 
     def _open_catalog(self) -> Catalog:
         if not self.is_catalog:
-            files = StoreFiles(self.location, self._retries) if is_url(self.location) else FolderFiles()
-            return FolderCatalog(self.location, files)
+            return FolderCatalog(self.location, LakeFiles(self.location, self._retries))
         name = self.location.removeprefix(CATALOG)
         try:
             return load_catalog(name)
