@@ -161,7 +161,7 @@ def mirrored(work: Work, name: str, engine: DeltaEngine | None) -> float:
     orders = work.orders
     shutil.copytree(orders.folder / "base", orders.folder / name)
     begin = perf_counter()
-    orders.writer(name, engine=engine).apply(work.batch, [ORDERS], work.known)
+    orders.writer(name, engine=engine).apply(work.batch, [ORDERS], dict(work.known))
     seconds = perf_counter() - begin
     shutil.rmtree(orders.folder / name)
     return seconds

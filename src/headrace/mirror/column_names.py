@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from headrace.model.changes import Op
 
-_BETWEEN = "\0"  # no name has it
+BETWEEN = "\0"  # no name has it
 _ROWS = 1 << 13
 """Whose names are joined at once: 1,600 columns with long names fit into one Arrow array."""
 
@@ -102,6 +102,6 @@ def rows_names(changes: pa.RecordBatch, chosen: pa.Array) -> Iterator[tuple[list
         found: set[str] = set()
         for start in range(0, len(names) if is_chosen.true_count else 0, _ROWS):
             some = names.slice(start, _ROWS).filter(is_chosen.slice(start, _ROWS))
-            found.update(pc.unique(pc.binary_join(some, _BETWEEN)).to_pylist())
+            found.update(pc.unique(pc.binary_join(some, BETWEEN)).to_pylist())
         for text in sorted(found - {""}):
-            yield text.split(_BETWEEN), op is Op.INSERT
+            yield text.split(BETWEEN), op is Op.INSERT

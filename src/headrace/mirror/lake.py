@@ -245,6 +245,22 @@ def known_position(table: LakeTable) -> Position:
     return table.position
 
 
+def opened(lake: Lake, name: TableName) -> LakeTable:
+    """Open a table that a lake must have.
+
+    Raises:
+        HeadraceError: CONTINUITY where it is gone.
+    """
+    table = lake.open(name)
+    if table is None:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the lake's table {name} is gone",
+            "Start `headrace mirror`: it loads it anew.",
+        )
+    return table
+
+
 def check_unwritten(table: TableName, before: LakeTable | None, now: LakeTable | None) -> None:
     """Make sure that no other mirror, which may have been thought dead, has written a table meanwhile.
 

@@ -17,17 +17,17 @@ from headrace.datasources.publication_membership import Published, read_publishe
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.choosing import TableChooser
 from headrace.mirror.drift import may_have_drifted
+from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import flush
 from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, LakeTable, known_position, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
+from headrace.mirror.observing import IsSent, sent_ever_since
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
 from headrace.mirror.slot_keeping import SlotKeeper
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.table_checks import (
-    check_named_columns,
-)
+from headrace.mirror.table_checks import check_named_columns
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
@@ -62,11 +62,11 @@ _LOOK_SECONDS = 0.5
 """So long the sizes of tables are waited for, which are shown alone."""
 
 
-def _sent_ever_since(stream: Mapping[str, Any], now: Published) -> Callable[[TableName], bool]:
+def _sent_since(stream: Mapping[str, Any], now: Published) -> IsSent:
     """Return what tells whether the publication has sent a table all the time since an offset was stored."""
     before = Published.from_json(stream)
     if before is None:
-        return lambda _: True
+        return sent_ever_since
     if before.altered != now.altered:
         return lambda _: False
     members = before.members
@@ -127,15 +127,8 @@ class MirroredLake:
         config = self.config
         self.lake = lake
         self._table = PositionsTable(lake, config.slot)
-        self._writer = LakeWriter(
-            self.url,
-            config.slot,
-            self._selection,
-            lake,
-            self._report,
-            load_units=load_units,
-            waiting=self._waiting,
-        )
+        self._ends = MirrorEndpoints(self.url, config.slot, config.publication, self._selection, lake)
+        self._writer = LakeWriter(self._ends, self._report, self._waiting, load_units=load_units)
         self._writer.loader.stopping = self._stopping
         self._upkeep = LakeUpkeep(lake, config, self._report)
 
@@ -155,14 +148,7 @@ class MirroredLake:
 
     def comparer(self) -> LakeComparer:
         """Return what compares the lake with the database."""
-        return LakeComparer(
-            self.url,
-            slot=self.config.slot,
-            publication=self.config.publication,
-            selection=self._selection,
-            lake=self.lake,
-            positions=self._table,
-        )
+        return LakeComparer(self._ends, self._table)
 
     def set_up(self) -> None:
         """Make publication and slot, where they are missing.
@@ -223,21 +209,12 @@ class MirroredLake:
             tables, _ = self._chooser.read(known)
             check_named_columns(tables, known)
             self._check_goes_on(positions)
-            actions, _ = self._writer.decide(
-                tables,
-                known,
-                (lambda _: True)
-                if positions.stream is None
-                else _sent_ever_since(positions.stream, self._read_published([*tables])),
-            )
-            plan = make_plan(
-                session,
-                tables,
-                known,
-                actions,
-                publication=self.config.publication,
-                slot=self.config.slot,
-            )
+            is_sent: IsSent = sent_ever_since
+            if positions.stream is not None:
+                is_sent = _sent_since(positions.stream, self._read_published([*tables]))
+            actions, _ = self._writer.observer.decide(tables, known, is_sent)
+            publication, slot = self.config.publication, self.config.slot
+            plan = make_plan(session, tables, known, actions, publication=publication, slot=slot)
         waiting = {name: table.error for name, table in self._waiting.tables.items()}
         return replace(
             plan,
@@ -293,13 +270,13 @@ class MirroredLake:
         stream, confirmed = self._find_start(known)
         check_named_columns(tables, known.tables)
         published = self._read_published([*tables])
-        self._writer.altered, self._writer.ahead = {}, {}
-        missing = self._writer.bring_up(tables, known.tables, _sent_ever_since(stream, published), confirmed)
+        notes = dict(known.tables)
+        missing = self._writer.bring_up(tables, notes, _sent_since(stream, published), confirmed)
         stream = dict(stream) | published.to_json()
         followed = [name for name in tables if name not in missing and not self._waiting.is_held(name)]
         again = {
             name: replace(position, waits_for=None) if name in followed else _to_be_read(position)
-            for name, position in known.tables.items()
+            for name, position in notes.items()
             if name in tables or name in self._waiting
         }
         self._positions = LakePositions(again, stream)
@@ -466,7 +443,9 @@ class MirroredLake:
             end: the offset at which it ends.
             tables: what `prepare` returned.
         """
-        loaded = self._writer.apply(batch, tables, self._positions.tables)
+        notes = dict(self._positions.tables)
+        loaded = self._writer.apply(batch, tables, notes)
+        self._positions = replace(self._positions, tables=notes)
         for name in self._waiting.tables:
             self._writer.tables.pop(name, None)
         self._note(end, loaded, only={*loaded, *self._writer.written, *self._tended})
@@ -489,7 +468,6 @@ class MirroredLake:
         for name, (table, start) in loaded.items():
             leaves = table.leaves.after(tables[name].leaves, None) if name in tables else table.leaves
             tables[name] = TablePosition(0, start, table.relation, table.files, table.where, leaves=leaves)
-            self._writer.ahead.pop(name, None)
         for name, position in tables.items():
             if name in self._waiting:
                 tables[name] = replace(position, waits_for=self._waiting.tables[name].error.cause)
@@ -525,13 +503,11 @@ class MirroredLake:
     def _described(self, position: TablePosition, name: TableName) -> TablePosition:
         """Return the position of a table with what is known of its columns and of parts ahead of it."""
         complete = position.complete
-        former, altered = self._writer.altered.get(name, (position.former, position.altered))
-        ahead = self._writer.ahead.get(name, position.ahead)
-        ahead = tuple(part for part in ahead if part.start > complete)
+        ahead = tuple(part for part in position.ahead if part.start > complete)
         described = replace(
             position,
-            former=former,
-            altered=altered if altered > complete else 0,
+            # behind it, no change of the time before the alteration can come any more
+            altered=position.altered if position.altered > complete else 0,
             ahead=ahead,
             is_whole=position.is_whole and not ahead,
         )

@@ -22,14 +22,15 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import is_followed
 from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
-from headrace.mirror.lake import Lake, LakeTable
+from headrace.mirror.endpoints import MirrorEndpoints
+from headrace.mirror.lake import Lake, LakeTable, opened
 from headrace.mirror.load_units import RewrittenError, reading_rows
 from headrace.mirror.modes import LoadMoment, repaired_position
 from headrace.mirror.net_changes import Key
 from headrace.mirror.ownership import check_repairable
 from headrace.mirror.positions import PositionsTable, TablePosition
 from headrace.mirror.python_values import arrow_rows, python_rows, python_values, shown_value
-from headrace.mirror.tables import MirroredTable, Selection
+from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
 from headrace.postgres.connection import connect
@@ -104,36 +105,19 @@ class LakeComparer:
     """Compares a lake with its database.
 
     Args:
-        url: the database.
-        slot: the mirror's slot.
-        publication: its publication.
-        selection: which tables, and what of them.
-        lake: the lake.
+        ends: the database and the lake.
         positions: up to where its tables are complete.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        slot: str,
-        publication: str,
-        selection: Selection,
-        lake: Lake,
-        positions: PositionsTable,
-    ) -> None:
-        self._url = url
-        self._slot = slot
-        self._publication = publication
-        self._selection = selection
-        self._lake = lake
+    def __init__(self, ends: MirrorEndpoints, positions: PositionsTable) -> None:
+        self._ends = ends
         self._positions = positions
         self._keeps_away = False
 
     @property
     def lake(self) -> Lake:
         """The lake."""
-        return self._lake
+        return self._ends.lake
 
     def compare(self, names: Sequence[TableName] = (), *, repair: bool = False) -> Iterator[TableComparison]:
         """Compare tables, all where none are named, and yield what each comparison found.
@@ -154,7 +138,7 @@ class LakeComparer:
     def _keep_mirrors_away(self, held: contextlib.ExitStack) -> None:
         """Let no mirror of the slot start, or load tables; its stream is not followed either."""
         try:
-            held.enter_context(SlotLock(self._url, self._slot))
+            held.enter_context(SlotLock(self._ends.url, self._ends.slot))
         except HeadraceError as error:
             if error.kind is not Kind.SLOT_IN_USE:
                 raise
@@ -166,7 +150,7 @@ class LakeComparer:
         if not is_free:
             raise HeadraceError(
                 Kind.SLOT_IN_USE,
-                f"the mirror of the slot {self._slot} runs; two programs cannot write its tables",
+                f"the mirror of the slot {self._ends.slot} runs; two programs cannot write its tables",
                 "Stop it, and repair then.",
             )
 
@@ -188,16 +172,16 @@ class LakeComparer:
                 self._check_repairable(name, known[name])
             found = self._compare(name, repair=repair)
             if repair and found.is_right:
-                self._positions.accept(self._open(name), is_repaired=found.repaired > 0)
+                self._positions.accept(opened(self._ends.lake, name), is_repaired=found.repaired > 0)
                 if waits_for is not None and not found.repaired:
                     found.waits_for = waits_for
             yield found
 
     def _check_repairable(self, name: TableName, known: TablePosition) -> None:
-        with ReadSession(self._url) as session:
-            table = self._selection.read(session, [name]).get(name)
+        with ReadSession(self._ends.url) as session:
+            table = self._ends.selection.read(session, [name]).get(name)
         if table is not None:
-            check_repairable(self._open(name), known, table)
+            check_repairable(opened(self._ends.lake, name), known, table)
 
     def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
         """Compare one table; again where it is truncated, rewritten or altered meanwhile."""
@@ -252,7 +236,7 @@ class LakeComparer:
             if table.mode == "changes":
                 found.compared = False
                 return None
-            lake = self._open(name)
+            lake = opened(self._ends.lake, name)
             key = table.key or table.columns
             ours = RowsDigest.of(database.batches(), key)
             wanted &= ours.differing(RowsDigest.of(_batches(lake, table), key))
@@ -267,11 +251,11 @@ class LakeComparer:
         # nobody writes the lake, and these rows have what is still in the log, too
         is_decided = repair and not table.is_known_by_content
         is_complete = is_decided or self._await_complete(name, start)
-        after = read(_batches(self._open(name), table), key, wanted)
+        after = read(_batches(opened(self._ends.lake, name), table), key, wanted)
         return _Look(table, moment, before, expected, after, is_decided, is_complete)
 
     def _repair(self, look: _Look, wrong: Sequence[Key]) -> None:
-        table, lake = look.table, self._open(look.table.name)
+        table, lake = look.table, opened(self._ends.lake, look.table.name)
         known = [key for key in wrong if key in look.expected]
         rows = arrow_rows(
             [dict(zip(table.columns, look.expected[key], strict=True)) for key in known], table.schema
@@ -282,21 +266,11 @@ class LakeComparer:
         )
         table.rules.repair(lake, keys, rows, look.moment, repaired_position(lake, look.moment))
 
-    def _open(self, name: TableName) -> LakeTable:
-        lake = self._lake.open(name)
-        if lake is None:
-            raise HeadraceError(
-                Kind.CONTINUITY,
-                f"the lake's table {name} is gone",
-                "Start `headrace mirror`: it loads it anew.",
-            )
-        return lake
-
     @contextlib.contextmanager
     def _snapshot(self, name: TableName) -> Iterator[tuple[_DatabaseRows | None, Lsn]]:
-        with positioned_snapshot(self._url, self._slot) as (start, snapshot):
-            with ReadSession(self._url, snapshot=snapshot) as session:
-                table = self._selection.read(session, [name]).get(name)
+        with positioned_snapshot(self._ends.url, self._ends.slot) as (start, snapshot):
+            with ReadSession(self._ends.url, snapshot=snapshot) as session:
+                table = self._ends.selection.read(session, [name]).get(name)
                 [(now,)] = session.query("SELECT clock_timestamp()")
                 with reading_rows(name):
                     parts = plan_tables(session, [name], inheritance_children=False) if table else {}
@@ -304,7 +278,7 @@ class LakeComparer:
                 yield None, start
                 return
             ranges = [range_ for part in parts[name] for range_ in part.ranges]
-            yield _DatabaseRows(self._url, snapshot, table, ranges, now), start
+            yield _DatabaseRows(self._ends.url, snapshot, table, ranges, now), start
 
     def _await_complete(self, name: TableName, start: Lsn) -> bool:
         """Wait until the lake has all that a snapshot shows; return whether it has."""
@@ -320,18 +294,18 @@ class LakeComparer:
 
     def _is_followed(self) -> bool:
         """Tell whether a mirror runs, or somebody else reads the slot: a mirror leaves it between batches."""
-        with connect(self._url) as connection:
-            if not self._keeps_away and find_holder(connection, self._slot) is not None:
+        with connect(self._ends.url) as connection:
+            if not self._keeps_away and find_holder(connection, self._ends.slot) is not None:
                 return True
-        with ReadSession(self._url) as session:
-            return any(active for (active,) in session.query(_ACTIVE, (self._slot,)))
+        with ReadSession(self._ends.url) as session:
+            return any(active for (active,) in session.query(_ACTIVE, (self._ends.slot,)))
 
     def _is_read_up(self) -> bool:
         """Tell whether the slot, which nobody reads, has no change left."""
-        with ReadSession(self._url) as session:
-            if not session.query(_ACTIVE, (self._slot,)):
+        with ReadSession(self._ends.url) as session:
+            if not session.query(_ACTIVE, (self._ends.slot,)):
                 return False
-            [(pending,)] = session.query(_PENDING, (self._slot, self._publication))
+            [(pending,)] = session.query(_PENDING, (self._ends.slot, self._ends.publication))
         return not pending
 
 
