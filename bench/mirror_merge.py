@@ -96,7 +96,7 @@ def main() -> None:
     with MirroredOrders.serve(rows) as orders:
         writer = orders.writer("base")
         table, start = dict(writer.loader.load([ORDERS]))[ORDERS]
-        known = {ORDERS: TablePosition(0, start, table.relation, table.files)}
+        known = {ORDERS: TablePosition(0, start, table.relation)}
         dict(orders.writer("iceberg", "iceberg").loader.load([ORDERS]))
         changes = pa.Table.from_batches(list(change(orders))).combine_chunks().to_batches()[0]
         batch = pa.Table.from_batches([enveloped(changes, {ORDERS: ("id",)}, "bench", {})])

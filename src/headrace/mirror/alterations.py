@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -78,27 +79,65 @@ def plan_alteration(
 
     A column that got another mask loses the values that it had under the one before, or none.
     """
-    # No number is used twice, so it says which column one is, whatever it is called.
-    before, after = ({number_of(field): field for field in side if is_followed(field)} for side in (old, new))
-    pairs = [(before[number], field) for number, field in after.items() if number in before]
-    remasked = {number_of(own) for own, field in pairs if own.metadata.get(MASK) != field.metadata.get(MASK)}
-    taken = [pair for pair in pairs if number_of(pair[0]) not in remasked and _can_cast(*pair)]
-    sources = {field.name: own.name for own, field in taken}
-    fields = [*_with_defaults(new, pairs, defaults)]
+    columns = _Pairing.of(old, new)
+    sources = {field.name: own.name for own, field in columns.taken}
+    fields = [*_with_defaults(new, columns.pairs, defaults)]
     if keeps:
         # A column whose mask changed is not kept beside itself: nobody may have the values that it had.
-        known = {number_of(field) for _, field in taken} | remasked
+        known = {number_of(field) for _, field in columns.taken} | columns.remasked
         fields += _kept_fields(old, fields, known, sources)
     sources |= {name: name for name in _own_names(old) & _own_names(new)}
-    added = {number: field.name for number, field in after.items() if number not in before}
-    has_same_key = _key(before.values()) == _key(after.values()) and _keeps_key(pairs, remasked)
+    added = columns.after.keys() - columns.before.keys()
     needs_load = (
-        bool(remasked)
-        or not has_same_key
+        bool(columns.remasked)
+        or not columns.have_same_key
         or any(int(number or 0) <= highest for number in added)
-        or not all(_keeps_values(*pair) for pair in pairs)
+        or not all(_keeps_values(*pair) for pair in columns.pairs)
     )
-    return Alteration(pa.schema(fields), sources, tuple(added.values()), needs_load, has_same_key)
+    names = tuple(field.name for number, field in columns.after.items() if number in added)
+    return Alteration(pa.schema(fields), sources, names, needs_load, columns.have_same_key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairing:
+    """The columns of the database's table before and after its alteration, by their numbers."""
+
+    before: Mapping[bytes | None, pa.Field]
+    after: Mapping[bytes | None, pa.Field]
+
+    @classmethod
+    def of(cls, old: pa.Schema, new: pa.Schema) -> Self:
+        """Pair the columns of two schemas. No number is used twice, so it says which column one is."""
+        return cls(
+            *({number_of(field): field for field in side if is_followed(field)} for side in (old, new))
+        )
+
+    @property
+    def pairs(self) -> list[_Pair]:
+        """The columns that are in both."""
+        return [(self.before[number], field) for number, field in self.after.items() if number in self.before]
+
+    @property
+    def remasked(self) -> frozenset[bytes | None]:
+        """The numbers of those that have another mask."""
+        return frozenset(
+            number_of(old) for old, new in self.pairs if old.metadata.get(MASK) != new.metadata.get(MASK)
+        )
+
+    @property
+    def taken(self) -> list[_Pair]:
+        """The columns whose old values are kept, in the new type."""
+        return [pair for pair in self.pairs if number_of(pair[0]) not in self.remasked and _can_cast(*pair)]
+
+    @property
+    def have_same_key(self) -> bool:
+        """Whether the same columns identify rows, and have the values that they had."""
+        keys = [pair for pair in self.pairs if KEY in pair[1].metadata]
+        return (
+            _key(self.before.values()) == _key(self.after.values())
+            and all(_keeps_values(*pair) for pair in keys)
+            and self.remasked.isdisjoint(number_of(old) for old, _ in keys)
+        )
 
 
 def _with_defaults(new: pa.Schema, pairs: Sequence[_Pair], defaults: Mapping[str, str]) -> Iterator[pa.Field]:
@@ -164,14 +203,6 @@ def altered_rows(
 
 def _key(fields: Iterable[pa.Field]) -> dict[bytes, bytes | None]:
     return {field.metadata[KEY]: number_of(field) for field in fields if KEY in field.metadata}
-
-
-def _keeps_key(pairs: Iterable[_Pair], remasked: Collection[bytes | None]) -> bool:
-    return all(
-        _keeps_values(*pair) and number_of(pair[0]) not in remasked
-        for pair in pairs
-        if KEY in pair[1].metadata
-    )
 
 
 def _keeps_values(old: pa.Field, new: pa.Field) -> bool:

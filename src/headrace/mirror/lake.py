@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile
+from headrace.mirror.keys import KeyIndex
 from headrace.mirror.net_changes import Key, Position
+from headrace.mirror.python_values import arrow_values, python_rows
 from headrace.model.names import TableName
 
 if TYPE_CHECKING:
@@ -63,20 +65,12 @@ class LakeTable(Protocol):
         """Tell whether the table lacks commits up to the version `since`: it is an older copy."""
 
     def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert and delete rows by key.
+        """Upsert and delete rows by key, or mark them as deleted.
 
         Args:
-            rows: at most one of each key: the table's columns, then whether it is deleted.
-            key: the key's columns.
-            position: of the last change.
-        """
-
-    def merge_marks(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert rows by key; of some keys say only that their rows are deleted.
-
-        Args:
-            rows: at most one of each key: the table's columns, then the column `MARKS`, whether the row only
-                marks: then a row of that key that is not deleted gets its `_is_deleted` and `_deleted_at`.
+            rows: at most one of each key: the table's columns, then the column `DELETED`, whether it is
+                deleted; or `MARKS`, whether the row only marks: then a row of that key that is not deleted
+                gets its `_is_deleted` and `_deleted_at`.
             key: the key's columns.
             position: of the last change.
         """
@@ -100,14 +94,8 @@ class LakeTable(Protocol):
     def rows(self) -> Iterable[pa.RecordBatch]:
         """Yield all rows."""
 
-    def look(
-        self,
-        key: Sequence[str],
-        keys: Sequence[Key],
-        columns: Sequence[str],
-        condition: RowCondition | None = None,
-    ) -> dict[Key, dict[str, Any]]:
-        """Return the values of `columns` in the rows with these keys that meet `condition`, by key."""
+    def rows_near(self, index: KeyIndex, columns: Sequence[str] | None) -> Iterable[pa.RecordBatch]:
+        """Yield the rows of the files that have some keys, with columns (None: all) that have the key's."""
 
 
 class LoadFolder(Protocol):
@@ -243,6 +231,27 @@ def known_position(table: LakeTable) -> Position:
             f"Remove {table.uri}, or give the mirror another location.",
         )
     return table.position
+
+
+def look(
+    table: LakeTable,
+    key: Sequence[str],
+    keys: Sequence[Key],
+    columns: Sequence[str],
+    condition: RowCondition | None = None,
+) -> dict[Key, dict[str, Any]]:
+    """Return the values of `columns` in a table's rows with these keys that meet `condition`, by key."""
+    kinds = [table.schema.field(name).type for name in key]
+    values = [arrow_values(part, kind) for part, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
+    index = KeyIndex(pa.table(values, names=[*key]), key)
+    wanted = [*key, *(name for name in columns if name not in key)]
+    found: dict[Key, dict[str, Any]] = {}
+    for batch in table.rows_near(index, None if condition else wanted):
+        rows = batch.filter(pa.array(index.find(batch) >= 0))
+        rows = rows if condition is None else rows.filter(condition(rows))
+        for row in python_rows(rows.select(wanted)):
+            found[tuple(row[name] for name in key)] = row
+    return found
 
 
 def opened(lake: Lake, name: TableName) -> LakeTable:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.capture import LogOrigin, Offset
 from headrace.capture.continuity import LogPositions, check_continuity, read_positions
+from headrace.catalog.fingerprint import Fingerprint
 from headrace.config.mirror import MirrorConfig, is_folder
 from headrace.datasources.publication_membership import Published, read_published
 from headrace.errors import HeadraceError, Kind
@@ -467,7 +468,7 @@ class MirroredLake:
         tables: dict[TableName, TablePosition] = dict(self._positions.tables)
         for name, (table, start) in loaded.items():
             leaves = table.leaves.after(tables[name].leaves, None) if name in tables else table.leaves
-            tables[name] = TablePosition(0, start, table.relation, table.files, table.where, leaves=leaves)
+            tables[name] = TablePosition(0, start, table.relation, table.where, leaves=leaves)
         for name, position in tables.items():
             if name in self._waiting:
                 tables[name] = replace(position, waits_for=self._waiting.tables[name].error.cause)
@@ -508,6 +509,7 @@ class MirroredLake:
             position,
             # behind it, no change of the time before the alteration can come any more
             altered=position.altered if position.altered > complete else 0,
+            former=position.former if position.altered > complete else Fingerprint(),
             ahead=ahead,
             is_whole=position.is_whole and not ahead,
         )
@@ -515,7 +517,7 @@ class MirroredLake:
         if table is None:
             return described
         leaves = table.leaves.after(position.leaves, self._relations)
-        return replace(described, leaves=leaves, highest=table.highest, catalog=table.catalog)
+        return replace(described, leaves=leaves, catalog=table.catalog)
 
     def find_limit(self, reached: Lsn) -> Lsn:
         """Return up to where (bytes) the slot may be confirmed: not behind what waiting tables lack."""

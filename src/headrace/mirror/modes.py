@@ -16,9 +16,9 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror import versions
 from headrace.mirror.columns import PREFIX, all_fitted, fitted
 from headrace.mirror.contents import content_changes, without
-from headrace.mirror.lake import Lake, LakeTable, known_position
+from headrace.mirror.keys import keys_of
+from headrace.mirror.lake import Lake, LakeTable, known_position, look
 from headrace.mirror.net_changes import DELETED, Key, Position, net_changes
-from headrace.mirror.python_values import python_values
 from headrace.model.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ class CurrentMode(Mode):
 
     def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
         """Reduce the changes to the newest of each key, and merge them."""
-        net = net_changes(rows, key, lambda keys, columns: table.look(key, keys, columns))
+        net = net_changes(rows, key, lambda keys, columns: look(table, key, keys, columns))
         if net.emptied:
             kept = net.rows.filter(pc.invert(net.rows.column(DELETED)))
             batches = kept.drop_columns([DELETED]).to_batches()
@@ -210,7 +210,7 @@ class HistoryMode(Mode):
     def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
         """End the versions that were current, and begin new ones."""
         found = versions.row_versions(
-            rows, key, lambda keys, columns: table.look(key, keys, columns, self.present)
+            rows, key, lambda keys, columns: look(table, key, keys, columns, self.present)
         )
         if found.emptied is None:
             table.add_versions(found, key)
@@ -323,19 +323,15 @@ def _ended(
     emptied: tuple[pa.Scalar, int],
 ) -> Iterator[pa.RecordBatch]:
     """Yield all versions, the current ones ended by their row's first change, or else by the TRUNCATE."""
-    first: dict[Key, tuple[Any, int]] = {
-        tuple(values): (time, lsn)
-        for *values, time, lsn in zip(
-            *(python_values(closings.column(name)) for name in key),
-            closings.column(versions.VALID_TO).to_pylist(),
-            closings.column(versions.TO_LSN).to_pylist(),
-            strict=True,
-        )
-    }
+    ends_of = zip(
+        closings.column(versions.VALID_TO).to_pylist(),
+        closings.column(versions.TO_LSN).to_pylist(),
+        strict=True,
+    )
+    first: dict[Key, tuple[Any, int]] = dict(zip(keys_of(closings, key), ends_of, strict=True))
     at_end = emptied[0].as_py(), emptied[1]
     for batch in old:
-        keys = zip(*(python_values(batch.column(name)) for name in key), strict=True)
-        ends = [first.get(values, at_end) for values in keys]
+        ends = [first.get(values, at_end) for values in keys_of(batch, key)]
         times = pa.array([time for time, _ in ends], versions.FIELDS[0].type)
         yield versions.closed(batch, times, pa.array([lsn for _, lsn in ends], pa.int64()))
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX
-from headrace.mirror.keys import equal_keys
+from headrace.mirror.keys import equal_keys, keys_of
 from headrace.mirror.python_values import arrow_values, python_values
 
 Position = tuple[int, int]
@@ -94,7 +94,7 @@ def completed(rows: pa.Table, key: Sequence[str], own: Sequence[str], look: Look
     """
     if rows.column(_UNCHANGED).null_count == len(rows):
         return rows
-    keys = list(zip(*(python_values(rows.column(name)) for name in key), strict=True))
+    keys = keys_of(rows, key)
     sources = list(_sources(rows, keys))
     wanted = {name for _, name, origin in sources if isinstance(origin, tuple)}
     missing = {origin for _, _, origin in sources if isinstance(origin, tuple)}

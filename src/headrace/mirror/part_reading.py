@@ -9,18 +9,15 @@ import pyarrow as pa
 
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import known_position, opened, other_writer
-from headrace.mirror.load_units import reading_rows
+from headrace.mirror.load_units import read_rows, reading_rows
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.partition_bounds import Ahead, Bounds, condition, rows_within
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.model.names import CtidRange
 from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
-from headrace.snapshot import read_part
 from headrace.snapshot.exporting import positioned_snapshot
-from headrace.snapshot.reading import RowSelection
 
-_BATCH_BYTES = 8 << 20
 _ROWS_AT_ONCE = 1 << 18
 """So many rows, about, are in one commit."""
 
@@ -97,11 +94,8 @@ class PartReader:
 def _rows_within(session: RowSession, table: MirroredTable, bounds: Bounds) -> Iterator[pa.RecordBatch]:
     """Yield the database's rows within bounds; the server leaves the other partitions out."""
     names = {number: name for number, (name, _) in table.columns_by_number.items()}
-    conditions = (condition(bounds, names), *(() if table.where is None else (table.where,)))
-    selection = RowSelection(table.row_type, table.columns, conditions)
     with reading_rows(table.name):
-        for batch in read_part(session, selection, CtidRange(0, None), table.read_schema, _BATCH_BYTES):
-            yield table.in_lake(batch)
+        yield from read_rows(session, table, [CtidRange(0, None)], [condition(bounds, names)])
 
 
 def _by_number(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

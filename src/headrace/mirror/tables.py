@@ -32,6 +32,7 @@ from headrace.model.value_type import ValueType
 from headrace.model.values import convert_all
 from headrace.postgres.publication import read_column_lists, will_send_generated
 from headrace.postgres.session import ReadSession
+from headrace.snapshot.reading import RowSelection
 
 LOCK_SECONDS = 3.0
 """So long a mirror waits for somebody's lock on a table: then that table waits, and it is said for whom."""
@@ -191,12 +192,6 @@ class MirroredTable:
         }
 
     @property
-    def highest(self) -> int:
-        """The highest number that any of its columns had; one that is added later has a higher one."""
-        found = self.catalog.tables.get(self.name)
-        return max(self.numbers.values(), default=0) if found is None else found.highest
-
-    @property
     def name(self) -> TableName:
         """The table's name."""
         return self.row_type.table
@@ -246,6 +241,11 @@ class MirroredTable:
     def lake_schema(self) -> pa.Schema:
         """The lake table's columns: its own, then those of the mode; and how they partition it."""
         return with_partitions(pa.schema([*self.schema, *self.rules.fields]), self.partitions)
+
+    def selection(self, *conditions: str) -> RowSelection:
+        """Return what is read of it: the mirrored columns, of the mirrored rows that meet some conditions."""
+        where = () if self.where is None else (self.where,)
+        return RowSelection(self.row_type, self.columns, (*conditions, *where))
 
     @property
     def shape(self) -> RowShape:

@@ -186,7 +186,7 @@ def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | 
     """A renamed column that the file names would bring its values into the lake, or take them out of it."""
     assert observed.noted is not None
     assert observed.lake is not None
-    problem = find_renamed(table, observed.lake.schema, observed.noted.highest)
+    problem = find_renamed(table, observed.lake.schema, _highest(table, observed.noted))
     return None if problem is None else Wait(problem)
 
 
@@ -244,7 +244,7 @@ def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
         lake,
         table.lake_schema,
         keeps=table.rules.keeps,
-        highest=observed.noted.highest,
+        highest=_highest(table, observed.noted),
         defaults=table.default_texts(),
     )
     if alteration.needs_load or table.is_known_by_content:
@@ -264,6 +264,12 @@ _RULES: tuple[Rule, ...] = (
     _altered_twice,
     _in_place,
 )
+
+
+def _highest(table: MirroredTable, noted: TablePosition) -> int:
+    """Return the highest number of a column that a table had when it was noted; no later one has it."""
+    before = noted.catalog.tables.get(table.name)
+    return 0 if before is None else before.highest
 
 
 def has_other_names(table: MirroredTable, noted: TablePosition) -> bool:

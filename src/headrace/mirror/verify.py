@@ -24,7 +24,7 @@ from headrace.mirror.columns import is_followed
 from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import Lake, LakeTable, opened
-from headrace.mirror.load_units import RewrittenError, reading_rows
+from headrace.mirror.load_units import RewrittenError, read_rows, reading_rows
 from headrace.mirror.modes import LoadMoment, repaired_position
 from headrace.mirror.net_changes import Key
 from headrace.mirror.ownership import check_repairable
@@ -37,11 +37,9 @@ from headrace.postgres.connection import connect
 from headrace.postgres.copying import RowSession
 from headrace.postgres.locks import SlotLock, find_holder
 from headrace.postgres.session import ReadSession
-from headrace.snapshot import plan_tables, read_part
+from headrace.snapshot import plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
-from headrace.snapshot.reading import RowSelection
 
-_BATCH_BYTES = 8 << 20
 _LOOKS = 5
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.5
@@ -372,17 +370,8 @@ class _DatabaseRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield them."""
-        where = self.table.where
-        selection = RowSelection(self.table.row_type, self.table.columns, () if where is None else (where,))
-        with RowSession(self.url, snapshot=self.snapshot) as session:
-            for range_ in self.ranges:
-                rows = read_part(session, selection, range_, self.table.read_schema, _BATCH_BYTES)
-                yield from map(self.table.in_lake, _unmoved(self.table.name, rows))
-
-
-def _unmoved(name: TableName, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with reading_rows(name):
-        yield from rows
+        with RowSession(self.url, snapshot=self.snapshot) as session, reading_rows(self.table.name):
+            yield from read_rows(session, self.table, self.ranges)
 
 
 def _batches(lake: LakeTable, table: MirroredTable) -> Iterator[pa.RecordBatch]:

@@ -17,6 +17,7 @@ from headrace.mirror.iceberg.lake import IcebergLake
 from headrace.mirror.iceberg.partitions import texts_of, with_values
 from headrace.mirror.iceberg.schemas import numbered
 from headrace.mirror.iceberg.table import IcebergTable
+from headrace.mirror.lake import look
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.model.lake_partition import Partition, parse_partition
@@ -202,7 +203,7 @@ def test_changed_rows_move_and_few_files_are_made(tmp_path: Path) -> None:
     assert len(partitions(table)) == 1 + len(rows) - 9
     table = merge(tmp_path, moved.slice(9), deletes=True)
     assert partitions(table) == [("0", "true")]
-    assert table.look(["id"], [(3,), (11,)], ["b"]) == {(3,): {"id": 3, "b": True}}
+    assert look(table, ["id"], [(3,), (11,)], ["b"]) == {(3,): {"id": 3, "b": True}}
 
 
 def test_small_files_are_joined_within_their_partition(tmp_path: Path) -> None:

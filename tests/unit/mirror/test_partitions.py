@@ -16,6 +16,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
+from headrace.mirror.lake import look
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.partition_files import write_partitions
 from headrace.mirror.partitions import partitions_of, with_derived, with_partitions
@@ -98,7 +99,7 @@ def test_odd_texts_days_and_numbers_are_read_as_they_were_written(tmp_path: Path
 @pytest.mark.parametrize("partition_by", [("c",), ("hour(m)", "n"), ("month(d)",), ("id",)])
 def test_changed_rows_move_to_their_partition(partition_by: tuple[str, ...], tmp_path: Path) -> None:
     table, rows = partitioned(tmp_path, *partition_by)
-    found = table.look(["id"], [(3,), (8,)], ["c"])
+    found = look(table, ["id"], [(3,), (8,)], ["c"])
     assert {key[0]: row["c"] for key, row in found.items()} == {3: ODD[3], 8: None}
     changed = [row | {"c": ODD[-1 - id_], "m": MOMENTS[0], "n": 77} for id_, row in rows.items() if id_ < 4]
     nothing = dict.fromkeys(rows[0]) | {"id": 5}

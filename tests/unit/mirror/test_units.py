@@ -61,7 +61,7 @@ def table_of(*columns: str, **values: object) -> MirroredTable:
 
 
 T = table_of("a", "b")
-NOTED = TablePosition(3, 100, 1, "1", highest=3, catalog=T.catalog)
+NOTED = TablePosition(3, 100, 1, catalog=T.catalog)
 LAKE = LakeFacts("lake/public/t", T.lake_schema, (99, 0))
 LIVE = ObservedTable(NOTED, LAKE)
 WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))

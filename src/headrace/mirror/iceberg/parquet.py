@@ -123,10 +123,10 @@ def _number(field: pa.Field, numbers: dict[str, int]) -> int:
     return numbers.get(field.name, -1) if number is None else int(number)
 
 
-def may_have(file: DataFile, columns: Schema, index: KeyIndex, key: Sequence[str]) -> bool:
+def may_have(file: DataFile, columns: Schema, index: KeyIndex) -> bool:
     """Tell whether a file can have one of some keys, by what is said of it."""
     fields = {field.name: field for field in columns.fields}
-    return all(_may_have(file, fields[name], index.bounds(name)) for name in key)
+    return all(_may_have(file, fields[name], index.bounds(name)) for name in index.key)
 
 
 def _may_have(file: DataFile, column: NestedField, values: pa.Array) -> bool:
