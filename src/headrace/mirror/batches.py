@@ -102,7 +102,7 @@ class LakeBatches:
             if tables is None or self._is_altered():
                 tables = self._mirror.prepare()
             if is_first and number:
-                self._mirror.check_reached(self._read_offset(batch, number - 1))
+                self._mirror.notes.check_reached(self._read_offset(batch, number - 1))
             self._mirror.write(batch.toArrow(), end, tables)
         self._tables = tables
 

@@ -17,7 +17,8 @@ from headrace.config.resolve import resolve_mirror
 from headrace.errors import BACKFILL_AGAIN, POLICIES, HeadraceError, Kind, Patience, Retry
 from headrace.mirror.lake import reaching
 from headrace.mirror.loading import LoadStoppedError
-from headrace.mirror.mirrored_lake import RELOAD, WATCH_SECONDS, MirroredLake
+from headrace.mirror.mirrored_lake import WATCH_SECONDS, MirroredLake
+from headrace.mirror.source_log import RELOAD
 from headrace.mirror.verify import LakeComparer
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
@@ -210,13 +211,13 @@ class MirrorRun:
         ending = threading.Event()
         signals = checkpoint.with_name(f"{checkpoint.name}-signals")
         signals.mkdir()
-        self.mirrored.limit_confirmation = SignalFiles(signals).set_confirm_limit
-        self.mirrored.limit_confirmation(self.mirrored.find_limit(0))
+        self.mirrored.notes.limit_confirmation = SignalFiles(signals).set_confirm_limit
+        self.mirrored.notes.limit_confirmation(self.mirrored.notes.find_limit(0))
 
         def write(batch: DataFrame, number: int) -> None:
             arrow = batch.toArrow()
             end = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
-            self.mirrored.check_published(end)
+            self.mirrored.notes.check_published(end)
             with reaching(self.mirrored.lake):
                 self.mirrored.write(arrow, end, tables)
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:
@@ -249,7 +250,7 @@ class MirrorRun:
         finally:
             ending.set()
             query.stop()
-            self.mirrored.limit_confirmation = lambda _: None  # its folder ends with the session
+            self.mirrored.notes.limit_confirmation = lambda _: None  # its folder ends with the session
 
     def _watch(self, has_ended: Callable[[], bool], *, looks: bool = True) -> None:
         """Return once stopped, or something has ended, or where it `looks` tables are to be prepared anew."""
