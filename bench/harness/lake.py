@@ -15,7 +15,7 @@ from headrace.mirror.delta import DeltaLake
 from headrace.mirror.delta_engine import DeltaEngine
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import Lake
-from headrace.mirror.tables import Selection
+from headrace.mirror.selection import Selection
 from headrace.mirror.waiting import WaitingTables
 from headrace.mirror.writing import LakeWriter
 from headrace.model.names import TableName

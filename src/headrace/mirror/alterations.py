@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
@@ -83,16 +83,11 @@ def plan_alteration(
     sources = {field.name: own.name for own, field in columns.taken}
     fields = [*_with_defaults(new, columns.pairs, defaults)]
     if keeps:
-        # A column whose mask changed is not kept beside itself: nobody may have the values that it had.
-        known = {number_of(field) for _, field in columns.taken} | columns.remasked
-        fields += _kept_fields(old, fields, known, sources)
+        fields += _kept_fields(old, fields, columns, sources)
     sources |= {name: name for name in _own_names(old) & _own_names(new)}
     added = columns.after.keys() - columns.before.keys()
-    needs_load = (
-        bool(columns.remasked)
-        or not columns.have_same_key
-        or any(int(number or 0) <= highest for number in added)
-        or not all(_keeps_values(*pair) for pair in columns.pairs)
+    needs_load = not (columns.have_same_key and columns.keep_values) or any(
+        int(number or 0) <= highest for number in added
     )
     names = tuple(field.name for number, field in columns.after.items() if number in added)
     return Alteration(pa.schema(fields), sources, names, needs_load, columns.have_same_key)
@@ -130,6 +125,11 @@ class _Pairing:
         return [pair for pair in self.pairs if number_of(pair[0]) not in self.remasked and _can_cast(*pair)]
 
     @property
+    def keep_values(self) -> bool:
+        """Whether all of them have the values that the lake has."""
+        return not self.remasked and all(_keeps_values(*pair) for pair in self.pairs)
+
+    @property
     def have_same_key(self) -> bool:
         """Whether the same columns identify rows, and have the values that they had."""
         keys = [pair for pair in self.pairs if KEY in pair[1].metadata]
@@ -156,11 +156,13 @@ def _own_names(schema: pa.Schema) -> set[str]:
 def _kept_fields(
     old: pa.Schema,
     fields: Sequence[pa.Field],
-    known: Collection[bytes | None],
+    columns: _Pairing,
     sources: dict[str, str],
 ) -> Iterator[pa.Field]:
     """Yield the columns that only the lake has from now on; note where their values come from."""
     names = {field.name for field in fields}
+    # A column whose mask changed is not kept beside itself: nobody may have the values that it had.
+    known = {number_of(field) for _, field in columns.taken} | columns.remasked
     for field in old:
         number = number_of(field)
         if number is not None and not (is_followed(field) and number in known):

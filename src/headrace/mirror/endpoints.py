@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.mirror.lake import Lake
-from headrace.mirror.tables import Selection
+from headrace.mirror.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)

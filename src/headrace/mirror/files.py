@@ -216,19 +216,22 @@ def _describe(
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for number in range(metadata.num_columns):
-        found = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
         column = metadata.schema.column(number)
-        if column.path != column.name or column.max_repetition_level:
-            continue  # a part of a nested value
-        statistics = [chunk.statistics for chunk in found]
-        if any(chunk is None or not chunk.has_null_count for chunk in statistics):
+        chunks = [group.column(number).statistics for group in groups]
+        # Parts of a nested value have columns of their own, which no reader's statistics name.
+        if column.path != column.name or column.max_repetition_level or not all(map(_counts_nulls, chunks)):
             continue
-        nulls[column.name] = sum(chunk.null_count for chunk in statistics)
-        bounds = _exact_bounds([chunk for chunk in statistics if chunk.num_values])
+        nulls[column.name] = sum(chunk.null_count for chunk in chunks)
+        bounds = _exact_bounds([chunk for chunk in chunks if chunk.num_values])
         if bounds is not None:
             least[column.name], greatest[column.name] = bounds
     return DataFile(name, size, metadata.num_rows, least, greatest, nulls, dict(partition))
+
+
+def _counts_nulls(chunk: pq.Statistics | None) -> bool:
+    return chunk is not None and bool(chunk.has_null_count)
 
 
 def _exact_bounds(chunks: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:

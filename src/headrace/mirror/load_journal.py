@@ -73,18 +73,17 @@ class LoadJournal:
         done = RangesDone()
         found = []
         for unit in sorted(self._read(), key=lambda unit: unit.start, reverse=True):
-            if (
-                since < unit.start - 1
-                and unit.start <= self._snapshot.start
-                and self._snapshot.bounds.can_judge(unit.oldest)
-                and all((range_.table, range_.filenode) in files for range_ in unit.ranges)
-                and done.left(unit.ranges) == list(unit.ranges)
-                and self._has(unit.files)
-            ):
+            is_planned = {(range_.table, range_.filenode) for range_ in unit.ranges} <= files
+            if is_planned and done.left(unit.ranges) == [*unit.ranges] and self._is_usable(unit, since):
                 found.append(unit)
                 for range_ in unit.ranges:
                     done = done.done(range_)
         return found
+
+    def _is_usable(self, unit: NotedUnit, since: Lsn) -> bool:
+        """Tell whether a unit's files may have what this load's snapshot shows, and are nobody's."""
+        is_older = since < unit.start - 1 and unit.start <= self._snapshot.start
+        return is_older and self._snapshot.bounds.can_judge(unit.oldest) and self._has(unit.files)
 
     def note(self, loaded: LoadedUnit) -> None:
         """Write down that a unit is read, in the place of the note that it had before.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -23,11 +24,12 @@ class UnitPlan:
 
     Args:
         parts: the parts of a table.
-        done: what of them need not be read.
+        known: the ranges of them that need not be read.
         file_bytes: the size of data files, about.
     """
 
-    def __init__(self, parts: Iterable[PlannedPart], done: RangesDone, file_bytes: int) -> None:
+    def __init__(self, parts: Iterable[PlannedPart], known: Iterable[CtidRange], file_bytes: int) -> None:
+        done = functools.reduce(RangesDone.done, known, RangesDone())
         self._parts = deque(_left(parts, done))
         self._file_bytes = file_bytes
         self._wanted = 1.0

@@ -112,6 +112,11 @@ class LoadedUnit:
     is_taken: bool
     told: tuple[str, ...] = ()
 
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(file.rows for file in self.files)
+
 
 UnitLoader = Callable[[Lake, Iterator[LoadUnit]], Iterator[LoadedUnit]]
 """Calls `load_unit` for each unit, some at once, and yields each as it is done, in any order. Units are best

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from headrace.model.names import TableName
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
-from headrace.snapshot import PlannedPart, RangesDone, plan_tables
+from headrace.snapshot import PlannedPart, plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
 from headrace.snapshot.planning import PARTITION_BYTES
 from headrace.snapshot.unchanged import read_bounds
@@ -207,31 +208,25 @@ class LakeLoader:
         """Write the rows of all ranges to files; those that an earlier load wrote are taken."""
         planned = [range_ for part in parts for range_ in part.ranges]
         noted = [] if journal is None else journal.find_units(planned, self._position_of(table.name))
-        done = RangesDone()
-        for range_ in (range_ for unit in noted for range_ in unit.ranges):
-            done = done.done(range_)
-        plan = UnitPlan(parts, done, self._ends.lake.file_bytes)
+        plan = UnitPlan(
+            parts, [range_ for known in noted for range_ in known.ranges], self._ends.lake.file_bytes
+        )
         plain = replace(table, catalog=Fingerprint({}), leaves=Leaves({}))
         unit = LoadUnit(self._ends.url, source.id, plain, schema, source.moment, ())
-
-        def units() -> Iterator[LoadUnit]:
-            for known in noted:
-                yield replace(unit, ranges=known.ranges, noted=known)
-            for ranges in plan:
-                yield replace(unit, ranges=ranges)
-
+        again = (replace(unit, ranges=known.ranges, noted=known) for known in noted)
+        # The plan is asked for one unit after the other: it learns of each how large its file became.
+        units = itertools.chain(again, (replace(unit, ranges=ranges) for ranges in plan))
         files: list[DataFile] = []
         taken = 0
-        for loaded in _each_read(table.name, self._load_units(self._ends.lake, units())):
+        for loaded in _each_read(table.name, self._load_units(self._ends.lake, units)):
             self._check_stopping()
             plan.learn(loaded.unit.ranges, loaded.files)
             files += loaded.files
             for text in loaded.told:
                 self._report.warning(text)
-            if loaded.is_taken:
-                taken += sum(file.rows for file in loaded.files)
-            elif journal is not None:
+            if journal is not None and not loaded.is_taken:
                 journal.note(loaded)
+            taken += loaded.rows if loaded.is_taken else 0
             reach("mirror_unit")
         if taken:
             self._report.info(f"{taken:,} rows of {table.name} were read before")

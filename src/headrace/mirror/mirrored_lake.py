@@ -22,11 +22,12 @@ from headrace.mirror.noting import LakeNotes
 from headrace.mirror.observing import IsSent, sent_ever_since
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, TablePosition
+from headrace.mirror.selection import Selection
 from headrace.mirror.slot_keeping import SlotKeeper
 from headrace.mirror.source_log import SourceLog, sent_since
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.table_checks import check_named_columns
-from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
 from headrace.mirror.waiting import WaitingTables, concerns_table
@@ -229,17 +230,17 @@ class MirroredLake:
     ) -> None:
         """Follow the tables that can take changes; note that the others must be read again first."""
         followed = [name for name in tables if name not in missing and not self._waiting.is_held(name)]
+        # The mark is written with the first load: a start after a kill finds it, whatever was loaded.
+        again = {
+            name: replace(position, waits_for=position.waits_for or "it must be read again")
+            for name, position in notes.items()
+            if name in tables or name in self._waiting
+        }
         for name in followed:
             if notes[name].waits_for is not None or name in self._waiting:
                 self._report.info(f"the table {name} goes on from where it was: the slot has kept the log")
                 self._waiting.forget(name)
-        # The mark is written with the first load: a start after a kill finds it, whatever came in between.
-        marks = {name: notes[name].waits_for or "it must be read again" for name in notes}
-        again = {
-            name: replace(position, waits_for=None if name in followed else marks[name])
-            for name, position in notes.items()
-            if name in tables or name in self._waiting
-        }
+            again[name] = replace(notes[name], waits_for=None)
         self.notes.positions = LakePositions(again, stream)
         self._writer.tables = {name: tables[name] for name in followed}
 

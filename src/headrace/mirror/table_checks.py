@@ -11,6 +11,7 @@ from headrace.mirror.columns import MASK, PREFIX, is_followed, number_of
 from headrace.mirror.lake import folder_name
 from headrace.mirror.partitions import allowed_transforms
 from headrace.mirror.tables import MirroredTable
+from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 from headrace.model.suggestion import nearest
 from headrace.postgres.quoting import table as quoted
@@ -206,35 +207,16 @@ def _type_problems(table: MirroredTable) -> Iterator[HeadraceError]:
 
 def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     own = table.lake_schema if table.mode == "changes" else table.schema
-    derived = []
+    known = {name.casefold() for name in table.lake_schema.names}
     for partition in table.partitions:
-        if partition.column not in own.names:
+        problem = _partition_problem(table, own, partition)
+        if problem is not None:
+            yield problem
+        elif partition.name != partition.column and partition.name.casefold() in known:
             yield HeadraceError(
                 Kind.BINDING,
-                f"partition_by: the table {table.name} has no column {partition.column} that is mirrored",
-                f"Write the column as it is called now. Mirrored are: {_listed(table)}.",
-            )
-        elif partition.column in table.masks.kinds:
-            yield HeadraceError(
-                Kind.BINDING,
-                f"partition_by: the column {partition.column} of {table.name} is masked",
-                "Partition by another one.",
-            )
-        elif partition.transform not in (allowed := allowed_transforms(own.field(partition.column).type)):
-            yield HeadraceError(
-                Kind.BINDING,
-                f"partition_by: the column {partition.column} of {table.name} has a type that allows "
-                f"{', '.join(allowed).replace('identity', 'its name') or 'no partitions'}",
-                "Choose another transform or column: see docs/mirror.md.",
-            )
-        elif partition.name != partition.column:
-            derived.append(partition.name)
-    for name in derived:
-        if name.casefold() in {known.casefold() for known in table.lake_schema.names}:
-            yield HeadraceError(
-                Kind.BINDING,
-                f"partition_by: the table {table.name} has a column {name}, as the partitions need",
-                f'Write exclude_columns = ["{name}"], or partition by something else.',
+                f"partition_by: the table {table.name} has a column {partition.name}, as the partitions need",
+                f'Write exclude_columns = ["{partition.name}"], or partition by something else.',
             )
     if not set(table.lake_schema.names) - {partition.name for partition in table.partitions}:
         yield HeadraceError(
@@ -242,6 +224,31 @@ def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
             f"partition_by: all columns of {table.name} would be partitions",
             "Leave one out.",
         )
+
+
+def _partition_problem(table: MirroredTable, own: pa.Schema, partition: Partition) -> HeadraceError | None:
+    if partition.column not in own.names:
+        return HeadraceError(
+            Kind.BINDING,
+            f"partition_by: the table {table.name} has no column {partition.column} that is mirrored",
+            f"Write the column as it is called now. Mirrored are: {_listed(table)}.",
+        )
+    # Its partitions would be folders, or values in files' statistics, with what the mask is to hide.
+    if partition.column in table.masks.kinds:
+        return HeadraceError(
+            Kind.BINDING,
+            f"partition_by: the column {partition.column} of {table.name} is masked",
+            "Partition by another one.",
+        )
+    allowed = allowed_transforms(own.field(partition.column).type)
+    if partition.transform in allowed:
+        return None
+    return HeadraceError(
+        Kind.BINDING,
+        f"partition_by: the column {partition.column} of {table.name} has a type that allows "
+        f"{', '.join(allowed).replace('identity', 'its name') or 'no partitions'}",
+        "Choose another transform or column: see docs/mirror.md.",
+    )
 
 
 def _listed(table: MirroredTable) -> str:

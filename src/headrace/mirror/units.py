@@ -210,14 +210,13 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
     if drift.parts is None or table.mode == "changes" or not table.key:
         return None
     kinds = {number: kind for number, (_, kind) in table.columns_by_number.items()}
-    bounds: dict[Bounds, None] = {}
+    found: dict[Bounds | None, None] = {}
     for oid in sorted(drift.parts):
-        sides = (noted.leaves.bounds, table.leaves.bounds)
-        for part in [leaves[oid] for leaves in sides if oid in leaves] or [None]:
-            if part is None or not can_tell(part, kinds):
-                return None
-            bounds[part] = None
-    return tuple(bounds)
+        before, now = noted.leaves.bounds, table.leaves.bounds
+        # One that went and came with other bounds has rows within both.
+        found |= dict.fromkeys([before.get(oid, now.get(oid)), now.get(oid, before.get(oid))])
+    bounds = tuple(part for part in found if part is not None and can_tell(part, kinds))
+    return bounds if len(bounds) == len(found) else None
 
 
 def _altered_twice(table: MirroredTable, observed: ObservedTable) -> Action | None:

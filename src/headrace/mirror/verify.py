@@ -9,9 +9,10 @@ back, or had come and gone. Where it differs in the same way at a second look, i
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -162,18 +163,21 @@ class LakeComparer:
                 f"It has: {', '.join(map(str, sorted(known)))}.",
             )
         for name in sorted(names or known):
-            waits_for = known[name].waits_for
-            if waits_for is not None and not repair:
-                yield TableComparison(name, waits_for=waits_for)
-                continue
             if repair:
-                self._check_repairable(name, known[name])
-            found = self._compare(name, repair=repair)
-            if repair and found.is_right:
-                self._positions.accept(opened(self._ends.lake, name), is_repaired=found.repaired > 0)
-                if waits_for is not None and not found.repaired:
-                    found.waits_for = waits_for
-            yield found
+                yield self._compare_and_repair(name, known[name])
+            elif known[name].waits_for is not None:
+                yield TableComparison(name, waits_for=known[name].waits_for)
+            else:
+                yield self._compare(name, repair=False)
+
+    def _compare_and_repair(self, name: TableName, known: TablePosition) -> TableComparison:
+        self._check_repairable(name, known)
+        found = self._compare(name, repair=True)
+        if found.is_right:
+            self._positions.accept(opened(self._ends.lake, name), is_repaired=found.repaired > 0)
+            # Nothing was wrong with its rows, so that it waits for something else, still.
+            found.waits_for = None if found.repaired else known.waits_for
+        return found
 
     def _check_repairable(self, name: TableName, known: TablePosition) -> None:
         with ReadSession(self._ends.url) as session:
@@ -204,17 +208,17 @@ class LakeComparer:
             look = self._look(found, wanted, repair=repair)
             if look is None:
                 return found
-            seen_before, seen = seen, look.unmoved()
-            wrong = [key for key, sides in seen.items() if look.is_decided or seen_before.get(key) == sides]
+            seen_before, seen = seen, look.unmoved
+            wrong = look.wrong(seen_before)
             found.changing = len(look.differing) - len(wrong)
             if not look.is_complete:
                 found.undecided, found.changing = len(look.differing), 0
                 return found
             look.tell(found, wrong)
+            if wrong and repair and not look.table.is_known_by_content:
+                self._repair(look, wrong)
+                found.repaired = found.wrong - self._compare(name, repair=False).wrong
             if wrong or not found.changing:
-                if repair and wrong and not look.table.is_known_by_content:
-                    self._repair(look, wrong)
-                    found.repaired = found.wrong - self._compare(name, repair=False).wrong
                 return found
         return found
 
@@ -307,7 +311,7 @@ class LakeComparer:
         return not pending
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Look:
     """The differing rows of a table: of the lake, of a later snapshot, and of the lake behind that.
 
@@ -336,13 +340,18 @@ class _Look:
             if not _same(key, self.expected, self.after)
         ]
 
+    @functools.cached_property
     def unmoved(self) -> dict[Key, tuple[str, str]]:
-        """Return both sides of the differing rows that the lake did not get between its two looks."""
+        """Both sides of the differing rows that the lake did not get between its two looks."""
         return {
             key: (repr(self.expected.get(key)), repr(self.after.get(key)))
             for key in self.differing
             if _same(key, self.before, self.after)
         }
+
+    def wrong(self, before: Mapping[Key, tuple[str, str]]) -> list[Key]:
+        """Return the keys of rows that are wrong: they differ as `before`, so that nothing is on its way."""
+        return [key for key, sides in self.unmoved.items() if self.is_decided or before.get(key) == sides]
 
     def tell(self, found: TableComparison, wrong: Sequence[Key]) -> None:
         """Say what is wrong with rows."""

@@ -21,7 +21,7 @@ from headrace.mirror.lake import Lake
 from headrace.mirror.load_journal import FOLDER
 from headrace.mirror.load_units import LoadedUnit, LoadUnit, UnitLoader, load_in_threads, load_unit
 from headrace.mirror.loading import LakeLoader
-from headrace.mirror.tables import Selection
+from headrace.mirror.selection import Selection
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute

@@ -34,9 +34,9 @@ from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.python_values import python_rows, python_values
+from headrace.mirror.selection import Selection
 from headrace.mirror.spark_engine import SparkEngine
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.tables import Selection
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession

@@ -118,9 +118,9 @@ class IcebergTable:
         for snapshot in ancestors_of(self._snapshot, metadata):
             if snapshot.snapshot_id == since:
                 return None
-            operation = None if snapshot.summary is None else snapshot.summary.operation
-            if noted_position(snapshot) is None and operation is not Operation.REPLACE:
-                return f"{operation.value if operation else 'unknown'}, snapshot {snapshot.snapshot_id}"
+            operation = "unknown" if snapshot.summary is None else snapshot.summary.operation.value
+            if noted_position(snapshot) is None and operation != Operation.REPLACE.value:
+                return f"{operation}, snapshot {snapshot.snapshot_id}"
             if snapshot.parent_snapshot_id == since:
                 return None  # that one is removed by now, as old ones are
         return f"snapshot {self.version} is in the place of {since}"
