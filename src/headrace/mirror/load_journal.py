@@ -23,7 +23,7 @@ from headrace.mirror.load_units import LoadedUnit, NotedUnit
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
-from headrace.snapshot import RangesDone
+from headrace.snapshot import PlannedPart, RangesDone
 from headrace.snapshot.unchanged import SnapshotBounds
 
 FOLDER = "_headrace_load"
@@ -59,16 +59,17 @@ class LoadJournal:
         self._snapshot = snapshot
         self._identity = identity_of(table, snapshot.origin, lake.form(table.name, table.lake_schema))
 
-    def find_units(self, planned: Sequence[CtidRange], since: Lsn) -> list[NotedUnit]:
+    def find_units(self, parts: Sequence[PlannedPart], since: Lsn) -> list[NotedUnit]:
         """Return units of earlier loads whose ranges are planned, none of which overlap.
 
         Whether their rows are still the same, `has_same_rows` tells.
 
         Args:
-            planned: all ranges of the table, now.
+            parts: all ranges of the table, now.
             since: the position (bytes) up to which the lake's table has the log; files of older loads may be
                 the table's own by now.
         """
+        planned = [range_ for part in parts for range_ in part.ranges]
         files = {(range_.table, range_.filenode) for range_ in planned if range_.filenode is not None}
         done = RangesDone()
         found = []

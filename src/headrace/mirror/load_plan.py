@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.mirror.files import DataFile
-from headrace.mirror.load_units import CONNECTIONS
+from headrace.mirror.load_units import CONNECTIONS, NotedUnit
 from headrace.model.names import CtidRange
 from headrace.snapshot import PlannedPart, RangesDone
 
@@ -24,11 +24,12 @@ class UnitPlan:
 
     Args:
         parts: the parts of a table.
-        known: the ranges of them that need not be read.
+        noted: what of them need not be read.
         file_bytes: the size of data files, about.
     """
 
-    def __init__(self, parts: Iterable[PlannedPart], known: Iterable[CtidRange], file_bytes: int) -> None:
+    def __init__(self, parts: Iterable[PlannedPart], noted: Iterable[NotedUnit], file_bytes: int) -> None:
+        known = (range_ for unit in noted for range_ in unit.ranges)
         done = functools.reduce(RangesDone.done, known, RangesDone())
         self._parts = deque(_left(parts, done))
         self._file_bytes = file_bytes

@@ -206,31 +206,29 @@ class LakeLoader:
         journal: LoadJournal | None,
     ) -> list[DataFile]:
         """Write the rows of all ranges to files; those that an earlier load wrote are taken."""
-        planned = [range_ for part in parts for range_ in part.ranges]
-        noted = [] if journal is None else journal.find_units(planned, self._position_of(table.name))
-        plan = UnitPlan(
-            parts, [range_ for known in noted for range_ in known.ranges], self._ends.lake.file_bytes
-        )
+        noted = [] if journal is None else journal.find_units(parts, self._position_of(table.name))
+        plan = UnitPlan(parts, noted, self._ends.lake.file_bytes)
         plain = replace(table, catalog=Fingerprint({}), leaves=Leaves({}))
         unit = LoadUnit(self._ends.url, source.id, plain, schema, source.moment, ())
-        again = (replace(unit, ranges=known.ranges, noted=known) for known in noted)
+        again = (replace(unit, ranges=taken.ranges, noted=taken) for taken in noted)
         # The plan is asked for one unit after the other: it learns of each how large its file became.
         units = itertools.chain(again, (replace(unit, ranges=ranges) for ranges in plan))
         files: list[DataFile] = []
-        taken = 0
+        rows_taken = 0
         for loaded in _each_read(table.name, self._load_units(self._ends.lake, units)):
             self._check_stopping()
             plan.learn(loaded.unit.ranges, loaded.files)
             files += loaded.files
             for text in loaded.told:
                 self._report.warning(text)
-            if journal is not None and not loaded.is_taken:
+            if loaded.is_taken:
+                rows_taken += loaded.rows
+            elif journal is not None:
                 journal.note(loaded)
-            taken += loaded.rows if loaded.is_taken else 0
             reach("mirror_unit")
-        if taken:
-            self._report.info(f"{taken:,} rows of {table.name} were read before")
-            self._check_not_loaded(table.name, min(known.start for known in noted))
+        if rows_taken:
+            self._report.info(f"{rows_taken:,} rows of {table.name} were read before")
+            self._check_not_loaded(table.name, min(taken.start for taken in noted))
         return files
 
     def _position_of(self, name: TableName) -> Lsn:
