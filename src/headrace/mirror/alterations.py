@@ -79,12 +79,14 @@ def plan_alteration(
 
     A column that got another mask loses the values that it had under the one before, or none.
     """
+    # The lake's own columns say nothing of the database: they are carried over by their names, below.
     columns = _Pairing.of(old, new)
     sources = {field.name: own.name for own, field in columns.taken}
     fields = [*_with_defaults(new, columns.pairs, defaults)]
     if keeps:
         fields += _kept_fields(old, fields, columns, sources)
     sources |= {name: name for name in _own_names(old) & _own_names(new)}
+    # A column that was there before, and was not mirrored, has values that only the database knows.
     added = columns.after.keys() - columns.before.keys()
     needs_load = not (columns.have_same_key and columns.keep_values) or any(
         int(number or 0) <= highest for number in added
@@ -236,6 +238,7 @@ def _is_number(kind: pa.DataType) -> bool:
 def _free_name(field: pa.Field, taken: set[str]) -> str:
     """Return a dropped column's name, with its number where another column has that name."""
     name: str = field.name
+    # In `history` and `changes` a name may come again; a number never does.
     while name in taken:
         number = number_of(field) or b""
         name = f"{name}_{number.decode()}"

@@ -24,6 +24,7 @@ def _find_detached(
     found: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition], selection: Selection
 ) -> dict[TableName, MirroredTable]:
     """Return the tables that only patterns match, and that were partitions of others."""
+    # Its rows are the partitioned table's past: taken in by a pattern, they would be in the lake twice.
     leaves = {
         oid for position in known.values() for oid in (*position.leaves.bounds, *position.leaves.former)
     }
@@ -93,6 +94,7 @@ class TableChooser:
         self._tell_unheld(found.values())
         problems = self._find_problems(found, known)
         self.let_wait(problems, found, known)
+        # Where nothing at all can be mirrored, the file is wrong, and waiting would hide it.
         if len(problems) == len(found) > 0 and not self._waiting.tables:
             raise ErrorGroup([*problems.values()])
         held = {name for name in found if name in problems or self._waiting.is_held(name)}
@@ -136,6 +138,7 @@ class TableChooser:
         self, names: Iterable[TableName], known: Collection[TableName]
     ) -> dict[TableName, HeadraceError]:
         """Return the error of each table that would have the folder of another one."""
+        # The file system is asked only where it matters: the question writes a file.
         found = find_namesakes(names, known)
         if not found or not folds_case(self._location):
             return {}

@@ -62,6 +62,7 @@ def default_of(field: pa.Field) -> str | None:
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch with the columns of `schema`; one that it does not have is NULL."""
+    # Names alone decide: readers of the lake find columns by nothing else.
     present = set(batch.schema.names)
     return pa.RecordBatch.from_arrays(
         [

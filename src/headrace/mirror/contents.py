@@ -71,6 +71,7 @@ def without(batches: Iterable[pa.RecordBatch], removed: pa.Table) -> Iterator[pa
     Raises:
         ValueError: one of them is not.
     """
+    # Hashes choose the few rows that may be meant; what they show decides.
     left = Counter(map(repr, python_rows(removed)))
     names = removed.column_names
     wanted = np.concatenate([hashes(batch, names) for batch in removed.to_batches()])

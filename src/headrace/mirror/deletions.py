@@ -49,6 +49,7 @@ def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowDeleti
         key: the key's columns.
         look: finds values that the log left out because they did not change.
     """
+    # The versions of `history` say all that is needed: a row's last one, and what ended without another.
     found = row_versions(rows, key, look)
     newest = found.rows.take(newest_of_keys(found.rows, key))
     own = [name for name in newest.column_names if name not in {field.name for field in VERSION_FIELDS}]

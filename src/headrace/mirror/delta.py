@@ -152,6 +152,7 @@ class DeltaLake:
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
+        # The rows were made from `after`: a commit that came since would be undone by this one.
         existing = self.open(table)
         check_unwritten(table, after, existing)
         self._write(table, schema, files, position, existing=existing, mode="overwrite")
@@ -186,6 +187,7 @@ class DeltaLake:
         columns = Schema.from_arrow(declared(schema))
         partition_by = partition_columns(schema)
         adds = list(map(_add, files))
+        # Delta cannot partition a table otherwise in a commit of files; the table is made anew then.
         is_same = existing is not None and existing.delta.metadata().partition_columns == partition_by
         if existing is not None and is_same:
             existing.allow_types(schema)
@@ -301,6 +303,7 @@ class DeltaLakeTable:
 
     def remove_files(self, retention_seconds: float) -> int:
         """Remove files that no version of the last `retention_seconds` has; return how many."""
+        # Whole hours are all that it takes: rounded up, so that no reader loses a file early.
         removed = self.delta.vacuum(
             retention_hours=math.ceil(retention_seconds / 3600),
             dry_run=False,

@@ -52,6 +52,7 @@ def find_drift(
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
+    # Doubts about columns come first: where the whole table is read, its partitions need no look.
     found = compare(*_comparable(before, now, mirrored))
     doubt = found.plain[0].what if found.plain else _first_doubt(before, now, mirrored)
     if doubt is not None:
@@ -108,9 +109,11 @@ def _doubts(table: TableName, before: TablePrint, now: TablePrint, mirrored: fro
     old, new = _names(before), _names(now)
     added, dropped = new.keys() - old.keys(), old.keys() - new.keys()
     others = new.items() - old.items()  # added or renamed
+    # The highest number counts every column that ever was, also one that came and went between two looks.
     if now.highest - before.highest != len(added) and before.highest:
         yield f"a column of {table} was added and dropped again"
     yield from _taken_names(table, before, now)
+    # Rows of the time in between may lack the dropped column, and have another one under its name.
     if dropped and (added or altered_columns(before, now)):
         yield f"columns of {table} were dropped, and others altered"
     if len(others) > 1 and not now.in_order:

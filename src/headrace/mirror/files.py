@@ -112,6 +112,7 @@ def write_files(
     Raises:
         OSError: the folder cannot be written.
     """
+    # A file is opened when there is a row for it: no rows make no file.
     groups = _row_groups(schema, batches)
     files = []
     group = next(groups, None)
@@ -146,6 +147,7 @@ def folds_case(location: str) -> bool:
         folder for folder in (Path(location), *Path(location).absolute().parents) if folder.is_dir()
     )
     try:
+        # Asked of the file system itself: APFS and ext4 may each be mounted either way.
         with tempfile.NamedTemporaryFile(prefix="headrace_Case_", dir=folder) as file:
             return Path(file.name).with_name(Path(file.name).name.swapcase()).exists()
     except OSError:
@@ -240,6 +242,7 @@ def _exact_bounds(chunks: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:
         known = [(chunk.min, chunk.max) for chunk in chunks if chunk.has_min_max]
     except OverflowError:  # an infinite date or timestamp: Python has no such days
         return None
+    # A bound that is not exact would let readers skip files with the rows that they look for.
     if not known or len(known) < len(chunks) or not all(_is_exact(*values) for values in known):
         return None
     return min(least for least, _ in known), max(greatest for _, greatest in known)

@@ -35,6 +35,7 @@ class KeyIndex:
             column = _comparable(whole(rows.column(name)))
             values = pc.unique(column)
             own = pc.index_in(column, values).to_numpy()
+            # Numbered column by column, codes stay small: a product over all columns would leave 64 bits.
             distinct, code = np.unique(code * len(values) + own, return_inverse=True)
             self._values.append(values)
             self._codes.append(distinct)
@@ -46,6 +47,7 @@ class KeyIndex:
         code = np.zeros(len(batch), np.int64)
         found = np.ones(len(batch), np.bool_)
         for name, values, distinct in zip(self.key, self._values, self._codes, strict=True):
+            # What none of the keys has is NULL here, and stays not found whatever the other columns say.
             own = pc.index_in(_comparable(batch.column(name)), values)
             found &= own.is_valid().to_numpy(zero_copy_only=False)
             sought = code * len(values) + own.fill_null(0).to_numpy()

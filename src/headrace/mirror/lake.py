@@ -246,6 +246,7 @@ def look(
     index = KeyIndex(pa.table(values, names=[*key]), key)
     wanted = [*key, *(name for name in columns if name not in key)]
     found: dict[Key, dict[str, Any]] = {}
+    # A condition may read any column of a row; without one only those that are wanted are read.
     for batch in table.rows_near(index, None if condition else wanted):
         rows = batch.filter(pa.array(index.find(batch) >= 0))
         rows = rows if condition is None else rows.filter(condition(rows))
@@ -278,6 +279,7 @@ def check_unwritten(table: TableName, before: LakeTable | None, now: LakeTable |
     Raises:
         HeadraceError: CONTINUITY.
     """
+    # Positions are compared, not versions: commits that join files leave all rows.
     found, known = (None if table is None else table.position for table in (now, before))
     if found != known:
         raise other_writer(table, f"it has the log up to {found}, and had it up to {known}")

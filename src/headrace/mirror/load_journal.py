@@ -73,6 +73,7 @@ class LoadJournal:
         files = {(range_.table, range_.filenode) for range_ in planned if range_.filenode is not None}
         done = RangesDone()
         found = []
+        # Newest first: of two notes for the same rows the later one is likelier to be right still.
         for unit in sorted(self._read(), key=lambda unit: unit.start, reverse=True):
             is_planned = {(range_.table, range_.filenode) for range_ in unit.ranges} <= files
             if is_planned and done.left(unit.ranges) == [*unit.ranges] and self._is_usable(unit, since):
@@ -83,6 +84,7 @@ class LoadJournal:
 
     def _is_usable(self, unit: NotedUnit, since: Lsn) -> bool:
         """Tell whether a unit's files may have what this load's snapshot shows, and are nobody's."""
+        # Files of an older load may be the table's own by now, and are not to be in it twice.
         is_older = since < unit.start - 1 and unit.start <= self._snapshot.start
         return is_older and self._snapshot.bounds.can_judge(unit.oldest) and self._has(unit.files)
 
@@ -103,6 +105,7 @@ class LoadJournal:
             "ranges": [_range_to_json(range_) for range_ in unit.ranges],
             "files": [_file_to_json(file) for file in loaded.files],
         }
+        # A unit that is read again takes the place of its old note, so that notes do not grow.
         name = uuid.uuid4().hex if unit.noted is None else unit.noted.name
         self._folder.write(_path(name), json.dumps(content).encode())
 

@@ -39,6 +39,7 @@ class UnitPlan:
     def __iter__(self) -> Iterator[Ranges]:
         """Yield units as long as there are any."""
         while self._parts:
+            # Towards the end units become smaller, so that no connection works alone.
             share = sum(part.blocks or 0 for part in self._parts) / _SHARES
             ranges, blocks = self._take()
             while (

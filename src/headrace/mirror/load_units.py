@@ -132,6 +132,7 @@ def load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit:
     """
     with RowSession(unit.url, snapshot=unit.snapshot, lock_seconds=LOCK_SECONDS) as session:
         noted = unit.noted
+        # The server tells by the blocks alone whether a row changed; nothing is sent.
         if noted is not None and has_same_rows(
             session, unit.table.selection(), noted.ranges, oldest=noted.oldest, rows=noted.rows
         ):

@@ -105,6 +105,7 @@ class LakeLoader:
         Raises:
             HeadraceError: CONTINUITY, a table was rewritten again and again; CONNECTION, DATABASE.
         """
+        # TRUNCATE and rewrites are not held off: a table that never rests is an error, in the end.
         for is_last in (False, False, True):
             names = yield from self._load_in_snapshot(names, is_last=is_last, others_go_on=others_go_on)
             if not names:
@@ -128,6 +129,7 @@ class LakeLoader:
                     for table in self._ends.selection.read(session, names).values():
                         self._waiting.add(error, table)
                 return []
+            # All is read in this one snapshot, whose place in the log is known: changes behind it follow.
             start, snapshot = taken
             with ReadSession(self._ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                 tables = self._ends.selection.read(session, names)
@@ -175,11 +177,13 @@ class LakeLoader:
             schema = pa.schema([with_metadata(field, default=None) for field in alteration.schema])
             old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
             files += self._ends.lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
+        # Rows of `history` and `changes` say when they were read: those of an earlier load are no use.
         journal = None if mode.keeps else LoadJournal(self._ends.lake, table, source.snapshot)
         loaded = self._read(table, parts, schema, source, journal)
         if existing is not None and mode.keeps_gone:
             files += self._keep_gone(table, existing, loaded, moment)
         files += loaded
+        # Readers have the old rows until this one commit.
         self._ends.lake.replace(table.name, schema, files, (moment.start - 1, 0), existing)
         if journal is not None:
             journal.clear()
@@ -265,6 +269,7 @@ def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:
     Those that have the number and the name of one: the table may be another one than before, whose columns
     have the same numbers.
     """
+    # A table that was dropped and made again counts its columns from 1 again.
     names = {number_of(field): field.name for field in new}
     marked = [
         field

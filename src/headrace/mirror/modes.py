@@ -143,6 +143,7 @@ class CurrentMode(Mode):
 
     def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
         """Reduce the changes to the newest of each key, and merge them."""
+        # What an update left out is in the lake's row, or in an earlier change of this batch.
         net = net_changes(rows, key, lambda keys, columns: look(table, key, keys, columns))
         if net.emptied:
             kept = net.rows.filter(pc.invert(net.rows.column(DELETED)))
@@ -172,6 +173,7 @@ class ContentMode(CurrentMode):
         added = found.added.to_batches()
         if found.emptied:
             replace_rows(lake, table, added, found.position)
+        # Nothing went: the files that are there stay as they are.
         elif not len(found.removed):
             files = lake.write(table.name, table.schema, all_fitted(added, table.schema))
             lake.append(table.name, table.schema, files, found.position, table)
@@ -215,6 +217,7 @@ class HistoryMode(Mode):
         if found.emptied is None:
             table.add_versions(found, key)
             return
+        # A TRUNCATE ends every version, so that each file is written again anyway.
         old = _ended(table.rows(), key, found.closings, found.emptied)
         replace_rows(lake, table, found.rows.to_batches(), found.position, old)
 
@@ -249,6 +252,7 @@ class ChangesMode(Mode):
         for batch in old:
             schema = batch.schema
             yield batch
+        # An empty table needs no `truncate`: nobody has read rows of it.
         if schema is not None:
             nothing = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
             emptied = self._read(nothing, moment, "truncate", SnapshotPlace(moment.start, 1).emptied)

@@ -63,6 +63,7 @@ def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
 
 def in_order(rows: pa.Table) -> tuple[pa.Table, Position]:
     """Return changes, at least one, by ascending position, and the last one's."""
+    # Partitions of a batch come in any order; positions alone say what came last.
     order = np.lexsort([rows.column(name).to_numpy() for name in (_SEQUENCE, _LSN)])
     if (order[1:] < order[:-1]).any():
         rows = rows.take(pa.array(order))
@@ -121,6 +122,7 @@ def _sources(rows: pa.Table, keys: Sequence[Key]) -> Iterator[tuple[int, str, in
     origin_of: dict[Key, Key | int] = {}
     for row, (kind, key) in enumerate(zip(kinds, keys, strict=True)):
         before: int | Key | None = last.get(key)
+        # A row that moved to another key stands behind the `delete` of its old one, at the same position.
         if kind == "insert" and row and positions[row - 1] == positions[row] and kinds[row - 1] == "delete":
             before = origin_of.get(keys[row - 1], keys[row - 1])
         for name in unchanged[row] or ():

@@ -47,6 +47,7 @@ class PartReader:
             with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                 present = self.ends.selection.read(session, [table.name]).get(table.name)
                 [(now,)] = session.query("SELECT clock_timestamp()")
+            # The bounds are those of the catalog that was looked at; of another one they may be others.
             if present is None or present.catalog != table.catalog:
                 return None
             with RowSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:

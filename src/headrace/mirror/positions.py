@@ -132,6 +132,7 @@ class PositionsTable:
         if table is None:
             return LakePositions()
         rows = [row for batch in table.rows() for row in batch.to_pylist()]
+        # Two slots cannot be confirmed by one position: what one has read the other may lack.
         owners = {row["slot"] for row in rows} - {self._slot}
         if owners:
             raise HeadraceError(
@@ -165,6 +166,7 @@ class PositionsTable:
         Raises:
             HeadraceError: CONTINUITY or CONFIG, where another mirror has written others since they were read.
         """
+        # Another mirror that was thought dead may have gone on: the later one's notes would be lost.
         if self._noted is not None and json.dumps(self._read().stream) != self._noted:
             raise HeadraceError(
                 Kind.CONTINUITY,

@@ -221,6 +221,7 @@ class Selection:
         Raises:
             HeadraceError: CONNECTION, DATABASE.
         """
+        # One snapshot for all queries: a column of one moment and a type of another would be a third table.
         with session.one_snapshot():
             return self._read(session, sorted(set(tables)))
 

@@ -44,6 +44,7 @@ class SoftDeleteMode(CurrentMode):
 
         Keys are compared by hashes of 64 bits, which are exact for one integer.
         """
+        # Hashes in place of keys: all keys of a large table would not fit into memory as Python's values.
         live = np.sort(np.concatenate([np.empty(0, np.uint64), *(hashes(batch, key) for batch in loaded)]))
         time = pa.scalar(moment.time, FIELDS[1].type)
         for batch in old:

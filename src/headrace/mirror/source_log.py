@@ -91,6 +91,7 @@ class SourceLog:
         try:
             check_continuity(now, self.ends.slot, offset.lsn, LogOrigin.from_json(stream), known=highest)
         except HeadraceError as error:
+            # A server that does not answer says nothing of its log.
             if error.kind is Kind.CONNECTION:
                 raise
             raise HeadraceError(error.kind, error.cause, RELOAD) from error

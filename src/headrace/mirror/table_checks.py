@@ -84,6 +84,7 @@ def check_named_columns(tables: Mapping[TableName, MirroredTable], known: Collec
     Raises:
         HeadraceError: BINDING.
     """
+    # A name that no table of a part has ever had is misspelt: the column it should hide would be in the lake.
     loaded = {tables[name].excluded for name in known if name in tables}
     new = [(table.excluded, table.numbers) for table in tables.values() if table.excluded not in loaded]
     _refuse_absent("exclude_columns", new)
@@ -118,6 +119,7 @@ def find_renamed(table: MirroredTable, lake: pa.Schema, highest: int) -> Headrac
         lake: the lake's columns.
         highest: the highest number of a column that the table had when the lake was last written.
     """
+    # Numbers tell a renamed column from another one; names would let its values into the lake, or out.
     columns = {number_of(column): column for column in lake if is_followed(column)}
     absent = [name for name in (*table.chosen, *table.excluded) if name not in table.numbers]
     for name, number in table.numbers.items():
@@ -259,6 +261,7 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
     if table.problem is not None:
         yield table.problem
         return
+    # Two columns of one name cannot be told apart by any reader.
     taken = [name for name in table.columns if name in table.rules.names]
     if taken:
         yield HeadraceError(
@@ -285,6 +288,7 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
 
 
 def _key_problems(table: MirroredTable) -> Iterator[HeadraceError]:
+    # FULL tells rows by all of their values: enough to count them, not to follow one through its versions.
     if not table.key and (table.mode == "history" or not table.has_full_identity):
         yield HeadraceError(
             Kind.REPLICA_IDENTITY,

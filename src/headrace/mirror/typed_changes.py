@@ -72,6 +72,7 @@ def _with_defaults(
     """Give rows that were inserted before a column was added the default that they have in the database."""
     found = {name: default_of(lake.field(name)) for name in table.columns}
     texts = {name: text for name, text in found.items() if text is not None}
+    # Updates take theirs from the lake, or from the insert before them.
     inserted = pc.equal(changes.column("op"), Op.INSERT.value)
     for name, column in (column_texts(changes.column("after"), [*texts]) if texts else {}).items():
         older = pc.and_not(inserted, column.known)

@@ -141,6 +141,7 @@ def _of_others(table: MirroredTable, observed: ObservedTable) -> Action | None:
                 "Remove it, or give the mirror another location.",
             )
         )
+    # The mirror's own columns tell the mode: rows of one read as another's would all be wrong.
     if {field.name for field in lake.schema if number_of(field) is None} == table.rules.names:
         return None
     return Wait(
@@ -160,6 +161,7 @@ def _new(_: MirroredTable, observed: ObservedTable) -> Action | None:
 def _missed(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """What the log has not told is read again."""
     assert observed.noted is not None
+    # The oid, not the name: a table that was made again has other rows, and perhaps the same columns.
     if observed.noted.relation != table.relation:
         return Load(f"the table {table.name} was dropped and created again")
     if not observed.is_sent:
@@ -177,6 +179,7 @@ def _written(table: MirroredTable, observed: ObservedTable) -> Action | None:
 
 
 def _waited(table: MirroredTable, observed: ObservedTable) -> Action | None:
+    # What it missed is in no later batch, unless the slot stood still for it.
     if observed.waits is None or observed.is_kept:
         return None
     return Load(f"the table {table.name} waited: {observed.waits}")
@@ -192,6 +195,7 @@ def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | 
 
 def _other_rows(table: MirroredTable, observed: ObservedTable) -> Action | None:
     assert observed.noted is not None
+    # The lake has the rows of the former condition; which others there are, only the database knows.
     if observed.noted.where != table.where:
         return Load(f"other rows of {table.name} are wanted (where)")
     if observed.drift is None:
@@ -234,6 +238,7 @@ def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
     assert observed.lake is not None
     assert observed.noted is not None
     lake = observed.lake.schema
+    # Columns that only the lake has stay there: they need no alteration.
     present = pa.schema([field for field in lake if DROPPED not in (field.metadata or {})])
     if described(present) == described(table.lake_schema):
         if partitions_of(lake) != table.partitions:

@@ -231,6 +231,7 @@ class LakeComparer:
             repair: whether rows that are wrong will be written.
         """
         name = found.table
+        # The snapshot stands between two looks at the lake: a row that did not move in between is as new.
         with self._snapshot(name) as (database, start):
             if database is None:
                 return None  # the database does not have it any more, and the mirror leaves it
@@ -289,6 +290,7 @@ class LakeComparer:
             position = self._positions.read().tables.get(name)
             if position is not None and position.complete >= start:
                 return True
+            # Nobody writes it any more: then it is complete only if nothing is left in the log.
             if not self._is_followed():
                 return self._is_read_up()
             time.sleep(_POLL_SECONDS)

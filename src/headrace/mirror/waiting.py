@@ -120,6 +120,7 @@ class WaitingTables:
             table: what the catalog says of it.
         """
         name = table.name
+        # It fails each time that it is looked at; only tries make the pause longer.
         if self.is_held(name):
             return
         known = self._tables.get(name)

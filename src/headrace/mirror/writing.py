@@ -180,6 +180,7 @@ class LakeWriter:
             with self._waiting.alone(table):
                 emptied = cut.get(str(table.name), set())
                 is_told = self._is_told(table, changes.get(table.name, ()), notes[table.name])
+                # A partition that is emptied by itself is told by the log, its rows are not.
                 if not (is_told and self._read_emptied(table, notes, emptied)):
                     to_load.append(table.name)
         loaded = dict(self.loader.load(to_load, others_go_on=True)) if to_load else {}
@@ -209,6 +210,7 @@ class LakeWriter:
     def _await_visible(self, session: ReadSession, batch: pa.Table) -> None:
         if not len(batch):
             return
+        # The log may be ahead of what the server shows: a synchronous standby holds transactions back.
         xids = pc.unique(pc.struct_field(batch.column("source"), "xid")).drop_null()
         if not await_visible(session, xids.to_numpy(), timeout=_VISIBLE_WITHIN):
             raise HeadraceError(

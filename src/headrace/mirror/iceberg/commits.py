@@ -121,6 +121,7 @@ def live_files(table: Table, snapshot: Snapshot | None) -> list[DataFile]:
     """
     found = []
     for manifest in manifests(table, snapshot):
+        # Rows that delete files hide would come back with the next file that is written again.
         if manifest.content == ManifestContent.DELETES:
             raise HeadraceError(
                 Kind.CONTINUITY,
@@ -357,6 +358,7 @@ def commit(
     try:
         table.catalog.commit_table(table, expected, before + updates)
     except (CommitFailedException, TableAlreadyExistsError) as error:
+        # The library of a catalog may have sent the commit twice: the second one finds the first.
         if not _is_made(table, snapshot):
             raise _refused(name, table, error) from error
     except errors:

@@ -197,6 +197,7 @@ class IcebergLake:
             spec=spec,
             properties={COLUMNS: to_text(schema)},
         )
+        # Making the table and its first rows is one commit: no reader finds it empty.
         made = () if creation is None else creation._updates  # noqa: SLF001 - its own commit makes no rows
         must = None if creation is None else (AssertCreate(),)
         commit(table, target, change, self.errors, before=made, must=must, is_own=is_own)

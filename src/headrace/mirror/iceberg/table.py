@@ -231,6 +231,7 @@ class IcebergTable:
 
         def rewrite(file: IcebergFile) -> list[DataFile]:
             rows = (part for batch in self._read(file) for part in change(batch, index.find(batch)))
+            # Written before partition_by changed: its rows go where they belong now.
             if file.spec_id != self.table.metadata.default_spec_id:
                 return self._write(rows)
             partition = texts_of(file.partition)
@@ -239,6 +240,7 @@ class IcebergTable:
         removed = self._files_with(index, only) if len(keys) else []
         with ThreadPoolExecutor(_THREADS, "headrace merge") as threads:
             files = [file for written in threads.map(rewrite, removed) for file in written]
+        # What is new, and what left its partition, has files of its own: old ones keep their ranges of keys.
         files += self._write([*moved, added()])
         self._commit(
             TableCommit(
@@ -296,6 +298,7 @@ class IcebergTable:
     def _smaller(self, size: int) -> list[list[IcebergFile]]:
         """Return the files that are smaller than some bytes, those of a partition together."""
         found: dict[tuple[int, Values], list[IcebergFile]] = {}
+        # Files of another specification are joined among themselves: their partitions mean something else.
         for file in live_files(self.table, self._snapshot):
             if file.file_size_in_bytes < size:
                 found.setdefault((file.spec_id, texts_of(file.partition)), []).append(file)
