@@ -139,54 +139,28 @@ class DeltaLake:
         """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
         write_deltalake(f"{self.location}/{name}", rows, mode="overwrite", schema_mode="overwrite")
 
-    def replace(
+    def commit(
         self,
         table: TableName,
         schema: pa.Schema,
         files: Sequence[DataFile],
         position: Position,
         after: LakeTable | None = None,
-    ) -> None:
-        """Make `files`, which lie in the table's folder, all that the table consists of, in one commit.
-
-        Raises:
-            HeadraceError: CONTINUITY where another writer was faster.
-        """
-        # The rows were made from `after`: a commit that came since would be undone by this one.
-        existing = self.open(table)
-        check_unwritten(table, after, existing)
-        self._write(table, schema, files, position, existing=existing, mode="overwrite")
-
-    def append(
-        self,
-        table: TableName,
-        schema: pa.Schema,
-        files: Sequence[DataFile],
-        position: Position,
-        after: LakeTable | None = None,
-    ) -> None:
-        """Add `files`, which lie in the folder of a table with this schema, in one commit.
-
-        Raises:
-            HeadraceError: CONTINUITY where another writer was faster.
-        """
-        existing = self.open(table)
-        check_unwritten(table, existing if after is None else after, existing)
-        self._write(table, schema, files, position, existing=existing, mode="append")
-
-    def _write(
-        self,
-        table: TableName,
-        schema: pa.Schema,
-        files: Sequence[DataFile],
-        position: Position,
         *,
-        existing: DeltaLakeTable | None,
-        mode: Literal["append", "overwrite"],
+        adds: bool = False,
     ) -> None:
+        """Make `files`, which lie in the table's folder, all that the table consists of, or add them to it.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        existing = self.open(table)
+        # The rows were made from `after`: a commit that came since would be undone by this one.
+        check_unwritten(table, existing if adds and after is None else after, existing)
+        mode: Literal["append", "overwrite"] = "append" if adds else "overwrite"
         columns = Schema.from_arrow(declared(schema))
         partition_by = partition_columns(schema)
-        adds = list(map(_add, files))
+        actions = list(map(_add, files))
         # Delta cannot partition a table otherwise in a commit of files; the table is made anew then.
         is_same = existing is not None and existing.delta.metadata().partition_columns == partition_by
         if existing is not None and is_same:
@@ -195,13 +169,17 @@ class DeltaLake:
         with committing(table, position, since, lambda: DeltaTable(self.path(table))):
             if existing is not None and is_same:
                 existing.delta.create_write_transaction(
-                    [*adds], mode, columns, partition_by=partition_by, commit_properties=properties(position)
+                    [*actions],
+                    mode,
+                    columns,
+                    partition_by=partition_by,
+                    commit_properties=properties(position),
                 )
             else:
                 create_table_with_add_actions(
                     self.path(table),
                     columns,
-                    adds,
+                    actions,
                     mode="error" if existing is None else "overwrite",
                     partition_by=partition_by,
                     commit_properties=properties(position),

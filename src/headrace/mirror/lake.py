@@ -167,45 +167,28 @@ class Lake(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns of `schema` of files that no commit names yet."""
 
-    def replace(
+    def commit(
         self,
         table: TableName,
         schema: pa.Schema,
         files: Sequence[DataFile],
         position: Position,
         after: LakeTable | None = None,
+        *,
+        adds: bool = False,
     ) -> None:
-        """Make `files` all that the table consists of, in one commit.
+        """Make `files` all that the table consists of, or add them to it, in one commit.
 
         It is partitioned as `schema` says from then on, as the files must be.
 
         Args:
             table: the table.
-            schema: its columns.
-            files: its files.
+            schema: its columns; where files are added, those that it has.
+            files: the files, which `write` wrote.
             position: of the last change.
-            after: the table as it was when its rows were read; None: there was none, and it is made.
-
-        Raises:
-            HeadraceError: CONTINUITY where another mirror has written it since.
-        """
-
-    def append(
-        self,
-        table: TableName,
-        schema: pa.Schema,
-        files: Sequence[DataFile],
-        position: Position,
-        after: LakeTable | None = None,
-    ) -> None:
-        """Add `files` to a table with this schema, in one commit.
-
-        Args:
-            table: the table.
-            schema: its columns.
-            files: the files.
-            position: of the last change.
-            after: the table as it was when the changes behind its position were chosen; None: as it is.
+            after: the table as it was when its rows were read, or the changes behind its position chosen.
+                None: there was none, and it is made; where files are added, as it is.
+            adds: whether the files that are there stay.
 
         Raises:
             HeadraceError: CONTINUITY where another mirror has written it since.
@@ -311,13 +294,21 @@ def reaching(lake: Lake) -> Iterator[None]:
     try:
         yield
     except lake.errors as error:
-        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if _is_full(error):
             raise HeadraceError(Kind.DISK, f"the disk of {lake.location} is full", "Make room.") from error
         raise HeadraceError(
             Kind.SINK_UNREACHABLE,
             f"the lake at {lake.location} cannot be read or written: {str(error).splitlines()[0]}",
             "Credentials of an object store stand in the environment: see docs/mirror.md.",
         ) from error
+
+
+def _is_full(error: Exception) -> bool:
+    """Tell whether an error is that of a full disk."""
+    if isinstance(error, OSError):
+        return error.errno in {errno.ENOSPC, errno.EDQUOT}
+    # Libraries in Rust have errors of their own, which end with the system's number.
+    return any(f"(os error {number})" in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
 
 
 def folder_name(name: str) -> str:

@@ -184,7 +184,7 @@ class LakeLoader:
             files += self._keep_gone(table, existing, loaded, moment)
         files += loaded
         # Readers have the old rows until this one commit.
-        self._ends.lake.replace(table.name, schema, files, (moment.start - 1, 0), existing)
+        self._ends.lake.commit(table.name, schema, files, (moment.start - 1, 0), existing)
         if journal is not None:
             journal.clear()
 

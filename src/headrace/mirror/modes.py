@@ -176,7 +176,7 @@ class ContentMode(CurrentMode):
         # Nothing went: the files that are there stay as they are.
         elif not len(found.removed):
             files = lake.write(table.name, table.schema, all_fitted(added, table.schema))
-            lake.append(table.name, table.schema, files, found.position, table)
+            lake.commit(table.name, table.schema, files, found.position, table, adds=True)
         else:
             try:
                 replace_rows(lake, table, added, found.position, without(table.rows(), found.removed))
@@ -282,7 +282,7 @@ class ChangesMode(Mode):
         renamed = ordered.rename_columns([_public(name) for name in ordered.column_names])
         batches = all_fitted(renamed.to_batches(), table.schema)
         files = lake.write(table.name, table.schema, batches)
-        lake.append(table.name, table.schema, files, position, table)
+        lake.commit(table.name, table.schema, files, position, table, adds=True)
 
     def _read(self, batch: pa.RecordBatch, moment: LoadMoment, kind: str, sequence: int) -> pa.RecordBatch:
         values = {
@@ -350,4 +350,4 @@ def replace_rows(
     """Make `old` and `new` all that a table consists of, in one commit."""
     name, schema = table.name, table.schema
     files = [*lake.write(name, schema, old), *lake.write(name, schema, all_fitted(new, schema))]
-    lake.replace(name, schema, files, position, table)
+    lake.commit(name, schema, files, position, table)

@@ -155,7 +155,7 @@ class LakeWriter:
 
     def _rewrite(self, lake: LakeTable, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> None:
         written = self._ends.lake.write(lake.name, schema, all_fitted(rows, schema))
-        self._ends.lake.replace(lake.name, schema, written, known_position(lake), lake)
+        self._ends.lake.commit(lake.name, schema, written, known_position(lake), lake)
 
     def apply(
         self, batch: pa.Table, tables: Iterable[TableName], notes: Notes

@@ -57,7 +57,7 @@ def lake(kind: Format, store: ObjectStore, request: pytest.FixtureRequest) -> La
     """A lake of the test's own, whose one table has two rows."""
     lake = lake_at(f"{store.url}/{request.function.__name__}/{kind}", kind)
     rows = pa.RecordBatch.from_pydict({"id": [1, 2], "name": ["a", "b"]}, SCHEMA)
-    lake.replace(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [rows]), (1, 0))
+    lake.commit(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [rows]), (1, 0))
     return lake
 
 
@@ -137,7 +137,7 @@ def test_a_partitioned_table_is_written_and_changed(store: ObjectStore) -> None:
     schema = with_partitions(SCHEMA, (Partition("name"),))
     names = ["a b%", "ü/=x", None]
     batch = pa.RecordBatch.from_pydict({"id": [1, 2, 3], "name": names}, schema)
-    lake.replace(ITEMS, schema, lake.write(ITEMS, schema, [batch]), (1, 0))
+    lake.commit(ITEMS, schema, lake.write(ITEMS, schema, [batch]), (1, 0))
     assert rows(lake) == list(zip([1, 2, 3], names, strict=True))
     merge(lake, 2, [(1, "ü/=x"), (3, "ä #")])
     assert rows(lake) == [(1, "ü/=x"), (2, "ü/=x"), (3, "ä #")]

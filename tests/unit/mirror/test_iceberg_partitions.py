@@ -108,7 +108,7 @@ def partitioned(folder: Path, *partition_by: str) -> IcebergTable:
     schema = with_partitions(SCHEMA, tuple(map(parse_partition, partition_by)))
     lake = IcebergLake(str(folder))
     rows = source().cast(schema).to_batches(max_chunksize=5)
-    lake.replace(TABLE, schema, lake.write(TABLE, schema, rows), (1, 0))
+    lake.commit(TABLE, schema, lake.write(TABLE, schema, rows), (1, 0))
     return opened(folder)
 
 
@@ -232,7 +232,7 @@ def test_other_partitions_are_one_commit_and_old_snapshots_stay(tmp_path: Path) 
     )
     for wanted in ways:
         schema = with_partitions(table.schema, wanted)
-        lake.replace(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7), table)
+        lake.commit(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7), table)
         table = opened(tmp_path)
         assert partitions_of(table.schema) == wanted
         assert table.find_other_commit(versions[-1]) is None
@@ -255,7 +255,7 @@ def test_a_partitioning_column_may_be_dropped_with_its_partitions(tmp_path: Path
     schema = with_partitions(kept, (Partition("b"),))
     lake = IcebergLake(str(tmp_path))
     rows = [batch.drop_columns(["m"]) for batch in table.rows()]
-    lake.replace(TABLE, schema, lake.write(TABLE, schema, rows), (3, 0), lake.open(TABLE))
+    lake.commit(TABLE, schema, lake.write(TABLE, schema, rows), (3, 0), lake.open(TABLE))
     assert frame(tmp_path).equals(before.drop("m"))
     assert frame(tmp_path, first).equals(before)
 

@@ -127,7 +127,7 @@ def test_a_table_is_partitioned_in_another_way_in_one_commit(tmp_path: Path) -> 
     for partitions in ((Partition("m", "month"),), (), (Partition("n"), Partition("m", "hour"))):
         version = table.version
         schema = with_partitions(table.schema, partitions)
-        lake.replace(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7), table)
+        lake.commit(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7), table)
         table = opened(lake)
         assert partitions_of(table.schema) == partitions
         assert (table.version, table.position) == (version + 1, (7, 7))
@@ -167,7 +167,7 @@ def test_the_longest_texts_have_a_folder(value: str, tmp_path: Path) -> None:
     lake = DeltaLake(str(tmp_path))
     schema = with_partitions(pa.schema([("id", pa.int32()), ("c", pa.string())]), (Partition("c"),))
     rows = pa.table({"id": pa.array([1], pa.int32()), "c": [value], "d": [False]})
-    lake.replace(TABLE, schema, lake.write(TABLE, schema, rows.select(["id", "c"]).to_batches()), (1, 0))
+    lake.commit(TABLE, schema, lake.write(TABLE, schema, rows.select(["id", "c"]).to_batches()), (1, 0))
     changed = rows.set_column(0, "id", pa.array([2], pa.int32()))
     opened(lake).merge(changed.rename_columns(["id", "c", DELETED]), ["id"], (2, 0))
     assert frame(tmp_path) == {1: {"id": 1, "c": value}, 2: {"id": 2, "c": value}}
@@ -211,7 +211,7 @@ def partitioned(folder: Path, *partition_by: str) -> tuple[DeltaLakeTable, dict[
     schema = with_partitions(pa.schema(list(columns.items())), tuple(map(parse_partition, partition_by)))
     lake = DeltaLake(str(folder))
     batches = [pa.RecordBatch.from_pylist([row], schema) for row in rows.values()]
-    lake.replace(TABLE, schema, lake.write(TABLE, schema, batches), (1, 0))
+    lake.commit(TABLE, schema, lake.write(TABLE, schema, batches), (1, 0))
     return opened(lake), rows
 
 

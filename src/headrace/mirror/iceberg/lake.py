@@ -137,42 +137,30 @@ class IcebergLake:
         metadata = self._target(table, schema).metadata
         return str(numbered(schema, metadata.schema(), metadata.last_column_id))
 
-    def replace(
+    def commit(
         self,
         table: TableName,
         schema: pa.Schema,
         files: Sequence[DataFile],
         position: Position,
         after: LakeTable | None = None,
+        *,
+        adds: bool = False,
     ) -> None:
-        """Make `files`, which `write` wrote, all that the table consists of, in one commit.
+        """Make `files`, which `write` wrote, all that the table consists of, or add them to it.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
         with self._lock:
             target = self._target(table, schema)
-            check_unwritten(table, after, self._opened_as(table, target))
-            self._replace(table, target, schema, files, position)
-
-    def append(
-        self,
-        table: TableName,
-        schema: pa.Schema,
-        files: Sequence[DataFile],
-        position: Position,
-        after: LakeTable | None = None,
-    ) -> None:
-        """Add `files`, which `write` wrote, to a table with this schema, in one commit.
-
-        Raises:
-            HeadraceError: CONTINUITY where another writer was faster.
-        """
-        target = self._target(table, schema)
-        now = self._opened_as(table, target)
-        check_unwritten(table, now if after is None else after, now)
-        added = described(table, target, files, target.metadata.schema(), target.spec())
-        commit(table, target, TableCommit(Operation.APPEND, position, added), self.errors)
+            now = self._opened_as(table, target)
+            check_unwritten(table, now if adds and after is None else after, now)
+            if adds:
+                added = described(table, target, files, target.metadata.schema(), target.spec())
+                commit(table, target, TableCommit(Operation.APPEND, position, added), self.errors)
+            else:
+                self._replace(table, target, schema, files, position)
 
     def _replace(
         self,

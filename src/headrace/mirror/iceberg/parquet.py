@@ -100,8 +100,8 @@ def read_rows(
         held = _held_columns(file.schema_arrow, wanted, columns)
         for group in range(file.num_row_groups):
             for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[*held.values()]):
-                values = [batch.column(name) for name in held.values()]
-                yield fitted(pa.RecordBatch.from_arrays(values, names=[*held]), pa.schema(wanted))
+                # By `select`, a file that has none of the columns keeps its number of rows.
+                yield fitted(batch.select([*held.values()]).rename_columns([*held]), pa.schema(wanted))
 
 
 def _held_columns(file: pa.Schema, wanted: Sequence[pa.Field], columns: Schema) -> dict[str, str]:
