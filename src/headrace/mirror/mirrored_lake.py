@@ -269,9 +269,12 @@ class MirroredLake:
             end: the offset at which it ends.
             tables: what `prepare` returned.
         """
-        notes = dict(self.notes.positions.tables)
+        before = self.notes.positions.tables
+        notes = dict(before)
         loaded = self._writer.apply(batch, tables, notes)
-        self.notes.positions = replace(self.notes.positions, tables=notes)
+        # A table that waits stays as it was noted: its next try finds once more what was altered.
+        waiting = {name: before[name] for name in self._waiting.tables if name in before}
+        self.notes.positions = replace(self.notes.positions, tables=notes | waiting)
         for name in self._waiting.tables:
             self._writer.tables.pop(name, None)
         # Those of the batch before have new versions, too: their files were joined behind its note.
