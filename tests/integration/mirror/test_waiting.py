@@ -168,11 +168,16 @@ def versions_of_b(folder: Path) -> list[tuple[int, str | None]]:
     ]
 
 
-def test_a_table_for_which_the_slot_keeps_the_log_misses_nothing(url: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("altered", [(), ("ALTER TABLE b ADD note text",)])
+def test_a_table_for_which_the_slot_keeps_the_log_misses_nothing(
+    altered: tuple[str, ...], url: str, tmp_path: Path
+) -> None:
+    """Also where it is altered in the batch in which it begins to wait."""
     mirror = FollowedMirror(url, config_of(tmp_path, KEPT, OTHERS))
     mirror.prepare()
     run(
         url,
+        *altered,
         "INSERT INTO b VALUES (2, 'NaN')",
         "INSERT INTO a VALUES (2, 2)",
         "UPDATE b SET price = 5 WHERE id = 1",
