@@ -96,7 +96,7 @@ def main() -> None:
     with MirroredOrders.serve(rows) as orders:
         writer = orders.writer("base")
         table, start = dict(writer.loader.load([ORDERS]))[ORDERS]
-        known = {ORDERS: TablePosition(0, start, table.relation, table.files)}
+        known = {ORDERS: TablePosition(0, start, table.relation)}
         dict(orders.writer("iceberg", "iceberg").loader.load([ORDERS]))
         changes = pa.Table.from_batches(list(change(orders))).combine_chunks().to_batches()[0]
         batch = pa.Table.from_batches([enveloped(changes, {ORDERS: ("id",)}, "bench", {})])
@@ -161,7 +161,7 @@ def mirrored(work: Work, name: str, engine: DeltaEngine | None) -> float:
     orders = work.orders
     shutil.copytree(orders.folder / "base", orders.folder / name)
     begin = perf_counter()
-    orders.writer(name, engine=engine).apply(work.batch, [ORDERS], work.known)
+    orders.writer(name, engine=engine).apply(work.batch, [ORDERS], dict(work.known))
     seconds = perf_counter() - begin
     shutil.rmtree(orders.folder / name)
     return seconds

@@ -13,8 +13,10 @@ from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.delta_engine import DeltaEngine
+from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import Lake
-from headrace.mirror.tables import Selection
+from headrace.mirror.selection import Selection
+from headrace.mirror.waiting import WaitingTables
 from headrace.mirror.writing import LakeWriter
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
@@ -112,7 +114,8 @@ class MirroredOrders:
         """The mirror's writer of a lake of its own."""
         parts = (MirroredTables(tables=("public.orders",)),)
         selection = Selection(MirrorConfig(location=folder, slot=SLOT, publication=SLOT, tables=parts))
-        return LakeWriter(self.url, SLOT, selection, self.lake(folder, kind, engine), SilentReporter())
+        ends = MirrorEndpoints(self.url, SLOT, SLOT, selection, self.lake(folder, kind, engine))
+        return LakeWriter(ends, SilentReporter(), WaitingTables(SilentReporter()))
 
     def lake(self, folder: str, kind: Format = "delta", engine: DeltaEngine | None = None) -> Lake:
         """The lake in a folder."""

@@ -101,7 +101,7 @@ class FollowedMirror:
         """A mirror that has its tables, and follows their alterations."""
         told = Told()
         mirror = MirroredLake(self._url, self._config, told, threading.Event(), self._wal_budget)
-        mirror.limit_confirmation = self.limits.append
+        mirror.notes.limit_confirmation = self.limits.append
         mirror.set_up()
         return mirror, mirror.prepare(), told
 

@@ -15,7 +15,7 @@ _ORDER = (
 JSON_KEYS: Mapping[str, str] = {
     "adopt": (
         "`name`, `index`, `before` (a list of indexes), `done`, `undo` (the body of a POST to /_aliases, "
-        "or null)"
+        "or null); with --upgraded `system`, `position`, `done`"
     ),
     "check": (
         "`ok`, `ready`, `run`, `findings` (each `level`, `code`, `text`, `file`, `line`, `column`, "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Self
@@ -15,16 +15,17 @@ from headrace.mirror.columns import (
     KEY,
     MASK,
     TYPE,
-    altered_at,
+    default_of,
     is_followed,
     number_of,
     with_metadata,
 )
 from headrace.mirror.modes import Mode
-from headrace.model.lsn import Lsn
 
 _TEXTS = frozenset({"text", "varchar"})
 _NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
+_Pair = tuple[pa.Field, pa.Field]
+"""A column as the lake has it, and as the database has it now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Alteration:
 
     def __str__(self) -> str:
         renamed = [f"{old} → {new}" for old, new in self.renamed.items()]
-        taken = set(self.sources.values())
-        dropped = [f"-{name}" for name in self._dropped if name not in taken]
+        gone = {field.name for field in self.schema if DROPPED in (field.metadata or {})}
+        dropped = [f"-{field.name}" for field in self.schema if field.name in gone - {*self.sources.values()}]
         return ", ".join([*(f"+{name}" for name in self.added), *dropped, *renamed]) or "types"
 
     @property
@@ -57,18 +58,12 @@ class Alteration:
         """The new name of each column that has another one, by the name before."""
         return {old: new for new, old in self.sources.items() if new != old}
 
-    @property
-    def _dropped(self) -> tuple[str, ...]:
-        return tuple(field.name for field in self.schema if DROPPED in (field.metadata or {}))
-
 
 def plan_alteration(
     old: pa.Schema,
     new: pa.Schema,
     *,
     keeps: bool,
-    complete: Lsn,
-    now: Lsn,
     highest: int,
     defaults: Mapping[str, str] = _NO_DEFAULTS,
 ) -> Alteration:
@@ -78,53 +73,46 @@ def plan_alteration(
         old: the lake's columns.
         new: those of the database's table, then the mirror's own.
         keeps: whether columns that the database dropped stay, with their values.
-        complete: up to where (bytes) the lake has the log.
-        now: a position (bytes) behind the alteration.
-        highest: the highest number of a column that the database's table had at `complete`. One that comes
-            to be mirrored and is older has values that the lake does not know.
+        highest: the highest number of a column that the database's table had when it was noted. One that
+            comes to be mirrored and is older has values that the lake does not know.
         defaults: the texts of the values that rows have which are older than a column.
 
     A column that got another mask loses the values that it had under the one before, or none.
     """
-    pairing = _Pairing.of(old, new)
-    sources = {field.name: source.name for source, field in pairing.castable}
-    fields = [_altered(field, sources, pairing.added, now, defaults) for field in new]
+    # The lake's own columns say nothing of the database: they are carried over by their names, below.
+    columns = _Pairing.of(old, new)
+    sources = {field.name: own.name for own, field in columns.taken}
+    fields = [*_with_defaults(new, columns.pairs, defaults)]
     if keeps:
-        fields += _kept_fields(old, fields, pairing, sources)
-    own = {field.name for field in old if number_of(field) is None}
-    sources |= {field.name: field.name for field in new if number_of(field) is None and field.name in own}
-    return Alteration(
-        pa.schema(fields),
-        sources,
-        pairing.added,
-        altered_at(old) > complete or pairing.needs_load(highest),
-        pairing.has_same_key,
+        fields += _kept_fields(old, fields, columns, sources)
+    sources |= {name: name for name in _own_names(old) & _own_names(new)}
+    # A column that was there before, and was not mirrored, has values that only the database knows.
+    added = columns.after.keys() - columns.before.keys()
+    needs_load = not (columns.have_same_key and columns.keep_values) or any(
+        int(number or 0) <= highest for number in added
     )
+    names = tuple(field.name for number, field in columns.after.items() if number in added)
+    return Alteration(pa.schema(fields), sources, names, needs_load, columns.have_same_key)
 
 
 @dataclass(frozen=True, slots=True)
 class _Pairing:
-    """The followed columns of a table before and after its alteration, by their numbers."""
+    """The columns of the database's table before and after its alteration, by their numbers."""
 
     before: Mapping[bytes | None, pa.Field]
     after: Mapping[bytes | None, pa.Field]
 
     @classmethod
     def of(cls, old: pa.Schema, new: pa.Schema) -> Self:
-        """Pair the columns of two schemas."""
+        """Pair the columns of two schemas. No number is used twice, so it says which column one is."""
         return cls(
             *({number_of(field): field for field in side if is_followed(field)} for side in (old, new))
         )
 
     @property
-    def pairs(self) -> list[tuple[pa.Field, pa.Field]]:
+    def pairs(self) -> list[_Pair]:
         """The columns that are in both."""
         return [(self.before[number], field) for number, field in self.after.items() if number in self.before]
-
-    @property
-    def retyped(self) -> list[tuple[pa.Field, pa.Field]]:
-        """Those of them whose type is another one."""
-        return [pair for pair in self.pairs if not _is_same_type(*pair)]
 
     @property
     def remasked(self) -> frozenset[bytes | None]:
@@ -134,66 +122,56 @@ class _Pairing:
         )
 
     @property
-    def added(self) -> tuple[str, ...]:
-        """The names of the columns that only the altered table has."""
-        return tuple(field.name for number, field in self.after.items() if number not in self.before)
-
-    @property
-    def castable(self) -> list[tuple[pa.Field, pa.Field]]:
+    def taken(self) -> list[_Pair]:
         """The columns whose old values are kept, in the new type."""
         return [pair for pair in self.pairs if number_of(pair[0]) not in self.remasked and _can_cast(*pair)]
 
     @property
-    def has_same_key(self) -> bool:
+    def keep_values(self) -> bool:
+        """Whether all of them have the values that the lake has."""
+        return not self.remasked and all(_keeps_values(*pair) for pair in self.pairs)
+
+    @property
+    def have_same_key(self) -> bool:
         """Whether the same columns identify rows, and have the values that they had."""
-        keys = {number for number, field in self.after.items() if KEY in field.metadata}
+        keys = [pair for pair in self.pairs if KEY in pair[1].metadata]
         return (
             _key(self.before.values()) == _key(self.after.values())
-            and all(_keeps_values(*pair) for pair in self.retyped if number_of(pair[1]) in keys)
-            and not keys & self.remasked
-        )
-
-    def needs_load(self, highest: int) -> bool:
-        """Tell whether the lake lacks values that the altered table's rows have."""
-        return (
-            bool(self.remasked)
-            or any(int(number or 0) <= highest for number in self.after.keys() - self.before.keys())
-            or not all(_keeps_values(*pair) for pair in self.retyped)
-            or not self.has_same_key
+            and all(_keeps_values(*pair) for pair in keys)
+            and self.remasked.isdisjoint(number_of(old) for old, _ in keys)
         )
 
 
-def _altered(
-    field: pa.Field, sources: Mapping[str, str], added: Collection[str], now: Lsn, defaults: Mapping[str, str]
-) -> pa.Field:
-    """Return a column of the altered table with what it says of the alteration."""
-    if not is_followed(field):
-        return field
-    former, is_added = sources.get(field.name), field.name in added
-    return with_metadata(
-        field,
-        altered=str(now),
-        former=former if former not in {None, field.name} else None,
-        added="true" if is_added else None,
-        default=defaults.get(field.name) if is_added else None,
-    )
+def _with_defaults(new: pa.Schema, pairs: Sequence[_Pair], defaults: Mapping[str, str]) -> Iterator[pa.Field]:
+    """Yield the altered table's columns; one says for good which value rows have that are older than it."""
+    kept = {field.name: default_of(own) for own, field in pairs}
+    for field in new:
+        default = kept.get(field.name, defaults.get(field.name))
+        yield with_metadata(field, default=default) if is_followed(field) else field
+
+
+def _own_names(schema: pa.Schema) -> set[str]:
+    """Return the names of the mirror's own columns."""
+    return {field.name for field in schema if number_of(field) is None}
 
 
 def _kept_fields(
-    old: pa.Schema, fields: Iterable[pa.Field], pairing: _Pairing, sources: dict[str, str]
+    old: pa.Schema,
+    fields: Sequence[pa.Field],
+    columns: _Pairing,
+    sources: dict[str, str],
 ) -> Iterator[pa.Field]:
     """Yield the columns that only the lake has from now on; note where their values come from."""
-    taken = {number_of(field) for _, field in pairing.castable} | pairing.remasked
     names = {field.name for field in fields}
+    # A column whose mask changed is not kept beside itself: nobody may have the values that it had.
+    known = {number_of(field) for _, field in columns.taken} | columns.remasked
     for field in old:
-        if number_of(field) is None or (is_followed(field) and number_of(field) in taken):
-            continue
-        kept = _free_name(field, names)
-        names.add(kept)
-        sources[kept] = field.name
-        yield with_metadata(
-            field.with_name(kept), dropped="true", former=None, added=None, default=None, partition=None
-        )
+        number = number_of(field)
+        if number is not None and not (is_followed(field) and number in known):
+            kept = _free_name(field, names)
+            names.add(kept)
+            sources[kept] = field.name
+            yield with_metadata(field.with_name(kept), dropped="true", default=None, partition=None)
 
 
 def altered_rows(
@@ -231,12 +209,10 @@ def _key(fields: Iterable[pa.Field]) -> dict[bytes, bytes | None]:
     return {field.metadata[KEY]: number_of(field) for field in fields if KEY in field.metadata}
 
 
-def _is_same_type(old: pa.Field, new: pa.Field) -> bool:
-    return bool(old.type == new.type and old.metadata[TYPE] == new.metadata[TYPE])
-
-
 def _keeps_values(old: pa.Field, new: pa.Field) -> bool:
-    """Tell whether a column whose type was altered without a rewrite has its values as the lake has them."""
+    """Tell whether a column that was altered without a rewrite has its values as the lake has them."""
+    if old.type == new.type and old.metadata[TYPE] == new.metadata[TYPE]:
+        return True
     if pa.types.is_decimal(old.type):
         return bool(pa.types.is_decimal(new.type) or new.metadata[TYPE] == b"numeric")
     names = (field.metadata[TYPE].decode().partition("(")[0] for field in (old, new))
@@ -262,6 +238,7 @@ def _is_number(kind: pa.DataType) -> bool:
 def _free_name(field: pa.Field, taken: set[str]) -> str:
     """Return a dropped column's name, with its number where another column has that name."""
     name: str = field.name
+    # In `history` and `changes` a name may come again; a number never does.
     while name in taken:
         number = number_of(field) or b""
         name = f"{name}_{number.decode()}"

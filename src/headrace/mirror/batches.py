@@ -94,6 +94,7 @@ class LakeBatches:
                 has written the lake's tables; what the database or the lake refuse.
         """
         end = self._read_offset(batch, number)
+        # Spark hands the same batch again after an error: tables are prepared anew from what the lake has.
         tables, self._tables = self._tables, None  # a batch that fails is begun anew from what the lake has
         is_first = tables is None
         if is_first:
@@ -101,8 +102,9 @@ class LakeBatches:
         with reaching(self._mirror.lake):
             if tables is None or self._is_altered():
                 tables = self._mirror.prepare()
+            # A checkpoint that is newer than the lake would skip what the lake lacks.
             if is_first and number:
-                self._mirror.check_reached(self._read_offset(batch, number - 1))
+                self._mirror.notes.check_reached(self._read_offset(batch, number - 1))
             self._mirror.write(batch.toArrow(), end, tables)
         self._tables = tables
 

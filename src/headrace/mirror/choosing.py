@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.files import folds_case
 from headrace.mirror.positions import TablePosition
+from headrace.mirror.selection import Selection
 from headrace.mirror.table_checks import find_absent_columns, find_namesakes, find_problem
-from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.waiting import WaitingTables, said_of
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
@@ -23,6 +24,7 @@ def _find_detached(
     found: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition], selection: Selection
 ) -> dict[TableName, MirroredTable]:
     """Return the tables that only patterns match, and that were partitions of others."""
+    # Its rows are the partitioned table's past: taken in by a pattern, they would be in the lake twice.
     leaves = {
         oid for position in known.values() for oid in (*position.leaves.bounds, *position.leaves.former)
     }
@@ -86,24 +88,31 @@ class TableChooser:
             HeadraceError: why a table cannot be mirrored that the file names and the lake does not have, or
                 why none can; BINDING.
         """
-        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
-            found = self._selection.read(session, self._selection.find(session, known))
-            foreign = [name for name in self._selection.find_foreign(session) if name not in known]
-            unfit, absent = self._selection.find_unfit(session, found)
-        _refuse([problem for name, problem in unfit.items() if name not in known])
-        self._waiting.forget_others(found)
-        self._leave_out(dict.fromkeys(foreign), "of an extension")
-        self._leave_out(dict.fromkeys([*absent, *unfit]), "there is no such table")
-        self._leave_out(_find_detached(found, known, self._selection), _DETACHED)
+        found = self._read_existing(known)
         relations = frozenset(table.relation for table in found.values())
         found = {name: table for name, table in found.items() if not self.is_left_out(table)}
         self._tell_unheld(found.values())
         problems = self._find_problems(found, known)
         self.let_wait(problems, found, known)
+        # Where nothing at all can be mirrored, the file is wrong, and waiting would hide it.
         if len(problems) == len(found) > 0 and not self._waiting.tables:
             raise ErrorGroup([*problems.values()])
-        fit = {name: table for name, table in found.items() if name not in problems}
-        return {name: table for name, table in fit.items() if not self._waiting.is_held(name)}, relations
+        held = {name for name in found if name in problems or self._waiting.is_held(name)}
+        return {name: table for name, table in found.items() if name not in held}, relations
+
+    def _read_existing(self, known: Mapping[TableName, TablePosition]) -> dict[TableName, MirroredTable]:
+        """Read the tables that exist; leave those out that nobody can follow."""
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+            found = self._selection.read(session, self._selection.find(session, known))
+            foreign = [name for name in self._selection.find_foreign(session) if name not in known]
+            unfit, absent = self._selection.find_unfit(session, found)
+        # A table that the lake has may be dropped, or made unlogged, at any time: its folder stays as it is.
+        _refuse([problem for name, problem in unfit.items() if name not in known])
+        self._waiting.forget_others(found)
+        self._leave_out(dict.fromkeys(foreign), "of an extension")
+        self._leave_out(dict.fromkeys([*absent, *unfit]), "there is no such table")
+        self._leave_out(_find_detached(found, known, self._selection), _DETACHED)
+        return found
 
     def _find_problems(
         self, found: Mapping[TableName, MirroredTable], known: Collection[TableName]
@@ -129,6 +138,7 @@ class TableChooser:
         self, names: Iterable[TableName], known: Collection[TableName]
     ) -> dict[TableName, HeadraceError]:
         """Return the error of each table that would have the folder of another one."""
+        # The file system is asked only where it matters: the question writes a file.
         found = find_namesakes(names, known)
         if not found or not folds_case(self._location):
             return {}
@@ -158,19 +168,14 @@ class TableChooser:
         Raises:
             HeadraceError: what is wrong with tables that the file names and the lake does not have.
         """
-        _refuse(
-            [
-                problem
-                for name, problem in problems.items()
-                if name not in known and self._selection.names(name)
-            ]
-        )
-        keyless = [
-            name
-            for name, problem in problems.items()
-            if name not in known and problem.kind is Kind.REPLICA_IDENTITY and tables[name].problem is None
-        ]
-        self._leave_out({name: tables[name] for name in keyless}, _NO_KEY)
+        new = {name: problem for name, problem in problems.items() if name not in known}
+        _refuse([problem for name, problem in new.items() if self._selection.names(name)])
+        keyless = {
+            name: tables[name]
+            for name, problem in new.items()
+            if problem.kind is Kind.REPLICA_IDENTITY and tables[name].problem is None
+        }
+        self._leave_out(keyless, _NO_KEY)
         for name, problem in problems.items():
             if name not in keyless:
                 self._waiting.add(problem, tables[name])

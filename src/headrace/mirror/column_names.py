@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Self
 
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.model.changes import Op
 
-_BETWEEN = "\0"  # no name has it
+BETWEEN = "\0"  # no name has it
 _ROWS = 1 << 13
 """Whose names are joined at once: 1,600 columns with long names fit into one Arrow array."""
 
@@ -64,23 +65,29 @@ class ColumnNames:
         has all of them, they are known by their place; else by their names, where these are in no doubt.
         """
         found = [self.numbers.get(name, 0) for name in names]
-        present = {*found}
-        added = present.intersection(self.added)
-        is_whole = self.always <= present
-        if (
-            0 in present
-            or len(present) < len(found)
-            or (self.in_order and found != sorted(found))
-            or added != {*self.added[: len(added)]}
-            or (is_inserted and not is_whole)
-        ):
+        is_whole = self.always <= {*found}
+        if is_inserted and not is_whole:
             return False
-        uncertain = present & self.uncertain
+        return self._may_be(found) and self._is_certain({*found}, is_whole=is_whole)
+
+    def _may_be(self, found: Sequence[int]) -> bool:
+        """Tell whether a row can have had columns with these numbers, in this order."""
+        present = {*found}
+        added = [number for number in self.added if number in present]
         return (
-            len(self.uncertain) <= 1
-            or not uncertain
-            or (self.in_order and (is_whole or uncertain == self.uncertain))
+            0 not in present
+            and len(present) == len(found)
+            and (*added,) == self.added[: len(added)]
+            and (not self.in_order or [*found] == sorted(found))
         )
+
+    def _is_certain(self, present: AbstractSet[int], *, is_whole: bool) -> bool:
+        """Tell whether none of a row's values may be another column's than its name says."""
+        uncertain = present & self.uncertain
+        # One column alone cannot have swapped its name with another one.
+        if len(self.uncertain) <= 1 or not uncertain:
+            return True
+        return self.in_order and (is_whole or uncertain == self.uncertain)
 
 
 def rows_names(changes: pa.RecordBatch, chosen: pa.Array) -> Iterator[tuple[list[str], bool]]:
@@ -102,6 +109,6 @@ def rows_names(changes: pa.RecordBatch, chosen: pa.Array) -> Iterator[tuple[list
         found: set[str] = set()
         for start in range(0, len(names) if is_chosen.true_count else 0, _ROWS):
             some = names.slice(start, _ROWS).filter(is_chosen.slice(start, _ROWS))
-            found.update(pc.unique(pc.binary_join(some, _BETWEEN)).to_pylist())
+            found.update(pc.unique(pc.binary_join(some, BETWEEN)).to_pylist())
         for text in sorted(found - {""}):
-            yield text.split(_BETWEEN), op is Op.INSERT
+            yield text.split(BETWEEN), op is Op.INSERT

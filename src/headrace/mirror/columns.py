@@ -12,14 +12,9 @@ PREFIX = "__headrace_"
 COLUMN, TYPE, KEY = b"headrace.column", b"headrace.type", b"headrace.key"
 """Metadata of a lake column: the number and the type of the database's column, and its place in the key. They
 tell a renamed column from a new one, and a column that was dropped and added again from the old one."""
-FORMER, ALTERED = b"headrace.former", b"headrace.altered"
-"""Metadata of an altered table's columns: the name before the alteration, and a position (bytes) that all
-changes which know the column by that name lie before."""
-ADDED = b"headrace.added"
-"""Metadata of a column that the database's table got with its last alteration: changes before it lack it."""
 DEFAULT = b"headrace.default"
-"""Metadata of such a column: the text of the value that the database's older rows have, masked as the lake's
-are. The database forgets it when it writes the table anew."""
+"""Metadata of a column that was added: the text of the value that the database's older rows have, masked as
+the lake's are. The database forgets it when it writes the table anew."""
 MASK = b"headrace.mask"
 """Metadata of a column whose values the lake does not have: what it has in their place, with which salt."""
 PARTITION = b"headrace.partition"
@@ -49,15 +44,8 @@ def described(schema: pa.Schema) -> list[tuple[str, pa.DataType, tuple[bytes | N
 
 
 def with_metadata(field: pa.Field, **values: str | None) -> pa.Field:
-    """Return `field` with other metadata: `former`, `added` and so on; None removes one."""
-    names = {
-        "former": FORMER,
-        "altered": ALTERED,
-        "added": ADDED,
-        "default": DEFAULT,
-        "dropped": DROPPED,
-        "partition": PARTITION,
-    }
+    """Return `field` with other metadata: `default`, `dropped` or `partition`; None removes one."""
+    names = {"default": DEFAULT, "dropped": DROPPED, "partition": PARTITION}
     metadata = dict(field.metadata or {})
     for name, value in values.items():
         metadata.pop(names[name], None)
@@ -66,27 +54,15 @@ def with_metadata(field: pa.Field, **values: str | None) -> pa.Field:
     return field.with_metadata(metadata)
 
 
-def altered_at(schema: pa.Schema) -> int:
-    """Return the position (bytes) that all changes of the time before the last alteration lie before."""
-    return max((int((field.metadata or {}).get(ALTERED, b"0")) for field in schema), default=0)
-
-
-def former_names(schema: pa.Schema) -> dict[str, str]:
-    """Return the present name of each column that was renamed by the last alteration, by the name before."""
-    return {
-        field.metadata[FORMER].decode(): field.name for field in schema if FORMER in (field.metadata or {})
-    }
-
-
-def defaults_of(schema: pa.Schema) -> dict[str, str]:
-    """Return the text of the default of each column that the last alteration added with one."""
-    return {
-        field.name: field.metadata[DEFAULT].decode() for field in schema if DEFAULT in (field.metadata or {})
-    }
+def default_of(field: pa.Field) -> str | None:
+    """Return the text of the value that rows have which are older than a column; None: it is not known."""
+    text: bytes | None = (field.metadata or {}).get(DEFAULT)
+    return None if text is None else text.decode()
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return a batch with the columns of `schema`; one that it does not have is NULL."""
+    # Names alone decide: readers of the lake find columns by nothing else.
     present = set(batch.schema.names)
     return pa.RecordBatch.from_arrays(
         [

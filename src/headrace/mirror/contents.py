@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX
 from headrace.mirror.digests import hashes
-from headrace.mirror.net_changes import Position, in_order
+from headrace.mirror.net_changes import Position, behind_truncate, in_order
 from headrace.mirror.python_values import arrow_rows, python_rows
 
 _TYPE, _UNCHANGED = PREFIX + "change_type", PREFIX + "unchanged"
@@ -48,29 +47,22 @@ def content_changes(rows: pa.Table) -> ContentChanges:
         rows: in the schema of a `RowShape` with the prefix `PREFIX` and `pre_images`.
     """
     rows, position = in_order(rows)
-    truncations = np.flatnonzero(pc.equal(rows.column(_TYPE), "truncate").to_numpy())
-    if len(truncations):
-        rows = rows.slice(int(truncations[-1]) + 1)
+    rows, emptied = behind_truncate(rows)
     own = [name for name in rows.column_names if not name.startswith(PREFIX)]
     number: Counter[str] = Counter()
     contents: dict[str, dict[str, Any]] = {}
     before: dict[str, Any] = {}
     kinds, unchanged = (rows.column(name).to_pylist() for name in (_TYPE, _UNCHANGED))
     for kind, absent, row in zip(kinds, unchanged, python_rows(rows.select(own)), strict=True):
-        for name in absent or ():
-            row[name] = before[name]  # its row before the update, which stands right before it
+        # What an update left out, its row before has, which stands right before it.
+        row |= {name: before[name] for name in absent or ()}
         content = repr(row)
         contents[content] = before = row
         number[content] += -1 if kind in _GONE else 1
     schema = rows.select(own).schema
-    added = [contents[content] for content, count in number.items() for _ in range(count)]
-    removed = [contents[content] for content, count in number.items() for _ in range(-count)]
-    return ContentChanges(
-        arrow_rows(added, schema),
-        arrow_rows(removed, schema),
-        len(truncations) > 0,
-        position,
-    )
+    added = [contents[content] for content in (+number).elements()]
+    removed = [contents[content] for content in (-number).elements()]
+    return ContentChanges(arrow_rows(added, schema), arrow_rows(removed, schema), emptied, position)
 
 
 def without(batches: Iterable[pa.RecordBatch], removed: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -79,6 +71,7 @@ def without(batches: Iterable[pa.RecordBatch], removed: pa.Table) -> Iterator[pa
     Raises:
         ValueError: one of them is not.
     """
+    # Hashes choose the few rows that may be meant; what they show decides.
     left = Counter(map(repr, python_rows(removed)))
     names = removed.column_names
     wanted = np.concatenate([hashes(batch, names) for batch in removed.to_batches()])

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX
-from headrace.mirror.keys import equal_keys
+from headrace.mirror.keys import equal_keys, keys_of
 from headrace.mirror.net_changes import Key, Lookup, Position, newest_of_keys
-from headrace.mirror.python_values import python_values
 from headrace.mirror.versions import FIELDS as VERSION_FIELDS
 from headrace.mirror.versions import IS_CURRENT, VALID_TO, row_versions
 
@@ -50,6 +49,7 @@ def row_deletions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowDeleti
         key: the key's columns.
         look: finds values that the log left out because they did not change.
     """
+    # The versions of `history` say all that is needed: a row's last one, and what ended without another.
     found = row_versions(rows, key, look)
     newest = found.rows.take(newest_of_keys(found.rows, key))
     own = [name for name in newest.column_names if name not in {field.name for field in VERSION_FIELDS}]
@@ -91,20 +91,14 @@ def emptied_rows(
     old: Iterable[pa.RecordBatch], key: Sequence[str], found: RowDeletions
 ) -> Iterator[pa.RecordBatch]:
     """Yield a table's rows behind a TRUNCATE, without those that `found` has whole."""
-    known: dict[Key, tuple[bool, Any]] = {
-        tuple(values): (marks, time)
-        for *values, marks, time in zip(
-            *(python_values(found.rows.column(name)) for name in key),
-            found.rows.column(MARKS).to_pylist(),
-            found.rows.column(DELETED_AT).to_pylist(),
-            strict=True,
-        )
-    }
+    ends_of = zip(
+        found.rows.column(MARKS).to_pylist(), found.rows.column(DELETED_AT).to_pylist(), strict=True
+    )
+    known: dict[Key, tuple[bool, Any]] = dict(zip(keys_of(found.rows, key), ends_of, strict=True))
     assert found.emptied is not None
     other = (True, found.emptied.as_py())
     for batch in old:
-        keys = zip(*(python_values(batch.column(name)) for name in key), strict=True)
-        ends = [known.get(values, other) for values in keys]
+        ends = [known.get(values, other) for values in keys_of(batch, key)]
         times = pa.array([time for _, time in ends], _TIME)
         stays = pa.array([stays for stays, _ in ends], pa.bool_())
         yield deleted(batch, times).filter(stays)

@@ -6,13 +6,12 @@ repeated is recognised, whatever became of checkpoints. A commit that finds anot
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +23,7 @@ from pyarrow.fs import FileSystem, LocalFileSystem, PyFileSystem, SubTreeFileSys
 
 from headrace.config.mirror import is_url
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.deletions import MARKS
 from headrace.mirror.delta_commits import (
     committing,
     find_other_commit,
@@ -35,11 +35,11 @@ from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
 from headrace.mirror.delta_merge import Merge, merge_of_marks, merge_of_rows, merge_of_versions
 from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
 from headrace.mirror.files import TARGET_BYTES, DataFile, FileSystemFolder, read_files, write_files
-from headrace.mirror.lake import LakeTable, RowCondition, check_unwritten, folder_name
-from headrace.mirror.net_changes import Key, Position
+from headrace.mirror.keys import KeyIndex
+from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
+from headrace.mirror.net_changes import Position
 from headrace.mirror.partition_files import write_partitions
 from headrace.mirror.partitions import partitions_of, with_derived
-from headrace.mirror.python_values import arrow_values, python_rows
 from headrace.mirror.versions import RowVersions
 from headrace.model.names import TableName
 
@@ -139,53 +139,29 @@ class DeltaLake:
         """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
         write_deltalake(f"{self.location}/{name}", rows, mode="overwrite", schema_mode="overwrite")
 
-    def replace(
+    def commit(
         self,
         table: TableName,
         schema: pa.Schema,
         files: Sequence[DataFile],
         position: Position,
         after: LakeTable | None = None,
-    ) -> None:
-        """Make `files`, which lie in the table's folder, all that the table consists of, in one commit.
-
-        Raises:
-            HeadraceError: CONTINUITY where another writer was faster.
-        """
-        existing = self.open(table)
-        check_unwritten(table, after, existing)
-        self._write(table, schema, files, position, existing=existing, mode="overwrite")
-
-    def append(
-        self,
-        table: TableName,
-        schema: pa.Schema,
-        files: Sequence[DataFile],
-        position: Position,
-        after: LakeTable | None = None,
-    ) -> None:
-        """Add `files`, which lie in the folder of a table with this schema, in one commit.
-
-        Raises:
-            HeadraceError: CONTINUITY where another writer was faster.
-        """
-        existing = self.open(table)
-        check_unwritten(table, existing if after is None else after, existing)
-        self._write(table, schema, files, position, existing=existing, mode="append")
-
-    def _write(
-        self,
-        table: TableName,
-        schema: pa.Schema,
-        files: Sequence[DataFile],
-        position: Position,
         *,
-        existing: DeltaLakeTable | None,
-        mode: Literal["append", "overwrite"],
+        adds: bool = False,
     ) -> None:
+        """Make `files`, which lie in the table's folder, all that the table consists of, or add them to it.
+
+        Raises:
+            HeadraceError: CONTINUITY where another writer was faster.
+        """
+        existing = self.open(table)
+        # The rows were made from `after`: a commit that came since would be undone by this one.
+        check_unwritten(table, existing if adds and after is None else after, existing)
+        mode: Literal["append", "overwrite"] = "append" if adds else "overwrite"
         columns = Schema.from_arrow(declared(schema))
         partition_by = partition_columns(schema)
-        adds = list(map(_add, files))
+        actions = list(map(_add, files))
+        # Delta cannot partition a table otherwise in a commit of files; the table is made anew then.
         is_same = existing is not None and existing.delta.metadata().partition_columns == partition_by
         if existing is not None and is_same:
             existing.allow_types(schema)
@@ -193,13 +169,17 @@ class DeltaLake:
         with committing(table, position, since, lambda: DeltaTable(self.path(table))):
             if existing is not None and is_same:
                 existing.delta.create_write_transaction(
-                    [*adds], mode, columns, partition_by=partition_by, commit_properties=properties(position)
+                    [*actions],
+                    mode,
+                    columns,
+                    partition_by=partition_by,
+                    commit_properties=properties(position),
                 )
             else:
                 create_table_with_add_actions(
                     self.path(table),
                     columns,
-                    adds,
+                    actions,
                     mode="error" if existing is None else "overwrite",
                     partition_by=partition_by,
                     commit_properties=properties(position),
@@ -261,30 +241,13 @@ class DeltaLakeTable:
             )
 
     def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert and delete rows by key, in one commit.
-
-        Args:
-            rows: at most one of each key: the table's columns, then whether it is deleted.
-            key: the key's columns.
-            position: of the last change.
-
-        Raises:
-            HeadraceError: CONFLICT of another writer.
-        """
-        self._merge(merge_of_rows(rows, key, self._engine.quote), position)
-
-    def merge_marks(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert rows by key, in one commit; of some keys say only that their rows are deleted.
-
-        Args:
-            rows: at most one of each key: the table's columns, then whether the row only marks.
-            key: the key's columns.
-            position: of the last change.
+        """Upsert and delete rows by key, or mark them as deleted, in one commit.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        self._merge(merge_of_marks(rows, key, self._engine.quote), position)
+        merge = merge_of_marks if MARKS in rows.column_names else merge_of_rows
+        self._merge(merge(rows, key, self._engine.quote), position)
 
     def add_versions(self, found: RowVersions, key: Sequence[str]) -> None:
         """End current versions, and add others, in one commit.
@@ -318,6 +281,7 @@ class DeltaLakeTable:
 
     def remove_files(self, retention_seconds: float) -> int:
         """Remove files that no version of the last `retention_seconds` has; return how many."""
+        # Whole hours are all that it takes: rounded up, so that no reader loses a file early.
         removed = self.delta.vacuum(
             retention_hours=math.ceil(retention_seconds / 3600),
             dry_run=False,
@@ -332,46 +296,14 @@ class DeltaLakeTable:
         for batch in self.delta.to_pyarrow_dataset().to_batches():
             yield batch.select(names)
 
-    def look(
-        self,
-        key: Sequence[str],
-        keys: Sequence[Key],
-        columns: Sequence[str],
-        condition: RowCondition | None = None,
-    ) -> dict[Key, dict[str, Any]]:
-        """Return the values of `columns` in the rows with these keys that meet `condition`, by key.
-
-        The other columns are read from those files alone that have one of the keys. Rows are chosen here:
-        PyArrow cannot compare texts with the statistics of files that a merge wrote.
-        """
+    def rows_near(self, index: KeyIndex, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the files that have some keys, with some columns."""
         dataset = self.delta.to_pyarrow_dataset()
-        kinds = [self.schema.field(name).type for name in key]
-        wanted = [
-            arrow_values(values, kind) for values, kind in zip(zip(*keys, strict=True), kinds, strict=True)
-        ]
-        found: dict[Key, dict[str, Any]] = {}
         for file in dataset.get_fragments():
-            chosen = [
-                _matching(batch, key, wanted)
-                for batch in file.to_batches(schema=dataset.schema, columns=[*key])
-            ]
-            if not any(pc.any(mask).as_py() for mask in chosen):
-                continue
-            for batch in file.to_batches(schema=dataset.schema):
-                rows = batch.filter(_matching(batch, key, wanted))
-                rows = rows if condition is None else rows.filter(condition(rows))
-                for row in python_rows(rows.select([*key, *(name for name in columns if name not in key)])):
-                    found[tuple(row[name] for name in key)] = row
-        return found
-
-
-def _matching(batch: pa.RecordBatch, key: Sequence[str], wanted: Sequence[pa.Array]) -> pa.Array:
-    """Tell which rows may have one of some keys: each part of the key is one that such a key has."""
-    masks = (
-        pc.is_in(batch.column(name), values.cast(batch.schema.field(name).type))
-        for name, values in zip(key, wanted, strict=True)
-    )
-    return functools.reduce(pc.and_, masks)
+            # PyArrow cannot compare texts with the statistics of files that a merge wrote, so keys are read.
+            keys = file.to_batches(schema=dataset.schema, columns=[*index.key])
+            if any((index.find(batch) >= 0).any() for batch in keys):
+                yield from file.to_batches(schema=dataset.schema, columns=columns)
 
 
 def _has_local_times(columns: Iterable[pa.Field]) -> bool:

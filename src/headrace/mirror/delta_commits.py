@@ -57,6 +57,7 @@ def note(position: Position) -> str:
 
 def read_position(delta: DeltaTable) -> Position | None:
     """Return the last change that a table has; None where no commit that the log still has says so."""
+    # Its note may be any commit since that version: others join files behind it.
     by_session = delta.transaction_version(SPARK_VERSION)
     if by_session:
         for commit in delta.history(delta.version() - by_session + 1):

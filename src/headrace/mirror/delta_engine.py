@@ -59,6 +59,7 @@ class LocalEngine:
                 " AND ".join([merge.is_same, *pruning(merge.rows, merge.partitions, merge.key)]),
                 source_alias="new",
                 target_alias="old",
+                # A merge that is streamed reads every file; one that is not leaves files out by statistics.
                 streamed_exec=not _prunes(merge),
                 writer_properties=_without_days(delta),
                 commit_properties=properties(position),

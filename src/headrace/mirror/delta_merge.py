@@ -67,6 +67,7 @@ def merge_of_rows(rows: pa.Table, key: Sequence[str], quote: Quote) -> Merge:
 
 def merge_of_marks(rows: pa.Table, key: Sequence[str], quote: Quote) -> Merge:
     """Upsert rows by key: the table's columns, then whether the row only marks another one as deleted."""
+    # A row that is deleted already keeps its time: only one that lives gets an end.
     values = _values(rows, MARKS, quote)
     marks = f"new.{quote(MARKS)}"
     end = {name: values[name] for name in (IS_DELETED, DELETED_AT)}
@@ -76,6 +77,7 @@ def merge_of_marks(rows: pa.Table, key: Sequence[str], quote: Quote) -> Merge:
 
 def merge_of_versions(found: RowVersions, key: Sequence[str], quote: Quote) -> Merge:
     """End current versions, and add others."""
+    # One merge does both: ended and begun versions of a key must not be seen one without the other.
     begun = found.rows.append_column(CLOSES, pa.repeat(pa.scalar(value=False), len(found.rows)))
     ended = found.closings.append_column(CLOSES, pa.repeat(pa.scalar(value=True), len(found.closings)))
     rows = pa.concat_tables([begun, ended], promote_options="default")

@@ -65,6 +65,7 @@ def buckets(batch: pa.RecordBatch, key: Sequence[str]) -> npt.NDArray[np.int64]:
 
 def hashes(batch: pa.RecordBatch, names: Sequence[str]) -> _Hashes:
     """Return a hash of the values that each row has in some columns."""
+    # The order of columns counts: the same values in two columns swapped are another row.
     found = np.full(len(batch), _NOTHING)
     for name in names:
         found = _mixed(found * _ODD + _column(batch.column(name)))
@@ -83,6 +84,7 @@ def _column(values: pa.Array) -> _Hashes:
 def _numbers(values: pa.Array) -> _Hashes:
     kind = values.type
     if pa.types.is_floating(kind):
+        # NaN has many bit patterns, and is one value to PostgreSQL.
         plain = values.cast(pa.float64()).fill_null(0).to_numpy(zero_copy_only=False)
         return _bits(np.where(np.isnan(plain), np.nan, plain))
     for matches, steps in _WHOLE:

@@ -53,6 +53,7 @@ def find_drift(
     Raises:
         HeadraceError: CONNECTION, DATABASE, PRIVILEGE.
     """
+    # Doubts about columns come first: where the whole table is read, its partitions need no look.
     found = compare(*_comparable(before, now, mirrored))
     doubt = found.plain[0].what if found.plain else _first_doubt(before, now, mirrored)
     if doubt is not None:
@@ -97,23 +98,21 @@ def _doubts(table: TableName, before: TablePrint, now: TablePrint, mirrored: fro
     The log names columns as they were called when a row was written. No number is used twice; so where no
     column went, a row's columns are known by how many they are, and where columns only went, by their names.
     """
-    old, new = ({column.number: column for column in side.columns.values()} for side in (before, now))
-    added, dropped, kept = new.keys() - old, old.keys() - new, old.keys() & new
-    old_names, new_names = _names(before), _names(now)
-    renamed = [number for number in kept if old_names[number] != new_names[number]]
+    old, new = _names(before), _names(now)
+    added, dropped = new.keys() - old.keys(), old.keys() - new.keys()
+    others = new.items() - old.items()  # added or renamed
+    # The highest number counts every column that ever was, also one that came and went between two looks.
     if now.highest - before.highest != len(added) and before.highest:
         yield f"a column of {table} was added and dropped again"
     yield from _taken_names(table, before, now)
+    # Rows of the time in between may lack the dropped column, and have another one under its name.
     if dropped and (added or altered_columns(before, now)):
         yield f"columns of {table} were dropped, and others altered"
-    if len(added) + len(renamed) > 1 and not now.in_order:
+    if len(others) > 1 and not now.in_order:
         yield f"more than one column of {table} was altered, whose partitions have them in another order"
-    if _is_written_anew(before, now) and not mirrored.isdisjoint(new_names[number] for number in added):
+    # Writing files anew puts the default of added columns into the rows, and the database forgets it.
+    if not mirrored.isdisjoint(map(new.get, added)) and _is_written_anew(before, now):
         yield f"a column was added to {table}, and its rows were written anew"
-
-
-def _names(table: TablePrint) -> dict[int, str]:
-    return {number: name for name, number in column_numbers(table).items()}
 
 
 def _taken_names(table: TableName, before: TablePrint, now: TablePrint) -> Iterator[str]:
@@ -123,8 +122,12 @@ def _taken_names(table: TableName, before: TablePrint, now: TablePrint) -> Itera
             yield f"another column of {table} is called {name} now"
 
 
+def _names(table: TablePrint) -> dict[int, str]:
+    return {number: name for name, number in column_numbers(table).items()}
+
+
 def _is_written_anew(before: TablePrint, now: TablePrint) -> bool:
-    """Tell whether files were written anew, which puts the default of added columns into the rows."""
+    """Tell whether files were written anew."""
     return any(oid in now.parts and part.file != now.parts[oid].file for oid, part in before.parts.items())
 
 

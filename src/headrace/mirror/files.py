@@ -112,6 +112,7 @@ def write_files(
     Raises:
         OSError: the folder cannot be written.
     """
+    # A file is opened when there is a row for it: no rows make no file.
     groups = _row_groups(schema, batches)
     files = []
     group = next(groups, None)
@@ -146,6 +147,7 @@ def folds_case(location: str) -> bool:
         folder for folder in (Path(location), *Path(location).absolute().parents) if folder.is_dir()
     )
     try:
+        # Asked of the file system itself: APFS and ext4 may each be mounted either way.
         with tempfile.NamedTemporaryFile(prefix="headrace_Case_", dir=folder) as file:
             return Path(file.name).with_name(Path(file.name).name.swapcase()).exists()
     except OSError:
@@ -216,19 +218,22 @@ def _describe(
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     for number in range(metadata.num_columns):
-        found = [metadata.row_group(group).column(number) for group in range(metadata.num_row_groups)]
         column = metadata.schema.column(number)
-        if column.path != column.name or column.max_repetition_level:
-            continue  # a part of a nested value
-        statistics = [chunk.statistics for chunk in found]
-        if any(chunk is None or not chunk.has_null_count for chunk in statistics):
+        chunks = [group.column(number).statistics for group in groups]
+        # Parts of a nested value have columns of their own, which no reader's statistics name.
+        if column.path != column.name or column.max_repetition_level or not all(map(_counts_nulls, chunks)):
             continue
-        nulls[column.name] = sum(chunk.null_count for chunk in statistics)
-        bounds = _exact_bounds([chunk for chunk in statistics if chunk.num_values])
+        nulls[column.name] = sum(chunk.null_count for chunk in chunks)
+        bounds = _exact_bounds([chunk for chunk in chunks if chunk.num_values])
         if bounds is not None:
             least[column.name], greatest[column.name] = bounds
     return DataFile(name, size, metadata.num_rows, least, greatest, nulls, dict(partition))
+
+
+def _counts_nulls(chunk: pq.Statistics | None) -> bool:
+    return chunk is not None and bool(chunk.has_null_count)
 
 
 def _exact_bounds(chunks: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:
@@ -237,6 +242,7 @@ def _exact_bounds(chunks: Sequence[pq.Statistics]) -> tuple[Any, Any] | None:
         known = [(chunk.min, chunk.max) for chunk in chunks if chunk.has_min_max]
     except OverflowError:  # an infinite date or timestamp: Python has no such days
         return None
+    # A bound that is not exact would let readers skip files with the rows that they look for.
     if not known or len(known) < len(chunks) or not all(_is_exact(*values) for values in known):
         return None
     return min(least for least, _ in known), max(greatest for _, greatest in known)

@@ -21,10 +21,13 @@ class KeyIndex:
     Args:
         rows: has each key once.
         key: the key's columns.
+
+    Attributes:
+        key: the same.
     """
 
     def __init__(self, rows: pa.Table, key: Sequence[str]) -> None:
-        self._key = tuple(key)
+        self.key = tuple(key)
         self._values: list[pa.Array] = []
         self._codes: list[Places] = []  # of the distinct beginnings of keys, ascending
         code = np.zeros(len(rows), np.int64)
@@ -32,6 +35,7 @@ class KeyIndex:
             column = _comparable(whole(rows.column(name)))
             values = pc.unique(column)
             own = pc.index_in(column, values).to_numpy()
+            # Numbered column by column, codes stay small: a product over all columns would leave 64 bits.
             distinct, code = np.unique(code * len(values) + own, return_inverse=True)
             self._values.append(values)
             self._codes.append(distinct)
@@ -42,7 +46,8 @@ class KeyIndex:
         """Return of each row the place of its key among the keys, -1 where it is none of them."""
         code = np.zeros(len(batch), np.int64)
         found = np.ones(len(batch), np.bool_)
-        for name, values, distinct in zip(self._key, self._values, self._codes, strict=True):
+        for name, values, distinct in zip(self.key, self._values, self._codes, strict=True):
+            # What none of the keys has is NULL here, and stays not found whatever the other columns say.
             own = pc.index_in(_comparable(batch.column(name)), values)
             found &= own.is_valid().to_numpy(zero_copy_only=False)
             sought = code * len(values) + own.fill_null(0).to_numpy()
@@ -54,8 +59,13 @@ class KeyIndex:
 
     def bounds(self, name: str) -> pa.Array:
         """Return the distinct values of one of the key's columns, ascending."""
-        values = self._values[self._key.index(name)]
+        values = self._values[self.key.index(name)]
         return values.take(pc.sort_indices(values))
+
+
+def keys_of(rows: pa.RecordBatch | pa.Table, key: Sequence[str]) -> list[tuple[Any, ...]]:
+    """Return each row's key, in values that are equal where PostgreSQL's are."""
+    return list(zip(*(python_values(rows.column(name)) for name in key), strict=True))
 
 
 def equal_keys(keys: pa.Table) -> pa.Table:

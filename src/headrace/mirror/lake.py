@@ -15,7 +15,9 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile
+from headrace.mirror.keys import KeyIndex
 from headrace.mirror.net_changes import Key, Position
+from headrace.mirror.python_values import arrow_values, python_rows
 from headrace.model.names import TableName
 
 if TYPE_CHECKING:
@@ -63,20 +65,12 @@ class LakeTable(Protocol):
         """Tell whether the table lacks commits up to the version `since`: it is an older copy."""
 
     def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert and delete rows by key.
+        """Upsert and delete rows by key, or mark them as deleted.
 
         Args:
-            rows: at most one of each key: the table's columns, then whether it is deleted.
-            key: the key's columns.
-            position: of the last change.
-        """
-
-    def merge_marks(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert rows by key; of some keys say only that their rows are deleted.
-
-        Args:
-            rows: at most one of each key: the table's columns, then the column `MARKS`, whether the row only
-                marks: then a row of that key that is not deleted gets its `_is_deleted` and `_deleted_at`.
+            rows: at most one of each key: the table's columns, then the column `DELETED`, whether it is
+                deleted; or `MARKS`, whether the row only marks: then a row of that key that is not deleted
+                gets its `_is_deleted` and `_deleted_at`.
             key: the key's columns.
             position: of the last change.
         """
@@ -100,14 +94,8 @@ class LakeTable(Protocol):
     def rows(self) -> Iterable[pa.RecordBatch]:
         """Yield all rows."""
 
-    def look(
-        self,
-        key: Sequence[str],
-        keys: Sequence[Key],
-        columns: Sequence[str],
-        condition: RowCondition | None = None,
-    ) -> dict[Key, dict[str, Any]]:
-        """Return the values of `columns` in the rows with these keys that meet `condition`, by key."""
+    def rows_near(self, index: KeyIndex, columns: Sequence[str] | None) -> Iterable[pa.RecordBatch]:
+        """Yield the rows of the files that have some keys, with columns (None: all) that have the key's."""
 
 
 class LoadFolder(Protocol):
@@ -179,45 +167,28 @@ class Lake(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Yield the columns of `schema` of files that no commit names yet."""
 
-    def replace(
+    def commit(
         self,
         table: TableName,
         schema: pa.Schema,
         files: Sequence[DataFile],
         position: Position,
         after: LakeTable | None = None,
+        *,
+        adds: bool = False,
     ) -> None:
-        """Make `files` all that the table consists of, in one commit.
+        """Make `files` all that the table consists of, or add them to it, in one commit.
 
         It is partitioned as `schema` says from then on, as the files must be.
 
         Args:
             table: the table.
-            schema: its columns.
-            files: its files.
+            schema: its columns; where files are added, those that it has.
+            files: the files, which `write` wrote.
             position: of the last change.
-            after: the table as it was when its rows were read; None: there was none, and it is made.
-
-        Raises:
-            HeadraceError: CONTINUITY where another mirror has written it since.
-        """
-
-    def append(
-        self,
-        table: TableName,
-        schema: pa.Schema,
-        files: Sequence[DataFile],
-        position: Position,
-        after: LakeTable | None = None,
-    ) -> None:
-        """Add `files` to a table with this schema, in one commit.
-
-        Args:
-            table: the table.
-            schema: its columns.
-            files: the files.
-            position: of the last change.
-            after: the table as it was when the changes behind its position were chosen; None: as it is.
+            after: the table as it was when its rows were read, or the changes behind its position chosen.
+                None: there was none, and it is made; where files are added, as it is.
+            adds: whether the files that are there stay.
 
         Raises:
             HeadraceError: CONTINUITY where another mirror has written it since.
@@ -245,6 +216,44 @@ def known_position(table: LakeTable) -> Position:
     return table.position
 
 
+def look(
+    table: LakeTable,
+    key: Sequence[str],
+    keys: Sequence[Key],
+    columns: Sequence[str],
+    condition: RowCondition | None = None,
+) -> dict[Key, dict[str, Any]]:
+    """Return the values of `columns` in a table's rows with these keys that meet `condition`, by key."""
+    kinds = [table.schema.field(name).type for name in key]
+    values = [arrow_values(part, kind) for part, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
+    index = KeyIndex(pa.table(values, names=[*key]), key)
+    wanted = [*key, *(name for name in columns if name not in key)]
+    found: dict[Key, dict[str, Any]] = {}
+    # A condition may read any column of a row; without one only those that are wanted are read.
+    for batch in table.rows_near(index, None if condition else wanted):
+        rows = batch.filter(pa.array(index.find(batch) >= 0))
+        rows = rows if condition is None else rows.filter(condition(rows))
+        for row in python_rows(rows.select(wanted)):
+            found[tuple(row[name] for name in key)] = row
+    return found
+
+
+def opened(lake: Lake, name: TableName) -> LakeTable:
+    """Open a table that a lake must have.
+
+    Raises:
+        HeadraceError: CONTINUITY where it is gone.
+    """
+    table = lake.open(name)
+    if table is None:
+        raise HeadraceError(
+            Kind.CONTINUITY,
+            f"the lake's table {name} is gone",
+            "Start `headrace mirror`: it loads it anew.",
+        )
+    return table
+
+
 def check_unwritten(table: TableName, before: LakeTable | None, now: LakeTable | None) -> None:
     """Make sure that no other mirror, which may have been thought dead, has written a table meanwhile.
 
@@ -253,6 +262,7 @@ def check_unwritten(table: TableName, before: LakeTable | None, now: LakeTable |
     Raises:
         HeadraceError: CONTINUITY.
     """
+    # Positions are compared, not versions: commits that join files leave all rows.
     found, known = (None if table is None else table.position for table in (now, before))
     if found != known:
         raise other_writer(table, f"it has the log up to {found}, and had it up to {known}")
@@ -284,13 +294,21 @@ def reaching(lake: Lake) -> Iterator[None]:
     try:
         yield
     except lake.errors as error:
-        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        if _is_full(error):
             raise HeadraceError(Kind.DISK, f"the disk of {lake.location} is full", "Make room.") from error
         raise HeadraceError(
             Kind.SINK_UNREACHABLE,
             f"the lake at {lake.location} cannot be read or written: {str(error).splitlines()[0]}",
             "Credentials of an object store stand in the environment: see docs/guides/mirror.md.",
         ) from error
+
+
+def _is_full(error: Exception) -> bool:
+    """Tell whether an error is that of a full disk."""
+    if isinstance(error, OSError):
+        return error.errno in {errno.ENOSPC, errno.EDQUOT}
+    # Libraries in Rust have errors of their own, which end with the system's number.
+    return any(f"(os error {number})" in str(error) for number in (errno.ENOSPC, errno.EDQUOT))
 
 
 def folder_name(name: str) -> str:

@@ -120,6 +120,7 @@ def _converted(
 ) -> tuple[pa.Array, np.typing.NDArray[np.int64]]:
     texts = whole(column) if isinstance(column, pa.ChunkedArray) else column
     converted = convert_fitting(kind, texts, name)
+    # No reader knows infinity: each would show another far moment, and compare it.
     infinite = _infinite(converted.values)
     values = pc.if_else(pa.array(infinite), pa.scalar(None, kind.arrow), converted.values)
     return values, np.union1d(converted.unfit, np.flatnonzero(infinite))
@@ -166,6 +167,7 @@ def explain_unfit(
     """
     for name, kind in kinds.items():
         unfit = convert_fitting(kind, texts.column(name), f"{table}.{name}").unfit
+        # The first column is enough: its remedy names it, and the next try finds the next one.
         if len(unfit):
             return unfit_error(describe_unfit(texts, table, name, key, unfit), name, kind)
     return None

@@ -23,7 +23,7 @@ from headrace.mirror.load_units import LoadedUnit, NotedUnit
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
-from headrace.snapshot import RangesDone
+from headrace.snapshot import PlannedPart, RangesDone
 from headrace.snapshot.unchanged import SnapshotBounds
 
 FOLDER = "_headrace_load"
@@ -59,32 +59,34 @@ class LoadJournal:
         self._snapshot = snapshot
         self._identity = identity_of(table, snapshot.origin, lake.form(table.name, table.lake_schema))
 
-    def find_units(self, planned: Sequence[CtidRange], since: Lsn) -> list[NotedUnit]:
+    def find_units(self, parts: Sequence[PlannedPart], since: Lsn) -> list[NotedUnit]:
         """Return units of earlier loads whose ranges are planned, none of which overlap.
 
         Whether their rows are still the same, `has_same_rows` tells.
 
         Args:
-            planned: all ranges of the table, now.
+            parts: all ranges of the table, now.
             since: the position (bytes) up to which the lake's table has the log; files of older loads may be
                 the table's own by now.
         """
+        planned = [range_ for part in parts for range_ in part.ranges]
         files = {(range_.table, range_.filenode) for range_ in planned if range_.filenode is not None}
         done = RangesDone()
         found = []
+        # Newest first: of two notes for the same rows the later one is likelier to be right still.
         for unit in sorted(self._read(), key=lambda unit: unit.start, reverse=True):
-            if (
-                since < unit.start - 1
-                and unit.start <= self._snapshot.start
-                and self._snapshot.bounds.can_judge(unit.oldest)
-                and all((range_.table, range_.filenode) in files for range_ in unit.ranges)
-                and done.left(unit.ranges) == list(unit.ranges)
-                and self._has(unit.files)
-            ):
+            is_planned = {(range_.table, range_.filenode) for range_ in unit.ranges} <= files
+            if is_planned and done.left(unit.ranges) == [*unit.ranges] and self._is_usable(unit, since):
                 found.append(unit)
                 for range_ in unit.ranges:
                     done = done.done(range_)
         return found
+
+    def _is_usable(self, unit: NotedUnit, since: Lsn) -> bool:
+        """Tell whether a unit's files may have what this load's snapshot shows, and are nobody's."""
+        # Files of an older load may be the table's own by now, and are not to be in it twice.
+        is_older = since < unit.start - 1 and unit.start <= self._snapshot.start
+        return is_older and self._snapshot.bounds.can_judge(unit.oldest) and self._has(unit.files)
 
     def note(self, loaded: LoadedUnit) -> None:
         """Write down that a unit is read, in the place of the note that it had before.
@@ -103,6 +105,7 @@ class LoadJournal:
             "ranges": [_range_to_json(range_) for range_ in unit.ranges],
             "files": [_file_to_json(file) for file in loaded.files],
         }
+        # A unit that is read again takes the place of its old note, so that notes do not grow.
         name = uuid.uuid4().hex if unit.noted is None else unit.noted.name
         self._folder.write(_path(name), json.dumps(content).encode())
 

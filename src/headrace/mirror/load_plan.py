@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.mirror.files import DataFile
-from headrace.mirror.load_units import CONNECTIONS
+from headrace.mirror.load_units import CONNECTIONS, NotedUnit
 from headrace.model.names import CtidRange
 from headrace.snapshot import PlannedPart, RangesDone
 
@@ -23,11 +24,13 @@ class UnitPlan:
 
     Args:
         parts: the parts of a table.
-        done: what of them need not be read.
+        noted: what of them need not be read.
         file_bytes: the size of data files, about.
     """
 
-    def __init__(self, parts: Iterable[PlannedPart], done: RangesDone, file_bytes: int) -> None:
+    def __init__(self, parts: Iterable[PlannedPart], noted: Iterable[NotedUnit], file_bytes: int) -> None:
+        known = (range_ for unit in noted for range_ in unit.ranges)
+        done = functools.reduce(RangesDone.done, known, RangesDone())
         self._parts = deque(_left(parts, done))
         self._file_bytes = file_bytes
         self._wanted = 1.0
@@ -36,6 +39,7 @@ class UnitPlan:
     def __iter__(self) -> Iterator[Ranges]:
         """Yield units as long as there are any."""
         while self._parts:
+            # Towards the end units become smaller, so that no connection works alone.
             share = sum(part.blocks or 0 for part in self._parts) / _SHARES
             ranges, blocks = self._take()
             while (

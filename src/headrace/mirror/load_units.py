@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -95,12 +95,6 @@ class LoadUnit:
     ranges: tuple[CtidRange, ...]
     noted: NotedUnit | None = None
 
-    @property
-    def selection(self) -> RowSelection:
-        """Which rows and columns are read."""
-        where = self.table.where
-        return RowSelection(self.table.row_type, self.table.columns, () if where is None else (where,))
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedUnit:
@@ -118,6 +112,11 @@ class LoadedUnit:
     is_taken: bool
     told: tuple[str, ...] = ()
 
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return sum(file.rows for file in self.files)
+
 
 UnitLoader = Callable[[Lake, Iterator[LoadUnit]], Iterator[LoadedUnit]]
 """Calls `load_unit` for each unit, some at once, and yields each as it is done, in any order. Units are best
@@ -133,8 +132,9 @@ def load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit:
     """
     with RowSession(unit.url, snapshot=unit.snapshot, lock_seconds=LOCK_SECONDS) as session:
         noted = unit.noted
+        # The server tells by the blocks alone whether a row changed; nothing is sent.
         if noted is not None and has_same_rows(
-            session, unit.selection, noted.ranges, oldest=noted.oldest, rows=noted.rows
+            session, unit.table.selection(), noted.ranges, oldest=noted.oldest, rows=noted.rows
         ):
             return LoadedUnit(unit, noted.files, is_taken=True)
         told: list[str] = []
@@ -149,7 +149,9 @@ def _explain(session: RowSession, unit: LoadUnit) -> HeadraceError | None:
     """Return the error of the first rows with a value that does not fit, by their key; None: all fit."""
     table = unit.table
     texts = {name: kind.as_text for name, kind in table.row_type.columns.items()}
-    as_texts = RowSelection(replace(table.row_type, columns=texts), table.columns, unit.selection.conditions)
+    as_texts = RowSelection(
+        replace(table.row_type, columns=texts), table.columns, table.selection().conditions
+    )
     schema = pa.schema([(name, pa.string()) for name in table.columns])
     kinds = {name: table.row_type.columns[name] for name in table.columns}
     batches = (
@@ -179,8 +181,31 @@ def load_in_threads(
             running |= {threads.submit(load, lake, unit) for unit in more}
 
 
+def read_rows(
+    session: RowSession,
+    table: MirroredTable,
+    ranges: Iterable[CtidRange],
+    conditions: Sequence[str] = (),
+    tell: Callable[[str], object] = lambda _: None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield a table's rows as the lake has them.
+
+    Args:
+        session: in a snapshot.
+        table: the table.
+        ranges: where the rows stand.
+        conditions: SQL that they satisfy.
+        tell: is told which values did not fit, and are NULL.
+
+    Raises:
+        HeadraceError: CONTINUITY, the table was rewritten meanwhile; CONNECTION, DATABASE, VALUE.
+    """
+    selection = table.selection(*conditions)
+    for range_ in ranges:
+        for batch in read_part(session, selection, range_, table.read_schema, _BATCH_BYTES):
+            yield table.in_lake(batch, tell)
+
+
 def _rows(session: RowSession, unit: LoadUnit, tell: Callable[[str], object]) -> Iterator[pa.RecordBatch]:
-    for range_ in unit.ranges:
-        for batch in read_part(session, unit.selection, range_, unit.table.read_schema, _BATCH_BYTES):
-            values = unit.table.in_lake(batch, tell)
-            yield fitted(unit.table.rules.loaded(values, unit.moment), unit.schema)
+    for rows in read_rows(session, unit.table, unit.ranges, tell=tell):
+        yield fitted(unit.table.rules.loaded(rows, unit.moment), unit.schema)

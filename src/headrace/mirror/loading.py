@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,8 +15,9 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, altered_rows, plan_alteration
 from headrace.mirror.columns import all_fitted, number_of, with_metadata
+from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import DataFile
-from headrace.mirror.lake import Lake, LakeTable, other_writer
+from headrace.mirror.lake import LakeTable, other_writer
 from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
 from headrace.mirror.load_plan import UnitPlan
 from headrace.mirror.load_units import (
@@ -28,7 +30,7 @@ from headrace.mirror.load_units import (
 )
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.partition_bounds import Leaves
-from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
@@ -36,7 +38,7 @@ from headrace.model.names import TableName
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
-from headrace.snapshot import PlannedPart, RangesDone, plan_tables
+from headrace.snapshot import PlannedPart, plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
 from headrace.snapshot.planning import PARTITION_BYTES
 from headrace.snapshot.unchanged import read_bounds
@@ -64,13 +66,10 @@ class LakeLoader:
     """Loads the lake's tables from the database's.
 
     Args:
-        url: the database.
-        slot: the slot that is followed.
-        selection: which tables, and what of them.
-        lake: the tables.
+        ends: where tables are read and written.
         report: is told what is loaded.
+        waiting: where a table waits that cannot be loaded.
         load_units: reads units of a table; this process does by default.
-        waiting: where a table waits that cannot be loaded; None: its error ends the load.
 
     Attributes:
         stopping: ends a load between two tables, or two units of one, with `LoadStoppedError`.
@@ -78,21 +77,15 @@ class LakeLoader:
 
     def __init__(
         self,
-        url: str,
-        slot: str,
-        selection: Selection,
-        lake: Lake,
+        ends: MirrorEndpoints,
         report: Reporter,
+        waiting: WaitingTables,
         *,
         load_units: UnitLoader = load_in_threads,
-        waiting: WaitingTables | None = None,
     ) -> None:
         self._waiting = waiting
         self.stopping = threading.Event()
-        self._url = url
-        self._slot = slot
-        self._selection = selection
-        self._lake = lake
+        self._ends = ends
         self._report = report
         self._load_units = load_units
 
@@ -112,6 +105,7 @@ class LakeLoader:
         Raises:
             HeadraceError: CONTINUITY, a table was rewritten again and again; CONNECTION, DATABASE.
         """
+        # TRUNCATE and rewrites are not held off: a table that never rests is an error, in the end.
         for is_last in (False, False, True):
             names = yield from self._load_in_snapshot(names, is_last=is_last, others_go_on=others_go_on)
             if not names:
@@ -122,31 +116,32 @@ class LakeLoader:
     ) -> Generator[tuple[TableName, tuple[MirroredTable, Lsn]], None, list[TableName]]:
         """Read tables anew in one snapshot; return those that were rewritten while they were read."""
         rewritten = []
-        with ReadSession(self._url) as session:
+        with ReadSession(self._ends.url) as session:
             [(now,)] = session.query("SELECT clock_timestamp()")
         limit = _SNAPSHOT_SECONDS if others_go_on else _FIRST_SNAPSHOT_SECONDS
         with contextlib.ExitStack() as held:
             try:
-                taken = held.enter_context(positioned_snapshot(self._url, self._slot, limit))
+                taken = held.enter_context(positioned_snapshot(self._ends.url, self._ends.slot, limit))
             except HeadraceError as error:
-                if self._waiting is None or not others_go_on or error.kind is not Kind.SLOT_WAIT:
+                if not others_go_on or error.kind is not Kind.SLOT_WAIT:
                     raise
-                with ReadSession(self._url) as session:
-                    for table in self._selection.read(session, names).values():
+                with ReadSession(self._ends.url) as session:
+                    for table in self._ends.selection.read(session, names).values():
                         self._waiting.add(error, table)
                 return []
+            # All is read in this one snapshot, whose place in the log is known: changes behind it follow.
             start, snapshot = taken
-            with ReadSession(self._url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
-                tables = self._selection.read(session, names)
+            with ReadSession(self._ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
+                tables = self._ends.selection.read(session, names)
                 bounds = read_bounds(session)
-            with replication_connection(self._url, "headrace load") as connection:
-                origin = read_positions(connection, self._slot).origin.to_json()
+            with replication_connection(self._ends.url, "headrace load") as connection:
+                origin = read_positions(connection, self._ends.slot).origin.to_json()
             source = _Source(snapshot, LoadSnapshot(start, bounds, origin), LoadMoment(start, now))
             for name, table in sorted(tables.items()):
                 self._check_stopping()
                 self._report.info(f"loading {name}")
                 is_loaded = False
-                with self._alone(table):
+                with self._waiting.alone(table):
                     try:
                         self._load(table, self._plan(table, source), source)
                         is_loaded = True
@@ -163,12 +158,9 @@ class LakeLoader:
         if self.stopping.is_set():
             raise LoadStoppedError
 
-    def _alone(self, table: MirroredTable) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext() if self._waiting is None else self._waiting.alone(table)
-
     def _plan(self, table: MirroredTable, source: _Source) -> Sequence[PlannedPart]:
-        target = min(PARTITION_BYTES, self._lake.file_bytes)
-        with ReadSession(self._url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
+        target = min(PARTITION_BYTES, self._ends.lake.file_bytes)
+        with ReadSession(self._ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
             with reading_rows(table.name):
                 planned = plan_tables(session, [table.name], target_bytes=target, inheritance_children=False)
             return planned[table.name]
@@ -179,23 +171,20 @@ class LakeLoader:
         moment = source.moment
         schema = table.lake_schema
         files: list[DataFile] = []
-        existing = self._lake.open(table.name)
+        existing = self._ends.lake.open(table.name)
         if existing is not None and mode.keeps:
             alteration = _plan_kept(existing.schema, schema, keeps=True)
-            schema = pa.schema(
-                [
-                    with_metadata(field, former=None, altered=None, added=None, default=None)
-                    for field in alteration.schema
-                ]
-            )
+            schema = pa.schema([with_metadata(field, default=None) for field in alteration.schema])
             old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
-            files += self._lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
-        journal = None if mode.keeps else LoadJournal(self._lake, table, source.snapshot)
+            files += self._ends.lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
+        # Rows of `history` and `changes` say when they were read: those of an earlier load are no use.
+        journal = None if mode.keeps else LoadJournal(self._ends.lake, table, source.snapshot)
         loaded = self._read(table, parts, schema, source, journal)
         if existing is not None and mode.keeps_gone:
             files += self._keep_gone(table, existing, loaded, moment)
         files += loaded
-        self._lake.replace(table.name, schema, files, (moment.start - 1, 0), existing)
+        # Readers have the old rows until this one commit.
+        self._ends.lake.commit(table.name, schema, files, (moment.start - 1, 0), existing)
         if journal is not None:
             journal.clear()
 
@@ -208,9 +197,9 @@ class LakeLoader:
         if not alteration.has_same_key:
             return []  # nothing tells which of them the new keys would be
         old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, table.rules)
-        keys = self._lake.read(table.name, pa.schema([schema.field(name) for name in table.key]), loaded)
+        keys = self._ends.lake.read(table.name, pa.schema([schema.field(name) for name in table.key]), loaded)
         gone = table.rules.gone(old, table.key, keys, moment)
-        return self._lake.write(table.name, schema, all_fitted(gone, schema))
+        return self._ends.lake.write(table.name, schema, all_fitted(gone, schema))
 
     def _read(
         self,
@@ -221,42 +210,34 @@ class LakeLoader:
         journal: LoadJournal | None,
     ) -> list[DataFile]:
         """Write the rows of all ranges to files; those that an earlier load wrote are taken."""
-        planned = [range_ for part in parts for range_ in part.ranges]
-        noted = [] if journal is None else journal.find_units(planned, self._position_of(table.name))
-        done = RangesDone()
-        for range_ in (range_ for unit in noted for range_ in unit.ranges):
-            done = done.done(range_)
-        plan = UnitPlan(parts, done, self._lake.file_bytes)
+        noted = [] if journal is None else journal.find_units(parts, self._position_of(table.name))
+        plan = UnitPlan(parts, noted, self._ends.lake.file_bytes)
         plain = replace(table, catalog=Fingerprint({}), leaves=Leaves({}))
-        unit = LoadUnit(self._url, source.id, plain, schema, source.moment, ())
-
-        def units() -> Iterator[LoadUnit]:
-            for known in noted:
-                yield replace(unit, ranges=known.ranges, noted=known)
-            for ranges in plan:
-                yield replace(unit, ranges=ranges)
-
+        unit = LoadUnit(self._ends.url, source.id, plain, schema, source.moment, ())
+        again = (replace(unit, ranges=taken.ranges, noted=taken) for taken in noted)
+        # The plan is asked for one unit after the other: it learns of each how large its file became.
+        units = itertools.chain(again, (replace(unit, ranges=ranges) for ranges in plan))
         files: list[DataFile] = []
-        taken = 0
-        for loaded in _each_read(table.name, self._load_units(self._lake, units())):
+        rows_taken = 0
+        for loaded in _each_read(table.name, self._load_units(self._ends.lake, units)):
             self._check_stopping()
             plan.learn(loaded.unit.ranges, loaded.files)
             files += loaded.files
             for text in loaded.told:
                 self._report.warning(text)
             if loaded.is_taken:
-                taken += sum(file.rows for file in loaded.files)
+                rows_taken += loaded.rows
             elif journal is not None:
                 journal.note(loaded)
             reach("mirror_unit")
-        if taken:
-            self._report.info(f"{taken:,} rows of {table.name} were read before")
-            self._check_not_loaded(table.name, min(known.start for known in noted))
+        if rows_taken:
+            self._report.info(f"{rows_taken:,} rows of {table.name} were read before")
+            self._check_not_loaded(table.name, min(taken.start for taken in noted))
         return files
 
     def _position_of(self, name: TableName) -> Lsn:
         """Return up to where (bytes) the lake's table has the log, 0 where there is none."""
-        found = self._lake.open(name)
+        found = self._ends.lake.open(name)
         return 0 if found is None or found.position is None else found.position[0]
 
     def _check_not_loaded(self, name: TableName, start: Lsn) -> None:
@@ -288,6 +269,7 @@ def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:
     Those that have the number and the name of one: the table may be another one than before, whose columns
     have the same numbers.
     """
+    # A table that was dropped and made again counts its columns from 1 again.
     names = {number_of(field): field.name for field in new}
     marked = [
         field
@@ -295,4 +277,4 @@ def _plan_kept(old: pa.Schema, new: pa.Schema, *, keeps: bool) -> Alteration:
         else with_metadata(field, dropped="true")
         for field in old
     ]
-    return plan_alteration(pa.schema(marked), new, keeps=keeps, complete=0, now=0, highest=0)
+    return plan_alteration(pa.schema(marked), new, keeps=keeps, highest=0)

@@ -64,6 +64,7 @@ class Masks:
             case "redact":
                 return pc.if_else(pc.is_null(values), pa.scalar(None, pa.string()), _REDACTED)
             case "sha256":
+                # NULL stays NULL: its hash would tell nothing, and break `IS NULL`.
                 hashes = (None if text is None else self._hash(text.encode()) for text in values.to_pylist())
                 return pa.array(hashes, pa.string(), size=len(values))
 

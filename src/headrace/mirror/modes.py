@@ -16,9 +16,9 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror import versions
 from headrace.mirror.columns import PREFIX, all_fitted, fitted
 from headrace.mirror.contents import content_changes, without
-from headrace.mirror.lake import Lake, LakeTable, known_position
+from headrace.mirror.keys import keys_of
+from headrace.mirror.lake import Lake, LakeTable, known_position, look
 from headrace.mirror.net_changes import DELETED, Key, Position, net_changes
-from headrace.mirror.python_values import python_values
 from headrace.model.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -143,7 +143,8 @@ class CurrentMode(Mode):
 
     def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
         """Reduce the changes to the newest of each key, and merge them."""
-        net = net_changes(rows, key, lambda keys, columns: table.look(key, keys, columns))
+        # What an update left out is in the lake's row, or in an earlier change of this batch.
+        net = net_changes(rows, key, lambda keys, columns: look(table, key, keys, columns))
         if net.emptied:
             kept = net.rows.filter(pc.invert(net.rows.column(DELETED)))
             batches = kept.drop_columns([DELETED]).to_batches()
@@ -172,9 +173,10 @@ class ContentMode(CurrentMode):
         added = found.added.to_batches()
         if found.emptied:
             replace_rows(lake, table, added, found.position)
+        # Nothing went: the files that are there stay as they are.
         elif not len(found.removed):
             files = lake.write(table.name, table.schema, all_fitted(added, table.schema))
-            lake.append(table.name, table.schema, files, found.position, table)
+            lake.commit(table.name, table.schema, files, found.position, table, adds=True)
         else:
             try:
                 replace_rows(lake, table, added, found.position, without(table.rows(), found.removed))
@@ -210,11 +212,12 @@ class HistoryMode(Mode):
     def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
         """End the versions that were current, and begin new ones."""
         found = versions.row_versions(
-            rows, key, lambda keys, columns: table.look(key, keys, columns, self.present)
+            rows, key, lambda keys, columns: look(table, key, keys, columns, self.present)
         )
         if found.emptied is None:
             table.add_versions(found, key)
             return
+        # A TRUNCATE ends every version, so that each file is written again anyway.
         old = _ended(table.rows(), key, found.closings, found.emptied)
         replace_rows(lake, table, found.rows.to_batches(), found.position, old)
 
@@ -249,6 +252,7 @@ class ChangesMode(Mode):
         for batch in old:
             schema = batch.schema
             yield batch
+        # An empty table needs no `truncate`: nobody has read rows of it.
         if schema is not None:
             nothing = pa.RecordBatch.from_arrays([pa.nulls(1, field.type) for field in schema], schema=schema)
             emptied = self._read(nothing, moment, "truncate", SnapshotPlace(moment.start, 1).emptied)
@@ -278,7 +282,7 @@ class ChangesMode(Mode):
         renamed = ordered.rename_columns([_public(name) for name in ordered.column_names])
         batches = all_fitted(renamed.to_batches(), table.schema)
         files = lake.write(table.name, table.schema, batches)
-        lake.append(table.name, table.schema, files, position, table)
+        lake.commit(table.name, table.schema, files, position, table, adds=True)
 
     def _read(self, batch: pa.RecordBatch, moment: LoadMoment, kind: str, sequence: int) -> pa.RecordBatch:
         values = {
@@ -323,19 +327,15 @@ def _ended(
     emptied: tuple[pa.Scalar, int],
 ) -> Iterator[pa.RecordBatch]:
     """Yield all versions, the current ones ended by their row's first change, or else by the TRUNCATE."""
-    first: dict[Key, tuple[Any, int]] = {
-        tuple(values): (time, lsn)
-        for *values, time, lsn in zip(
-            *(python_values(closings.column(name)) for name in key),
-            closings.column(versions.VALID_TO).to_pylist(),
-            closings.column(versions.TO_LSN).to_pylist(),
-            strict=True,
-        )
-    }
+    ends_of = zip(
+        closings.column(versions.VALID_TO).to_pylist(),
+        closings.column(versions.TO_LSN).to_pylist(),
+        strict=True,
+    )
+    first: dict[Key, tuple[Any, int]] = dict(zip(keys_of(closings, key), ends_of, strict=True))
     at_end = emptied[0].as_py(), emptied[1]
     for batch in old:
-        keys = zip(*(python_values(batch.column(name)) for name in key), strict=True)
-        ends = [first.get(values, at_end) for values in keys]
+        ends = [first.get(values, at_end) for values in keys_of(batch, key)]
         times = pa.array([time for time, _ in ends], versions.FIELDS[0].type)
         yield versions.closed(batch, times, pa.array([lsn for _, lsn in ends], pa.int64()))
 
@@ -350,4 +350,4 @@ def replace_rows(
     """Make `old` and `new` all that a table consists of, in one commit."""
     name, schema = table.name, table.schema
     files = [*lake.write(name, schema, old), *lake.write(name, schema, all_fitted(new, schema))]
-    lake.replace(name, schema, files, position, table)
+    lake.commit(name, schema, files, position, table)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import PREFIX
-from headrace.mirror.keys import equal_keys
+from headrace.mirror.keys import equal_keys, keys_of
 from headrace.mirror.python_values import arrow_values, python_values
 
 Position = tuple[int, int]
@@ -51,10 +51,7 @@ def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
         look: finds values that the log left out because they did not change.
     """
     rows, position = in_order(rows)
-    truncations = np.flatnonzero(pc.equal(rows.column(_TYPE), "truncate").to_numpy())
-    emptied = len(truncations) > 0
-    if emptied:
-        rows = rows.slice(int(truncations[-1]) + 1)
+    rows, emptied = behind_truncate(rows)
     own = [name for name in rows.column_names if not name.startswith(PREFIX)]
     rows = completed(rows, key, own, look)
     newest = newest_of_keys(rows, key)
@@ -66,10 +63,17 @@ def net_changes(rows: pa.Table, key: Sequence[str], look: Lookup) -> NetChanges:
 
 def in_order(rows: pa.Table) -> tuple[pa.Table, Position]:
     """Return changes, at least one, by ascending position, and the last one's."""
+    # Partitions of a batch come in any order; positions alone say what came last.
     order = np.lexsort([rows.column(name).to_numpy() for name in (_SEQUENCE, _LSN)])
     if (order[1:] < order[:-1]).any():
         rows = rows.take(pa.array(order))
     return rows, (rows.column(_LSN)[-1].as_py(), rows.column(_SEQUENCE)[-1].as_py())
+
+
+def behind_truncate(rows: pa.Table) -> tuple[pa.Table, bool]:
+    """Return the changes behind the last TRUNCATE, and whether there is one: it leaves no other row."""
+    truncations = np.flatnonzero(pc.equal(rows.column(_TYPE), "truncate").to_numpy())
+    return (rows.slice(int(truncations[-1]) + 1), True) if len(truncations) else (rows, False)
 
 
 def newest_of_keys(rows: pa.Table, key: Sequence[str]) -> pa.Array:
@@ -94,26 +98,23 @@ def completed(rows: pa.Table, key: Sequence[str], own: Sequence[str], look: Look
     """
     if rows.column(_UNCHANGED).null_count == len(rows):
         return rows
-    keys = list(zip(*(python_values(rows.column(name)) for name in key), strict=True))
-    sources = list(_sources(rows, keys))
-    wanted = {name for _, name, origin in sources if isinstance(origin, tuple)}
-    missing = {origin for _, _, origin in sources if isinstance(origin, tuple)}
-    found = look(sorted(missing, key=repr), sorted(wanted)) if missing else {}
-    for name in {name for _, name, _ in sources}:
-        column = rows.column(name)
-        values = python_values(column)
-        for row, _, origin in (source for source in sources if source[1] == name):
-            values[row] = values[origin] if isinstance(origin, int) else found.get(origin, {}).get(name)
-        at = own.index(name)
-        rows = rows.set_column(at, rows.schema.field(name), arrow_values(values, column.type))
+    sources = list(_sources(rows, keys_of(rows, key)))
+    elsewhere = [(name, origin) for _, name, origin in sources if isinstance(origin, tuple)]
+    missing = sorted({origin for _, origin in elsewhere}, key=repr)
+    found = look(missing, sorted({name for name, _ in elsewhere})) if missing else {}
+    values = {name: python_values(rows.column(name)) for name in {name for _, name, _ in sources}}
+    # Rows come in order, so that a source row is complete before it is used.
+    for row, name, origin in sources:
+        known = values[name]
+        known[row] = known[origin] if isinstance(origin, int) else found.get(origin, {}).get(name)
+    for name, column in values.items():
+        field = rows.schema.field(name)
+        rows = rows.set_column(own.index(name), field, arrow_values(column, field.type))
     return rows
 
 
 def _sources(rows: pa.Table, keys: Sequence[Key]) -> Iterator[tuple[int, str, int | Key]]:
-    """Yield each value that is not known: its row, its column, and the row or the lake's key that has it.
-
-    Rows come in order, so that a source row is complete before it is used.
-    """
+    """Yield each value that is not known: its row, its column, and the row or the lake's key that has it."""
     kinds = rows.column(_TYPE).to_pylist()
     unchanged = rows.column(_UNCHANGED).to_pylist()
     positions = list(zip(rows.column(_LSN).to_pylist(), rows.column(_SEQUENCE).to_pylist(), strict=True))
@@ -121,6 +122,7 @@ def _sources(rows: pa.Table, keys: Sequence[Key]) -> Iterator[tuple[int, str, in
     origin_of: dict[Key, Key | int] = {}
     for row, (kind, key) in enumerate(zip(kinds, keys, strict=True)):
         before: int | Key | None = last.get(key)
+        # A row that moved to another key stands behind the `delete` of its old one, at the same position.
         if kind == "insert" and row and positions[row - 1] == positions[row] and kinds[row - 1] == "delete":
             before = origin_of.get(keys[row - 1], keys[row - 1])
         for name in unchanged[row] or ():

@@ -48,5 +48,6 @@ def _can_be_repaired(table: MirroredTable, *, is_put_back: bool) -> bool:
 
     It knows no changes, and of an older copy neither the versions nor the deleted rows that came since.
     """
+    # What the past was, the database cannot say; rows as they are, it can.
     keeps_past = table.mode == "history" or table.soft_delete
     return table.mode != "changes" and not (keeps_past and is_put_back)

@@ -7,19 +7,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.mirror.lake import Lake, LakeTable, known_position, other_writer
-from headrace.mirror.load_units import reading_rows
+from headrace.mirror.endpoints import MirrorEndpoints
+from headrace.mirror.lake import known_position, opened, other_writer
+from headrace.mirror.load_units import read_rows, reading_rows
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.partition_bounds import Ahead, Bounds, condition, rows_within
-from headrace.mirror.tables import LOCK_SECONDS, MirroredTable, Selection
-from headrace.model.names import CtidRange, TableName
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
+from headrace.model.names import CtidRange
 from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
-from headrace.snapshot import read_part
 from headrace.snapshot.exporting import positioned_snapshot
-from headrace.snapshot.reading import RowSelection
 
-_BATCH_BYTES = 8 << 20
 _ROWS_AT_ONCE = 1 << 18
 """So many rows, about, are in one commit."""
 
@@ -29,16 +27,10 @@ class PartReader:
     """Makes parts of the lake's tables as the database's are, in as many rows as the parts have.
 
     Attributes:
-        url: the database.
-        slot: the slot that is followed.
-        selection: which tables, and what of them.
-        lake: the tables.
+        ends: where tables are read and written.
     """
 
-    url: str
-    slot: str
-    selection: Selection
-    lake: Lake
+    ends: MirrorEndpoints
 
     def read(self, table: MirroredTable, parts: Sequence[Bounds], seconds: float) -> list[Ahead] | None:
         """Read parts in a snapshot; return up to where the lake has them now, ahead of the table's position.
@@ -51,13 +43,14 @@ class PartReader:
         Returns:
             None: the table was altered again meanwhile, and is to be read whole.
         """
-        with positioned_snapshot(self.url, self.slot, seconds) as (start, snapshot):
-            with ReadSession(self.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
-                present = self.selection.read(session, [table.name]).get(table.name)
+        with positioned_snapshot(self.ends.url, self.ends.slot, seconds) as (start, snapshot):
+            with ReadSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
+                present = self.ends.selection.read(session, [table.name]).get(table.name)
                 [(now,)] = session.query("SELECT clock_timestamp()")
+            # The bounds are those of the catalog that was looked at; of another one they may be others.
             if present is None or present.catalog != table.catalog:
                 return None
-            with RowSession(self.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
+            with RowSession(self.ends.url, snapshot=snapshot, lock_seconds=LOCK_SECONDS) as session:
                 for bounds in parts:
                     self._read(session, table, bounds, LoadMoment(start, now))
         return [Ahead(start, bounds) for bounds in parts]
@@ -76,7 +69,7 @@ class PartReader:
     def _keys_within(self, table: MirroredTable, bounds: Bounds) -> pa.Table:
         """Return the keys of the lake's present rows within bounds."""
         schema = pa.schema([table.schema.field(name) for name in table.key])
-        lake = self._opened(table.name)
+        lake = opened(self.ends.lake, table.name)
         found = (batch.filter(table.rules.present(batch)) for batch in lake.rows())
         return pa.Table.from_batches(
             (
@@ -90,28 +83,20 @@ class PartReader:
 
     def _write(self, table: MirroredTable, keys: pa.Table, rows: pa.Table, moment: LoadMoment) -> None:
         """Make the rows with some keys `rows`, in one commit that leaves the table's position."""
-        lake = self._opened(table.name)
+        lake = opened(self.ends.lake, table.name)
         before = lake.version  # a commit may leave the object at its own version
         table.rules.repair(lake, keys, rows, moment, known_position(lake))
-        after = self._opened(table.name)
+        after = opened(self.ends.lake, table.name)
         # A commit that leaves the position, and fails, looks as if it had been made.
         if after.version == before or after.find_other_commit(before) is not None:
             raise other_writer(table.name, "a part of it was not written")
-
-    def _opened(self, name: TableName) -> LakeTable:
-        lake = self.lake.open(name)
-        assert lake is not None
-        return lake
 
 
 def _rows_within(session: RowSession, table: MirroredTable, bounds: Bounds) -> Iterator[pa.RecordBatch]:
     """Yield the database's rows within bounds; the server leaves the other partitions out."""
     names = {number: name for number, (name, _) in table.columns_by_number.items()}
-    conditions = (condition(bounds, names), *(() if table.where is None else (table.where,)))
-    selection = RowSelection(table.row_type, table.columns, conditions)
     with reading_rows(table.name):
-        for batch in read_part(session, selection, CtidRange(0, None), table.read_schema, _BATCH_BYTES):
-            yield table.in_lake(batch)
+        yield from read_rows(session, table, [CtidRange(0, None)], [condition(bounds, names)])
 
 
 def _by_number(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:

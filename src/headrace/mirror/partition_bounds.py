@@ -143,6 +143,7 @@ def can_tell(bounds: Bounds | None, kinds: Mapping[int, ValueType]) -> bool:
 
 
 def _compares(level: Bound, kind: ValueType) -> bool:
+    # Texts are ordered by a collation that is not known here; whether two are the same is.
     is_ordered = any(matches(kind.arrow) for matches in _ORDERED)
     return is_ordered or (level.kind == "list" and (kind.name in _TEXTS or pa.types.is_boolean(kind.arrow)))
 
@@ -164,6 +165,7 @@ def _within(rows: pa.RecordBatch | pa.Table, level: Bound, name: str, kind: Valu
     column = rows.column(name)
     if level.kind == "list":
         return pc.is_in(column, value_set=_converted(level.values, kind, name).cast(column.type))
+    # NULL is in no range: PostgreSQL puts it into the DEFAULT partition, or refuses it.
     within = column.is_valid()
     for value, compare in zip(level.values, (pc.greater_equal, pc.less), strict=True):
         if value is not None:

@@ -76,6 +76,7 @@ def write_partitions(
         if waiting:
             runs.add(pa.Table.from_batches(waiting, schema))
         files: list[DataFile] = []
+        # Each partition is written at once, so that it has as few files as it can have.
         for values in runs.partitions:
             below = ""
             if isinstance(folder, FileSystem):
@@ -127,6 +128,7 @@ class _Runs:
     def add(self, rows: pa.Table) -> None:
         """Sort a run."""
         codes, columns = _coded(rows, self._partition_by)
+        # Stable: rows of one partition keep the order in which they were read.
         order = np.argsort(codes, kind="stable")
         own = rows.select(self._schema.names).take(pa.array(order)).combine_chunks()
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))

@@ -147,6 +147,7 @@ def partition_folder(name: str, value: str | None) -> str:
 def _derived(transform: Transform, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
         column = column.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
+    # A folder's name has four digits for a year: other days are in the partition NULL.
     column = pc.if_else(is_in_calendar(column), column, pa.scalar(None, column.type))
     match transform:
         case "year":

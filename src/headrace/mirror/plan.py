@@ -147,6 +147,7 @@ def read_sizes(session: ReadSession, tables: Collection[TableName]) -> dict[Tabl
     parameters = ([name.schema for name in tables], [name.name for name in tables])
     try:
         rows = session.query(_SIZES, parameters)
+    # One locked table hides the sizes of all: each is asked for alone then.
     except LockedError:
         if len(tables) == 1:
             return {}

@@ -6,7 +6,7 @@ Readers join tables as of one commit with it; a start finds what is loaded, and 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -22,27 +22,8 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 
 _NOTHING = Fingerprint()
-_SCHEMA = pa.schema(
-    [
-        pa.field("table_schema", pa.string()),
-        pa.field("table_name", pa.string()),
-        pa.field("version", pa.int64()),
-        pa.field("complete_lsn", pa.int64()),
-        pa.field("is_whole", pa.bool_()),
-        pa.field("relation", pa.int64()),
-        pa.field("files", pa.string()),
-        pa.field("slot", pa.string()),
-        pa.field("stream", pa.string()),
-        pa.field("row_filter", pa.string()),
-        pa.field("highest_column", pa.int32()),
-        pa.field("catalog", pa.string()),
-        pa.field("former_catalog", pa.string()),
-        pa.field("altered_lsn", pa.int64()),
-        pa.field("waits_for", pa.string()),
-        pa.field("partitions", pa.string()),
-        pa.field("ahead", pa.string()),
-    ]
-)
+_Code = tuple[Callable[[Any], Any], Callable[[Any], Any]]
+_FINGERPRINT: _Code = (Fingerprint.to_text, Fingerprint.from_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +34,7 @@ class TablePosition:
         version: the number of the lake table's commit that this is said of.
         complete: every commit whose record lies before this address (bytes) is in the table.
         relation: the oid of the database's table.
-        files: the filenodes of its files when it was loaded.
         where: the condition that its rows satisfied when it was loaded; None: there was none.
-        highest: the highest number of a column that the database's table had.
         catalog: what else its rows' values depended on, and its columns.
         former: the catalog before the last alteration of its columns, while the log is not past that.
         altered: a position (bytes) that all changes of the time before that alteration lie before; 0: there
@@ -70,9 +49,7 @@ class TablePosition:
     version: int
     complete: Lsn
     relation: int
-    files: str
     where: str | None = None
-    highest: int = 0
     catalog: Fingerprint = _NOTHING
     former: Fingerprint = _NOTHING
     altered: Lsn = 0
@@ -80,6 +57,37 @@ class TablePosition:
     waits_for: str | None = None
     leaves: Leaves = field(default_factory=lambda: Leaves({}))
     ahead: tuple[Ahead, ...] = ()
+
+
+_COLUMNS: tuple[tuple[str, pa.DataType, str, _Code | None], ...] = (
+    ("version", pa.int64(), "version", None),
+    ("complete_lsn", pa.int64(), "complete", None),
+    ("is_whole", pa.bool_(), "is_whole", None),
+    ("relation", pa.int64(), "relation", None),
+    ("row_filter", pa.string(), "where", None),
+    ("catalog", pa.string(), "catalog", _FINGERPRINT),
+    ("former_catalog", pa.string(), "former", _FINGERPRINT),
+    ("altered_lsn", pa.int64(), "altered", None),
+    ("waits_for", pa.string(), "waits_for", None),
+    ("partitions", pa.string(), "leaves", (Leaves.to_text, Leaves.from_text)),
+    ("ahead", pa.string(), "ahead", (aheads_to_text, aheads_from_text)),
+)
+"""What is written of a position: column, type, attribute, and how it becomes a text and is read again."""
+_NAMES = (("table_schema", pa.string()), ("table_name", pa.string()))
+_OF_ALL = (("slot", pa.string()), ("stream", pa.string()))
+_SCHEMA = pa.schema([*_NAMES, *((name, kind) for name, kind, *_ in _COLUMNS), *_OF_ALL])
+
+
+def _to_row(position: TablePosition) -> dict[str, Any]:
+    values = {name: (getattr(position, attribute), code) for name, _, attribute, code in _COLUMNS}
+    return {name: value if code is None else code[0](value) for name, (value, code) in values.items()}
+
+
+def _from_row(row: Mapping[str, Any]) -> TablePosition:
+    values = {
+        attribute: row[name] if code is None else code[1](row[name]) for name, _, attribute, code in _COLUMNS
+    }
+    return TablePosition(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,7 @@ class PositionsTable:
         if table is None:
             return LakePositions()
         rows = [row for batch in table.rows() for row in batch.to_pylist()]
+        # Two slots cannot be confirmed by one position: what one has read the other may lack.
         owners = {row["slot"] for row in rows} - {self._slot}
         if owners:
             raise HeadraceError(
@@ -132,24 +141,7 @@ class PositionsTable:
                 "Give each mirror a location of its own, or name that slot in [mirror]. If that mirror is no "
                 f"more, remove the lake's table {POSITIONS}: all tables are read anew then.",
             )
-        tables = {
-            TableName(row["table_schema"], row["table_name"]): TablePosition(
-                version=row["version"],
-                complete=row["complete_lsn"],
-                relation=row["relation"],
-                files=row["files"],
-                where=row.get("row_filter"),
-                highest=row.get("highest_column") or 0,
-                catalog=Fingerprint.from_text(row.get("catalog") or ""),
-                former=Fingerprint.from_text(row.get("former_catalog") or ""),
-                altered=row.get("altered_lsn") or 0,
-                is_whole=row["is_whole"],
-                waits_for=row.get("waits_for"),
-                leaves=Leaves.from_text(row.get("partitions")),
-                ahead=aheads_from_text(row.get("ahead")),
-            )
-            for row in rows
-        }
+        tables = {TableName(row["table_schema"], row["table_name"]): _from_row(row) for row in rows}
         return LakePositions(tables, json.loads(rows[0]["stream"]) if rows else None)
 
     def accept(self, table: LakeTable, *, is_repaired: bool) -> None:
@@ -174,6 +166,7 @@ class PositionsTable:
         Raises:
             HeadraceError: CONTINUITY or CONFIG, where another mirror has written others since they were read.
         """
+        # Another mirror that was thought dead may have gone on: the later one's notes would be lost.
         if self._noted is not None and json.dumps(self._read().stream) != self._noted:
             raise HeadraceError(
                 Kind.CONTINUITY,
@@ -184,21 +177,9 @@ class PositionsTable:
             {
                 "table_schema": table.schema,
                 "table_name": table.name,
-                "version": position.version,
-                "complete_lsn": position.complete,
-                "is_whole": position.is_whole,
-                "relation": position.relation,
-                "files": position.files,
+                **_to_row(position),
                 "slot": self._slot,
                 "stream": json.dumps(positions.stream),
-                "row_filter": position.where,
-                "highest_column": position.highest,
-                "catalog": position.catalog.to_text(),
-                "former_catalog": position.former.to_text() if position.altered else None,
-                "altered_lsn": position.altered,
-                "waits_for": position.waits_for,
-                "partitions": position.leaves.to_text(),
-                "ahead": aheads_to_text(position.ahead),
             }
             for table, position in sorted(positions.tables.items())
         ]

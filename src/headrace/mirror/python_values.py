@@ -15,6 +15,7 @@ import pyarrow as pa
 
 def python_values(column: pa.Array | pa.ChunkedArray) -> list[Any]:
     """Return a column's values; dates and timestamps, in nested values too, are whole numbers."""
+    # Whole numbers for all moments, not only for far ones: two kinds would not compare.
     values: list[Any] = column.cast(_countable(column.type)).to_pylist()
     return [_one_nan(value) for value in values] if pa.types.is_floating(column.type) else values
 

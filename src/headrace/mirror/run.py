@@ -17,7 +17,8 @@ from headrace.config.resolve import resolve_mirror
 from headrace.errors import BACKFILL_AGAIN, POLICIES, HeadraceError, Kind, Patience, Retry
 from headrace.mirror.lake import reaching
 from headrace.mirror.loading import LoadStoppedError
-from headrace.mirror.mirrored_lake import RELOAD, WATCH_SECONDS, MirroredLake
+from headrace.mirror.mirrored_lake import WATCH_SECONDS, MirroredLake
+from headrace.mirror.source_log import RELOAD
 from headrace.mirror.verify import LakeComparer
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
@@ -123,20 +124,11 @@ class MirrorRun:
     def _run(self, spark: LocalSpark, lock: SlotLock, *, once: bool, reload: bool) -> None:
         failures, patience = 0, Patience()
         while True:
-            began, is_following = time.monotonic(), False
+            began, tables = time.monotonic(), None
             try:
-                self._hold(lock)
-                if reload:
-                    self._drop_lost_slot()
-                self.mirrored.set_up()
-                with reaching(self.mirrored.lake):
-                    tables = self.mirrored.prepare(reload=reload)
-                reload, is_following = False, True
-                if tables:
-                    checkpoint = tempfile.mkdtemp(prefix="mirror-", dir=spark.scratch)
-                    self._follow(spark, tables, Path(checkpoint), once=once)
-                elif not once:
-                    self._watch(lambda: False)
+                tables = self._prepare(lock, reload=reload)
+                reload = False
+                self._follow_or_watch(spark, tables, once=once)
                 self._raise_waiting(once=once)
             except LoadStoppedError:
                 return
@@ -146,7 +138,7 @@ class MirrorRun:
                     patience.forget()
                 error = patience.judge(failure)
                 if once or not self._can_go_on(error, failures):
-                    raise self._with_own_advice(error, is_following=is_following) from failure.__cause__
+                    raise self._with_own_advice(error, is_following=tables is not None) from failure.__cause__
                 failures = 1 if is_calm else failures + 1
                 seconds = min(_LONGEST_WAIT, 2.0**failures)
                 self._report.warning(f"{error.cause}; trying again in {seconds:.0f} s")
@@ -154,6 +146,23 @@ class MirrorRun:
                 self._stopping.wait(seconds)
             if once or self._stopping.is_set():
                 return
+
+    def _prepare(self, lock: SlotLock, *, reload: bool) -> list[TableName]:
+        """Bring the lake into shape; return the tables that are followed."""
+        self._hold(lock)
+        if reload:
+            self._drop_lost_slot()
+        self.mirrored.set_up()
+        with reaching(self.mirrored.lake):
+            return self.mirrored.prepare(reload=reload)
+
+    def _follow_or_watch(self, spark: LocalSpark, tables: Sequence[TableName], *, once: bool) -> None:
+        if tables:
+            # Each query has a new checkpoint: the position stands in the lake, and nowhere else.
+            checkpoint = tempfile.mkdtemp(prefix="mirror-", dir=spark.scratch)
+            self._follow(spark, tables, Path(checkpoint), once=once)
+        elif not once:
+            self._watch(lambda: False)
 
     def _raise_waiting(self, *, once: bool) -> None:
         waiting = self.mirrored.waiting_error() if once else None
@@ -210,13 +219,13 @@ class MirrorRun:
         ending = threading.Event()
         signals = checkpoint.with_name(f"{checkpoint.name}-signals")
         signals.mkdir()
-        self.mirrored.limit_confirmation = SignalFiles(signals).set_confirm_limit
-        self.mirrored.limit_confirmation(self.mirrored.find_limit(0))
+        self.mirrored.notes.limit_confirmation = SignalFiles(signals).set_confirm_limit
+        self.mirrored.notes.limit_confirmation(self.mirrored.notes.find_limit(0))
 
         def write(batch: DataFrame, number: int) -> None:
             arrow = batch.toArrow()
             end = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
-            self.mirrored.check_published(end)
+            self.mirrored.notes.check_published(end)
             with reaching(self.mirrored.lake):
                 self.mirrored.write(arrow, end, tables)
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:
@@ -249,7 +258,7 @@ class MirrorRun:
         finally:
             ending.set()
             query.stop()
-            self.mirrored.limit_confirmation = lambda _: None  # its folder ends with the session
+            self.mirrored.notes.limit_confirmation = lambda _: None  # its folder ends with the session
 
     def _watch(self, has_ended: Callable[[], bool], *, looks: bool = True) -> None:
         """Return once stopped, or something has ended, or where it `looks` tables are to be prepared anew."""

@@ -55,6 +55,7 @@ class SlotKeeper:
             left = self._use()
             first = left if first is None else first
             if left is not None and first is not None and left < first * _LOW and not is_told:
+                # Once is enough: what helps is a setting, and the load goes on either way.
                 is_told = True
                 self._report.warning(
                     f"the slot {self._slot} loses its log when the database has written {size(left)} more, "

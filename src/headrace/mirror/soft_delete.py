@@ -18,7 +18,7 @@ from headrace.mirror.deletions import (
     row_deletions,
 )
 from headrace.mirror.digests import hashes
-from headrace.mirror.lake import Lake, LakeTable
+from headrace.mirror.lake import Lake, LakeTable, look
 from headrace.mirror.modes import CurrentMode, LoadMoment, replace_rows, with_fields
 from headrace.mirror.net_changes import Position
 
@@ -44,6 +44,7 @@ class SoftDeleteMode(CurrentMode):
 
         Keys are compared by hashes of 64 bits, which are exact for one integer.
         """
+        # Hashes in place of keys: all keys of a large table would not fit into memory as Python's values.
         live = np.sort(np.concatenate([np.empty(0, np.uint64), *(hashes(batch, key) for batch in loaded)]))
         time = pa.scalar(moment.time, FIELDS[1].type)
         for batch in old:
@@ -61,9 +62,9 @@ class SoftDeleteMode(CurrentMode):
 
     def apply(self, lake: Lake, table: LakeTable, key: Sequence[str], rows: pa.Table) -> None:
         """Merge the last state of each key; where the table was emptied, write it with all others deleted."""
-        found = row_deletions(rows, key, lambda keys, columns: table.look(key, keys, columns, self.present))
+        found = row_deletions(rows, key, lambda keys, columns: look(table, key, keys, columns, self.present))
         if found.emptied is None:
-            table.merge_marks(found.rows, key, found.position)
+            table.merge(found.rows, key, found.position)
             return
         shown = found.rows.filter(pc.invert(found.rows.column(MARKS))).drop_columns([MARKS])
         old = emptied_rows(table.rows(), key, found)
@@ -83,4 +84,4 @@ class SoftDeleteMode(CurrentMode):
             kind = shown.schema.field(name).type
             gone = gone.append_column(name, pa.repeat(pa.scalar(value, kind), len(gone)))
         marked = pa.concat_tables([shown, gone], promote_options="default")
-        table.merge_marks(marked, key, position)
+        table.merge(marked, key, position)

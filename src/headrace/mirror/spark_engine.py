@@ -97,6 +97,7 @@ class SparkEngine:
         except (PySparkException, Py4JError) as error:
             failure = error
         after = DeltaTable(delta.table_uri)
+        # Spark's answer does not count, the log does: an error may hide a commit, and a commit another's.
         made = find_noted(after, text, version)
         if made != version + 1:
             raise _refusal(name, after, version, failure)

@@ -42,6 +42,7 @@ class ExecutorLoader:
         from headrace.mirror.delta import DeltaLake  # noqa: PLC0415 - Iceberg's mirrors do without deltalake
 
         location = lake.location if is_url(lake.location) else str(Path(lake.location).absolute())
+        # The query that follows the log needs a place of its own.
         places = min(_MOST, places_beside(self._session))
         yield from load_in_threads(DeltaLake(location, lake.file_bytes), units, self._load, places)
 

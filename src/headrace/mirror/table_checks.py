@@ -11,6 +11,7 @@ from headrace.mirror.columns import MASK, PREFIX, is_followed, number_of
 from headrace.mirror.lake import folder_name
 from headrace.mirror.partitions import allowed_transforms
 from headrace.mirror.tables import MirroredTable
+from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 from headrace.model.suggestion import nearest
 from headrace.postgres.quoting import table as quoted
@@ -83,6 +84,7 @@ def check_named_columns(tables: Mapping[TableName, MirroredTable], known: Collec
     Raises:
         HeadraceError: BINDING.
     """
+    # A name that no table of a part has ever had is misspelt: the column it should hide would be in the lake.
     loaded = {tables[name].excluded for name in known if name in tables}
     new = [(table.excluded, table.numbers) for table in tables.values() if table.excluded not in loaded]
     _refuse_absent("exclude_columns", new)
@@ -117,6 +119,7 @@ def find_renamed(table: MirroredTable, lake: pa.Schema, highest: int) -> Headrac
         lake: the lake's columns.
         highest: the highest number of a column that the table had when the lake was last written.
     """
+    # Numbers tell a renamed column from another one; names would let its values into the lake, or out.
     columns = {number_of(column): column for column in lake if is_followed(column)}
     absent = [name for name in (*table.chosen, *table.excluded) if name not in table.numbers]
     for name, number in table.numbers.items():
@@ -206,35 +209,16 @@ def _type_problems(table: MirroredTable) -> Iterator[HeadraceError]:
 
 def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
     own = table.lake_schema if table.mode == "changes" else table.schema
-    derived = []
+    known = {name.casefold() for name in table.lake_schema.names}
     for partition in table.partitions:
-        if partition.column not in own.names:
+        problem = _partition_problem(table, own, partition)
+        if problem is not None:
+            yield problem
+        elif partition.name != partition.column and partition.name.casefold() in known:
             yield HeadraceError(
                 Kind.BINDING,
-                f"partition_by: the table {table.name} has no column {partition.column} that is mirrored",
-                f"Write the column as it is called now. Mirrored are: {_listed(table)}.",
-            )
-        elif partition.column in table.masks.kinds:
-            yield HeadraceError(
-                Kind.BINDING,
-                f"partition_by: the column {partition.column} of {table.name} is masked",
-                "Partition by another one.",
-            )
-        elif partition.transform not in (allowed := allowed_transforms(own.field(partition.column).type)):
-            yield HeadraceError(
-                Kind.BINDING,
-                f"partition_by: the column {partition.column} of {table.name} has a type that allows "
-                f"{', '.join(allowed).replace('identity', 'its name') or 'no partitions'}",
-                "Choose another transform or column: see docs/guides/mirror-tables.md.",
-            )
-        elif partition.name != partition.column:
-            derived.append(partition.name)
-    for name in derived:
-        if name.casefold() in {known.casefold() for known in table.lake_schema.names}:
-            yield HeadraceError(
-                Kind.BINDING,
-                f"partition_by: the table {table.name} has a column {name}, as the partitions need",
-                f'Write exclude_columns = ["{name}"], or partition by something else.',
+                f"partition_by: the table {table.name} has a column {partition.name}, as the partitions need",
+                f'Write exclude_columns = ["{partition.name}"], or partition by something else.',
             )
     if not set(table.lake_schema.names) - {partition.name for partition in table.partitions}:
         yield HeadraceError(
@@ -242,6 +226,31 @@ def _partition_problems(table: MirroredTable) -> Iterator[HeadraceError]:
             f"partition_by: all columns of {table.name} would be partitions",
             "Leave one out.",
         )
+
+
+def _partition_problem(table: MirroredTable, own: pa.Schema, partition: Partition) -> HeadraceError | None:
+    if partition.column not in own.names:
+        return HeadraceError(
+            Kind.BINDING,
+            f"partition_by: the table {table.name} has no column {partition.column} that is mirrored",
+            f"Write the column as it is called now. Mirrored are: {_listed(table)}.",
+        )
+    # Its partitions would be folders, or values in files' statistics, with what the mask is to hide.
+    if partition.column in table.masks.kinds:
+        return HeadraceError(
+            Kind.BINDING,
+            f"partition_by: the column {partition.column} of {table.name} is masked",
+            "Partition by another one.",
+        )
+    allowed = allowed_transforms(own.field(partition.column).type)
+    if partition.transform in allowed:
+        return None
+    return HeadraceError(
+        Kind.BINDING,
+        f"partition_by: the column {partition.column} of {table.name} has a type that allows "
+        f"{', '.join(allowed).replace('identity', 'its name') or 'no partitions'}",
+        "Choose another transform or column: see docs/guides/mirror-tables.md.",
+    )
 
 
 def _listed(table: MirroredTable) -> str:
@@ -252,6 +261,7 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
     if table.problem is not None:
         yield table.problem
         return
+    # Two columns of one name cannot be told apart by any reader.
     taken = [name for name in table.columns if name in table.rules.names]
     if taken:
         yield HeadraceError(
@@ -278,6 +288,7 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
 
 
 def _key_problems(table: MirroredTable) -> Iterator[HeadraceError]:
+    # FULL tells rows by all of their values: enough to count them, not to follow one through its versions.
     if not table.key and (table.mode == "history" or not table.has_full_identity):
         yield HeadraceError(
             Kind.REPLICA_IDENTITY,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, plan_alteration
 from headrace.mirror.columns import DROPPED, described, number_of
@@ -52,9 +51,6 @@ class ObservedTable:
     Attributes:
         noted: what the mirror has noted of it; None: nothing.
         lake: the lake's table; None: there is none.
-        now: a position in the log (bytes) behind all alterations that the catalog shows.
-        names_before: the catalog before the last alteration of its columns, and a position (bytes) that all
-            changes of that time lie before.
         is_sent: whether the publication has sent it since.
         waits: why it waits, or waited until now; None: it does not.
         drift: what was done to its rows beside the log; None: nothing.
@@ -63,8 +59,6 @@ class ObservedTable:
 
     noted: TablePosition | None
     lake: LakeFacts | None
-    now: Lsn
-    names_before: tuple[Fingerprint, Lsn] = (Fingerprint(), 0)
     is_sent: bool = True
     waits: str | None = None
     drift: TableDrift | None = None
@@ -80,9 +74,7 @@ class ObservedTable:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Apply its changes; `renames` says whether columns are called otherwise than when it was noted."""
-
-    renames: bool = False
+    """Apply its changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +82,6 @@ class Alter:
     """Give the lake's table the columns of the database's."""
 
     alteration: Alteration
-    renames: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +89,6 @@ class Repartition:
     """Write its files again in other partitions."""
 
     schema: pa.Schema
-    renames: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +97,6 @@ class ReadParts:
 
     bounds: tuple[Bounds, ...]
     why: str
-    renames: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +141,7 @@ def _of_others(table: MirroredTable, observed: ObservedTable) -> Action | None:
                 "Remove it, or give the mirror another location.",
             )
         )
+    # The mirror's own columns tell the mode: rows of one read as another's would all be wrong.
     if {field.name for field in lake.schema if number_of(field) is None} == table.rules.names:
         return None
     return Wait(
@@ -171,6 +161,7 @@ def _new(_: MirroredTable, observed: ObservedTable) -> Action | None:
 def _missed(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """What the log has not told is read again."""
     assert observed.noted is not None
+    # The oid, not the name: a table that was made again has other rows, and perhaps the same columns.
     if observed.noted.relation != table.relation:
         return Load(f"the table {table.name} was dropped and created again")
     if not observed.is_sent:
@@ -188,6 +179,7 @@ def _written(table: MirroredTable, observed: ObservedTable) -> Action | None:
 
 
 def _waited(table: MirroredTable, observed: ObservedTable) -> Action | None:
+    # What it missed is in no later batch, unless the slot stood still for it.
     if observed.waits is None or observed.is_kept:
         return None
     return Load(f"the table {table.name} waited: {observed.waits}")
@@ -197,18 +189,19 @@ def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | 
     """A renamed column that the file names would bring its values into the lake, or take them out of it."""
     assert observed.noted is not None
     assert observed.lake is not None
-    problem = find_renamed(table, observed.lake.schema, observed.noted.highest)
+    problem = find_renamed(table, observed.lake.schema, _highest(table, observed.noted))
     return None if problem is None else Wait(problem)
 
 
 def _other_rows(table: MirroredTable, observed: ObservedTable) -> Action | None:
     assert observed.noted is not None
+    # The lake has the rows of the former condition; which others there are, only the database knows.
     if observed.noted.where != table.where:
         return Load(f"other rows of {table.name} are wanted (where)")
     if observed.drift is None:
         return None
     bounds = bounds_of(table, observed.noted, observed.drift)
-    if bounds is None or _in_place(table, observed) != Apply():
+    if bounds is None or has_other_names(table, observed.noted) or _in_place(table, observed) != Apply():
         return Load(observed.drift.why)
     return ReadParts(bounds, observed.drift.why)
 
@@ -221,18 +214,19 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
     if drift.parts is None or table.mode == "changes" or not table.key:
         return None
     kinds = {number: kind for number, (_, kind) in table.columns_by_number.items()}
-    bounds: dict[Bounds, None] = {}
+    found: dict[Bounds | None, None] = {}
     for oid in sorted(drift.parts):
-        sides = (noted.leaves.bounds, table.leaves.bounds)
-        for part in [leaves[oid] for leaves in sides if oid in leaves] or [None]:
-            if part is None or not can_tell(part, kinds):
-                return None
-            bounds[part] = None
-    return tuple(bounds)
+        before, now = noted.leaves.bounds, table.leaves.bounds
+        # One that went and came with other bounds has rows within both.
+        found |= dict.fromkeys([before.get(oid, now.get(oid)), now.get(oid, before.get(oid))])
+    bounds = tuple(part for part in found if part is not None and can_tell(part, kinds))
+    return bounds if len(bounds) == len(found) else None
 
 
 def _altered_twice(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    if has_other_names(table, observed.noted) and observed.names_before[1] > observed.complete:
+    assert observed.noted is not None
+    # Names are known from one look to the next: of a time with three of them nobody knows which a row has.
+    if has_other_names(table, observed.noted) and observed.noted.altered > observed.complete:
         return Load(
             f"columns of {table.name} were altered again before the log had come to the alteration before"
         )
@@ -243,24 +237,23 @@ def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
     """What no rule before reads again: only columns differ, or partitions, or nothing."""
     assert observed.lake is not None
     assert observed.noted is not None
-    lake, renames = observed.lake.schema, has_other_names(table, observed.noted)
+    lake = observed.lake.schema
+    # Columns that only the lake has stay there: they need no alteration.
     present = pa.schema([field for field in lake if DROPPED not in (field.metadata or {})])
     if described(present) == described(table.lake_schema):
         if partitions_of(lake) != table.partitions:
-            return Repartition(with_partitions(lake, table.partitions), renames)
-        return Apply(renames)
+            return Repartition(with_partitions(lake, table.partitions))
+        return Apply()
     alteration = plan_alteration(
         lake,
         table.lake_schema,
         keeps=table.rules.keeps,
-        complete=observed.complete,
-        now=observed.now,
-        highest=observed.noted.highest,
+        highest=_highest(table, observed.noted),
         defaults=table.default_texts(),
     )
     if alteration.needs_load or table.is_known_by_content:
         return Load(f"columns of {table.name} were altered: the lake does not have what their values are now")
-    return Alter(alteration, renames)
+    return Alter(alteration)
 
 
 _RULES: tuple[Rule, ...] = (
@@ -277,9 +270,15 @@ _RULES: tuple[Rule, ...] = (
 )
 
 
-def has_other_names(table: MirroredTable, noted: TablePosition | None) -> bool:
+def _highest(table: MirroredTable, noted: TablePosition) -> int:
+    """Return the highest number of a column that a table had when it was noted; no later one has it."""
+    before = noted.catalog.tables.get(table.name)
+    return 0 if before is None else before.highest
+
+
+def has_other_names(table: MirroredTable, noted: TablePosition) -> bool:
     """Tell whether columns may be called otherwise in the log than when a table was noted."""
-    before = None if noted is None else noted.catalog.tables.get(table.name)
+    before = noted.catalog.tables.get(table.name)
     if before is None:
         return False
     now = table.catalog.tables[table.name]

@@ -39,6 +39,7 @@ class LakeUpkeep:
                 table = self._lake.open(name)  # else the new files were of no version that is known
             if table is not None:
                 self._remove_if_due(name, table)
+        # Every batch writes it anew, so that its old files are the most.
         positions = self._lake.open_own(POSITIONS)
         if positions is not None:
             self._remove_if_due(positions.name, positions)

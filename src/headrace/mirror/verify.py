@@ -9,9 +9,10 @@ back, or had come and gone. Where it differs in the same way at a second look, i
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,25 +23,24 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import is_followed
 from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
-from headrace.mirror.lake import Lake, LakeTable
-from headrace.mirror.load_units import RewrittenError, reading_rows
+from headrace.mirror.endpoints import MirrorEndpoints
+from headrace.mirror.lake import Lake, LakeTable, opened
+from headrace.mirror.load_units import RewrittenError, read_rows, reading_rows
 from headrace.mirror.modes import LoadMoment, repaired_position
 from headrace.mirror.net_changes import Key
 from headrace.mirror.ownership import check_repairable
 from headrace.mirror.positions import PositionsTable, TablePosition
 from headrace.mirror.python_values import arrow_rows, python_rows, python_values, shown_value
-from headrace.mirror.tables import MirroredTable, Selection
+from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
 from headrace.postgres.connection import connect
 from headrace.postgres.copying import RowSession
 from headrace.postgres.locks import SlotLock, find_holder
 from headrace.postgres.session import ReadSession
-from headrace.snapshot import plan_tables, read_part
+from headrace.snapshot import plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
-from headrace.snapshot.reading import RowSelection
 
-_BATCH_BYTES = 8 << 20
 _LOOKS = 5
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.5
@@ -104,36 +104,19 @@ class LakeComparer:
     """Compares a lake with its database.
 
     Args:
-        url: the database.
-        slot: the mirror's slot.
-        publication: its publication.
-        selection: which tables, and what of them.
-        lake: the lake.
+        ends: the database and the lake.
         positions: up to where its tables are complete.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        slot: str,
-        publication: str,
-        selection: Selection,
-        lake: Lake,
-        positions: PositionsTable,
-    ) -> None:
-        self._url = url
-        self._slot = slot
-        self._publication = publication
-        self._selection = selection
-        self._lake = lake
+    def __init__(self, ends: MirrorEndpoints, positions: PositionsTable) -> None:
+        self._ends = ends
         self._positions = positions
         self._keeps_away = False
 
     @property
     def lake(self) -> Lake:
         """The lake."""
-        return self._lake
+        return self._ends.lake
 
     def compare(self, names: Sequence[TableName] = (), *, repair: bool = False) -> Iterator[TableComparison]:
         """Compare tables, all where none are named, and yield what each comparison found.
@@ -154,7 +137,7 @@ class LakeComparer:
     def _keep_mirrors_away(self, held: contextlib.ExitStack) -> None:
         """Let no mirror of the slot start, or load tables; its stream is not followed either."""
         try:
-            held.enter_context(SlotLock(self._url, self._slot))
+            held.enter_context(SlotLock(self._ends.url, self._ends.slot))
         except HeadraceError as error:
             if error.kind is not Kind.SLOT_IN_USE:
                 raise
@@ -166,7 +149,7 @@ class LakeComparer:
         if not is_free:
             raise HeadraceError(
                 Kind.SLOT_IN_USE,
-                f"the mirror of the slot {self._slot} runs; two programs cannot write its tables",
+                f"the mirror of the slot {self._ends.slot} runs; two programs cannot write its tables",
                 "Stop it, and repair then.",
             )
 
@@ -180,24 +163,27 @@ class LakeComparer:
                 f"It has: {', '.join(map(str, sorted(known)))}.",
             )
         for name in sorted(names or known):
-            waits_for = known[name].waits_for
-            if waits_for is not None and not repair:
-                yield TableComparison(name, waits_for=waits_for)
-                continue
             if repair:
-                self._check_repairable(name, known[name])
-            found = self._compare(name, repair=repair)
-            if repair and found.is_right:
-                self._positions.accept(self._open(name), is_repaired=found.repaired > 0)
-                if waits_for is not None and not found.repaired:
-                    found.waits_for = waits_for
-            yield found
+                yield self._compare_and_repair(name, known[name])
+            elif known[name].waits_for is not None:
+                yield TableComparison(name, waits_for=known[name].waits_for)
+            else:
+                yield self._compare(name, repair=False)
+
+    def _compare_and_repair(self, name: TableName, known: TablePosition) -> TableComparison:
+        self._check_repairable(name, known)
+        found = self._compare(name, repair=True)
+        if found.is_right:
+            self._positions.accept(opened(self._ends.lake, name), is_repaired=found.repaired > 0)
+            # Nothing was wrong with its rows, so that it waits for something else, still.
+            found.waits_for = None if found.repaired else known.waits_for
+        return found
 
     def _check_repairable(self, name: TableName, known: TablePosition) -> None:
-        with ReadSession(self._url) as session:
-            table = self._selection.read(session, [name]).get(name)
+        with ReadSession(self._ends.url) as session:
+            table = self._ends.selection.read(session, [name]).get(name)
         if table is not None:
-            check_repairable(self._open(name), known, table)
+            check_repairable(opened(self._ends.lake, name), known, table)
 
     def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
         """Compare one table; again where it is truncated, rewritten or altered meanwhile."""
@@ -222,17 +208,17 @@ class LakeComparer:
             look = self._look(found, wanted, repair=repair)
             if look is None:
                 return found
-            seen_before, seen = seen, look.unmoved()
-            wrong = [key for key, sides in seen.items() if look.is_decided or seen_before.get(key) == sides]
+            seen_before, seen = seen, look.unmoved
+            wrong = look.wrong(seen_before)
             found.changing = len(look.differing) - len(wrong)
             if not look.is_complete:
                 found.undecided, found.changing = len(look.differing), 0
                 return found
             look.tell(found, wrong)
+            if wrong and repair and not look.table.is_known_by_content:
+                self._repair(look, wrong)
+                found.repaired = found.wrong - self._compare(name, repair=False).wrong
             if wrong or not found.changing:
-                if repair and wrong and not look.table.is_known_by_content:
-                    self._repair(look, wrong)
-                    found.repaired = found.wrong - self._compare(name, repair=False).wrong
                 return found
         return found
 
@@ -245,6 +231,7 @@ class LakeComparer:
             repair: whether rows that are wrong will be written.
         """
         name = found.table
+        # The snapshot stands between two looks at the lake: a row that did not move in between is as new.
         with self._snapshot(name) as (database, start):
             if database is None:
                 return None  # the database does not have it any more, and the mirror leaves it
@@ -252,7 +239,7 @@ class LakeComparer:
             if table.mode == "changes":
                 found.compared = False
                 return None
-            lake = self._open(name)
+            lake = opened(self._ends.lake, name)
             key = table.key or table.columns
             ours = RowsDigest.of(database.batches(), key)
             wanted &= ours.differing(RowsDigest.of(_batches(lake, table), key))
@@ -267,11 +254,11 @@ class LakeComparer:
         # nobody writes the lake, and these rows have what is still in the log, too
         is_decided = repair and not table.is_known_by_content
         is_complete = is_decided or self._await_complete(name, start)
-        after = read(_batches(self._open(name), table), key, wanted)
+        after = read(_batches(opened(self._ends.lake, name), table), key, wanted)
         return _Look(table, moment, before, expected, after, is_decided, is_complete)
 
     def _repair(self, look: _Look, wrong: Sequence[Key]) -> None:
-        table, lake = look.table, self._open(look.table.name)
+        table, lake = look.table, opened(self._ends.lake, look.table.name)
         known = [key for key in wrong if key in look.expected]
         rows = arrow_rows(
             [dict(zip(table.columns, look.expected[key], strict=True)) for key in known], table.schema
@@ -282,21 +269,11 @@ class LakeComparer:
         )
         table.rules.repair(lake, keys, rows, look.moment, repaired_position(lake, look.moment))
 
-    def _open(self, name: TableName) -> LakeTable:
-        lake = self._lake.open(name)
-        if lake is None:
-            raise HeadraceError(
-                Kind.CONTINUITY,
-                f"the lake's table {name} is gone",
-                "Start `headrace mirror`: it loads it anew.",
-            )
-        return lake
-
     @contextlib.contextmanager
     def _snapshot(self, name: TableName) -> Iterator[tuple[_DatabaseRows | None, Lsn]]:
-        with positioned_snapshot(self._url, self._slot) as (start, snapshot):
-            with ReadSession(self._url, snapshot=snapshot) as session:
-                table = self._selection.read(session, [name]).get(name)
+        with positioned_snapshot(self._ends.url, self._ends.slot) as (start, snapshot):
+            with ReadSession(self._ends.url, snapshot=snapshot) as session:
+                table = self._ends.selection.read(session, [name]).get(name)
                 [(now,)] = session.query("SELECT clock_timestamp()")
                 with reading_rows(name):
                     parts = plan_tables(session, [name], inheritance_children=False) if table else {}
@@ -304,7 +281,7 @@ class LakeComparer:
                 yield None, start
                 return
             ranges = [range_ for part in parts[name] for range_ in part.ranges]
-            yield _DatabaseRows(self._url, snapshot, table, ranges, now), start
+            yield _DatabaseRows(self._ends.url, snapshot, table, ranges, now), start
 
     def _await_complete(self, name: TableName, start: Lsn) -> bool:
         """Wait until the lake has all that a snapshot shows; return whether it has."""
@@ -313,6 +290,7 @@ class LakeComparer:
             position = self._positions.read().tables.get(name)
             if position is not None and position.complete >= start:
                 return True
+            # Nobody writes it any more: then it is complete only if nothing is left in the log.
             if not self._is_followed():
                 return self._is_read_up()
             time.sleep(_POLL_SECONDS)
@@ -320,22 +298,22 @@ class LakeComparer:
 
     def _is_followed(self) -> bool:
         """Tell whether a mirror runs, or somebody else reads the slot: a mirror leaves it between batches."""
-        with connect(self._url) as connection:
-            if not self._keeps_away and find_holder(connection, self._slot) is not None:
+        with connect(self._ends.url) as connection:
+            if not self._keeps_away and find_holder(connection, self._ends.slot) is not None:
                 return True
-        with ReadSession(self._url) as session:
-            return any(active for (active,) in session.query(_ACTIVE, (self._slot,)))
+        with ReadSession(self._ends.url) as session:
+            return any(active for (active,) in session.query(_ACTIVE, (self._ends.slot,)))
 
     def _is_read_up(self) -> bool:
         """Tell whether the slot, which nobody reads, has no change left."""
-        with ReadSession(self._url) as session:
-            if not session.query(_ACTIVE, (self._slot,)):
+        with ReadSession(self._ends.url) as session:
+            if not session.query(_ACTIVE, (self._ends.slot,)):
                 return False
-            [(pending,)] = session.query(_PENDING, (self._slot, self._publication))
+            [(pending,)] = session.query(_PENDING, (self._ends.slot, self._ends.publication))
         return not pending
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _Look:
     """The differing rows of a table: of the lake, of a later snapshot, and of the lake behind that.
 
@@ -364,13 +342,18 @@ class _Look:
             if not _same(key, self.expected, self.after)
         ]
 
+    @functools.cached_property
     def unmoved(self) -> dict[Key, tuple[str, str]]:
-        """Return both sides of the differing rows that the lake did not get between its two looks."""
+        """Both sides of the differing rows that the lake did not get between its two looks."""
         return {
             key: (repr(self.expected.get(key)), repr(self.after.get(key)))
             for key in self.differing
             if _same(key, self.before, self.after)
         }
+
+    def wrong(self, before: Mapping[Key, tuple[str, str]]) -> list[Key]:
+        """Return the keys of rows that are wrong: they differ as `before`, so that nothing is on its way."""
+        return [key for key, sides in self.unmoved.items() if self.is_decided or before.get(key) == sides]
 
     def tell(self, found: TableComparison, wrong: Sequence[Key]) -> None:
         """Say what is wrong with rows."""
@@ -398,17 +381,8 @@ class _DatabaseRows:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield them."""
-        where = self.table.where
-        selection = RowSelection(self.table.row_type, self.table.columns, () if where is None else (where,))
-        with RowSession(self.url, snapshot=self.snapshot) as session:
-            for range_ in self.ranges:
-                rows = read_part(session, selection, range_, self.table.read_schema, _BATCH_BYTES)
-                yield from map(self.table.in_lake, _unmoved(self.table.name, rows))
-
-
-def _unmoved(name: TableName, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    with reading_rows(name):
-        yield from rows
+        with RowSession(self.url, snapshot=self.snapshot) as session, reading_rows(self.table.name):
+            yield from read_rows(session, self.table, self.ranges)
 
 
 def _batches(lake: LakeTable, table: MirroredTable) -> Iterator[pa.RecordBatch]:

@@ -72,10 +72,6 @@ class WaitingTable:
         """Whether it is to be tried now."""
         return time.monotonic() >= self.next_try
 
-    def differs(self, table: MirroredTable) -> bool:
-        """Tell whether the catalog says something else of the table by now."""
-        return self.said != said_of(table)
-
 
 def said_of(table: MirroredTable) -> tuple[object, ...]:
     """Return what the catalog says of a table that may let it be mirrored, or not."""
@@ -124,6 +120,7 @@ class WaitingTables:
             table: what the catalog says of it.
         """
         name = table.name
+        # It fails each time that it is looked at; only tries make the pause longer.
         if self.is_held(name):
             return
         known = self._tables.get(name)
@@ -148,9 +145,11 @@ class WaitingTables:
         """Forget the tables that are not among those that are mirrored."""
         self._tables = {name: table for name, table in self._tables.items() if name in present}
 
-    def try_now(self, name: TableName) -> None:
-        """Make the next try of a table due: it has been altered."""
-        self._tables[name] = replace(self._tables[name], pause=_FIRST_SECONDS / 2, next_try=0.0)
+    def try_altered(self, now: Mapping[TableName, MirroredTable]) -> None:
+        """Make the next try of those tables due that have been altered."""
+        for name, waiting in self._tables.items():
+            if name in now and waiting.said != said_of(now[name]):
+                self._tables[name] = replace(waiting, pause=_FIRST_SECONDS / 2, next_try=0.0)
 
     @contextlib.contextmanager
     def alone(self, table: MirroredTable) -> Iterator[None]:

@@ -113,9 +113,9 @@ def test_a_lake_that_is_older_than_a_querys_checkpoint_is_told(url: str, tmp_pat
         mirror.prepare()
         execute(connection, "DELETE FROM t")
         [(behind,)] = execute(connection, now)
-    mirror.check_reached(Offset(int(before)).to_json())
+    mirror.notes.check_reached(Offset(int(before)).to_json())
     with pytest.raises(HeadraceError, match="table t lacks changes that the query's checkpoint") as raised:
-        mirror.check_reached(Offset(int(behind)).to_json())
+        mirror.notes.check_reached(Offset(int(behind)).to_json())
     assert raised.value.kind is Kind.CONTINUITY
 
 

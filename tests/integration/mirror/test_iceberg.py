@@ -37,7 +37,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     )  # it reads the environment when it is imported
     lake = IcebergLake("catalog:shop" if request.param == "catalog" else str(tmp_path / "lake"))
     rows = pa.RecordBatch.from_pydict({"id": [1, 2], "name": ["a", "b"]}, SCHEMA)
-    lake.replace(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [rows]), (1, 0))
+    lake.commit(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [rows]), (1, 0))
     return lake
 
 
@@ -64,7 +64,7 @@ def test_another_reader_sees_each_version_with_the_columns_that_it_had(lake: Ice
     second = opened(lake)
     altered = pa.schema([pa.field("id", pa.int64()), SCHEMA.field("name"), pa.field("more", pa.int32())])
     batch = pa.RecordBatch.from_pydict({"id": [2**40], "name": ["x"], "more": [7]}, altered)
-    lake.replace(ITEMS, altered, lake.write(ITEMS, altered, [batch]), (4, 0), second)
+    lake.commit(ITEMS, altered, lake.write(ITEMS, altered, [batch]), (4, 0), second)
     last = opened(lake)
     assert rows(last) == [(2**40, "x", 7)]
     assert rows(last, second.version) == [(2, "b"), (3, "c")]
@@ -180,7 +180,7 @@ def test_own_tables_are_apart_from_the_databases(lake: IcebergLake) -> None:
 
 
 def test_an_empty_table_is_a_table(lake: IcebergLake) -> None:
-    lake.replace(ITEMS, SCHEMA, [], (5, 0), opened(lake))
+    lake.commit(ITEMS, SCHEMA, [], (5, 0), opened(lake))
     assert (rows(opened(lake)), opened(lake).position) == ([], (5, 0))
     merge(opened(lake), 6, 9, "z")
     assert rows(opened(lake)) == [(9, "z")]
@@ -195,7 +195,7 @@ def test_an_unknown_catalog_is_refused_by_name() -> None:
 def test_lists_of_files_do_not_grow_with_each_commit(tmp_path: Path) -> None:
     lake = IcebergLake(str(tmp_path))
     rows_ = pa.RecordBatch.from_pydict({"id": [0], "name": ["a"]}, SCHEMA)
-    lake.replace(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [rows_]), (1, 0))
+    lake.commit(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [rows_]), (1, 0))
     for number in range(1, 60):
         merge(opened(lake), number, number, "n")
         if number % 2:
@@ -211,7 +211,7 @@ def test_a_number_that_is_free_again_makes_no_commit(tmp_path: Path) -> None:
     """A program that slept while others committed, and while their first files were removed."""
     lake = IcebergLake(str(tmp_path))
     batch = pa.RecordBatch.from_pydict({"id": [1], "name": ["a"]}, SCHEMA)
-    lake.replace(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [batch]), (1, 0))
+    lake.commit(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [batch]), (1, 0))
     catalog = lake.catalog
     assert isinstance(catalog, FolderCatalog)
     path = lake.path(ITEMS)

@@ -15,12 +15,14 @@ import pytest
 
 from headrace.config.mirror import MirrorConfig, MirroredTables, Mode
 from headrace.mirror.delta import DeltaLake
+from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.iceberg.lake import IcebergLake
 from headrace.mirror.lake import Lake
 from headrace.mirror.load_journal import FOLDER
-from headrace.mirror.load_units import LoadedUnit, LoadUnit, load_in_threads, load_unit
+from headrace.mirror.load_units import LoadedUnit, LoadUnit, UnitLoader, load_in_threads, load_unit
 from headrace.mirror.loading import LakeLoader
-from headrace.mirror.tables import Selection
+from headrace.mirror.selection import Selection
+from headrace.mirror.waiting import WaitingTables
 from headrace.model.names import TableName
 from headrace.postgres.connection import Connection, connect, execute
 from headrace.postgres.provision import prepare_slot
@@ -68,12 +70,14 @@ class Loading:
                     raise BrokenOffError
 
         self.units = []
-        loader = LakeLoader(
-            self._url, SLOT, self._selection, self.lake, SilentReporter(), load_units=load_some
-        )
         with suppress(BrokenOffError):
-            dict(loader.load([T]))
+            dict(self.loader(load_some).load([T]))
         return sum(loaded.is_taken for loaded in self.units)
+
+    def loader(self, load_units: UnitLoader) -> LakeLoader:
+        ends = MirrorEndpoints(self._url, SLOT, SLOT, self._selection, self.lake)
+        report = SilentReporter()
+        return LakeLoader(ends, report, WaitingTables(report), load_units=load_units)
 
     def rows(self) -> list[tuple[Any, ...]]:
         table = self.lake.open(T)
@@ -264,8 +268,5 @@ def test_a_unit_can_be_read_by_another_process(connection: Connection, database:
             work = pickle.loads(pickle.dumps((lake, unit)))
             yield pickle.loads(pickle.dumps(load_unit(*work)))
 
-    loader = LakeLoader(
-        database, SLOT, loading._selection, loading.lake, SilentReporter(), load_units=load_copies
-    )
-    dict(loader.load([T]))
+    dict(loading.loader(load_copies).load([T]))
     assert loading.rows() == expected(connection)

@@ -22,6 +22,7 @@ from headrace.mirror.partitions import with_partitions
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lake_partition import Partition
 from headrace.model.names import CtidRange, TableName
+from headrace.snapshot import PlannedPart
 from headrace.snapshot.unchanged import SnapshotBounds
 from support.lake import FORMATS, lake_at, read_table
 from support.object_store import ObjectStore, object_store
@@ -56,7 +57,7 @@ def lake(kind: Format, store: ObjectStore, request: pytest.FixtureRequest) -> La
     """A lake of the test's own, whose one table has two rows."""
     lake = lake_at(f"{store.url}/{request.function.__name__}/{kind}", kind)
     rows = pa.RecordBatch.from_pydict({"id": [1, 2], "name": ["a", "b"]}, SCHEMA)
-    lake.replace(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [rows]), (1, 0))
+    lake.commit(ITEMS, SCHEMA, lake.write(ITEMS, SCHEMA, [rows]), (1, 0))
     return lake
 
 
@@ -83,11 +84,12 @@ def test_notes_of_a_load_are_kept_there(kind: Format, store: ObjectStore) -> Non
     journal = LoadJournal(lake, TABLE, LoadSnapshot(100, SnapshotBounds(7, 9), {}))
     unit = LoadUnit("", "", TABLE, SCHEMA, LoadMoment(100, dt.datetime.now(dt.UTC)), ranges)
     journal.note(LoadedUnit(unit, (file,), is_taken=False))
-    [noted] = journal.find_units(ranges, since=1)
+    parts = [PlannedPart(ranges, 1)]
+    [noted] = journal.find_units(parts, since=1)
     assert (noted.start, noted.oldest, noted.ranges, noted.files) == (100, 7, ranges, (file,))
-    assert journal.find_units(ranges, since=99) == []
+    assert journal.find_units(parts, since=99) == []
     journal.clear()
-    assert journal.find_units(ranges, since=1) == []
+    assert journal.find_units(parts, since=1) == []
 
 
 def test_half_of_all_requests_may_fail(lake: Lake, store: ObjectStore) -> None:
@@ -135,7 +137,7 @@ def test_a_partitioned_table_is_written_and_changed(store: ObjectStore) -> None:
     schema = with_partitions(SCHEMA, (Partition("name"),))
     names = ["a b%", "ü/=x", None]
     batch = pa.RecordBatch.from_pydict({"id": [1, 2, 3], "name": names}, schema)
-    lake.replace(ITEMS, schema, lake.write(ITEMS, schema, [batch]), (1, 0))
+    lake.commit(ITEMS, schema, lake.write(ITEMS, schema, [batch]), (1, 0))
     assert rows(lake) == list(zip([1, 2, 3], names, strict=True))
     merge(lake, 2, [(1, "ü/=x"), (3, "ä #")])
     assert rows(lake) == [(1, "ü/=x"), (2, "ü/=x"), (3, "ä #")]

@@ -34,9 +34,9 @@ from headrace.mirror.mirrored_lake import MirroredLake
 from headrace.mirror.modes import LoadMoment
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.python_values import python_rows, python_values
+from headrace.mirror.selection import Selection
 from headrace.mirror.spark_engine import SparkEngine
 from headrace.mirror.spark_loading import ExecutorLoader
-from headrace.mirror.tables import Selection
 from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.session import ReadSession
@@ -76,7 +76,7 @@ def lake(engine: SparkEngine, tmp_path: Path) -> DeltaLake:
     """A lake with a table of ten rows."""
     lake = DeltaLake(str(tmp_path / "l ä ke"), engine=engine)
     batch = pa.RecordBatch.from_pydict({"k": range(10), "v": range(10)}, SCHEMA)
-    lake.replace(TABLE, SCHEMA, lake.write(TABLE, SCHEMA, [batch]), (5, 1))
+    lake.commit(TABLE, SCHEMA, lake.write(TABLE, SCHEMA, [batch]), (5, 1))
     return lake
 
 
@@ -125,7 +125,7 @@ def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
     for value, key in enumerate(keys[:-1]):
         batch = pa.RecordBatch.from_pydict({"k": [key], "v": [value]}, schema)
         files += write_files(lake.folder(TABLE), schema, [batch])
-    lake.replace(TABLE, schema, files, (1, 0))
+    lake.commit(TABLE, schema, files, (1, 0))
     values = [100 + number for number in range(len(keys))]
     deleted = [number % 2 == 1 and number < len(keys) - 1 for number in range(len(keys))]
     rows = pa.table({"k": pa.array(keys, key_type), "v": pa.array(values), DELETED: deleted})
@@ -141,7 +141,7 @@ def test_columns_may_have_any_name_and_keep_their_metadata(engine: SparkEngine, 
     schema = pa.schema([pa.field(name, pa.string(), metadata={"a": name}) for name in names])
     lake = DeltaLake(str(tmp_path), engine=engine)
     batch = pa.RecordBatch.from_pydict({name: ["1", "2"] for name in names}, schema)
-    lake.replace(TABLE, schema, lake.write(TABLE, schema, [batch]), (1, 0))
+    lake.commit(TABLE, schema, lake.write(TABLE, schema, [batch]), (1, 0))
     rows = pa.table({**{name: ["2", "3"] for name in names}, DELETED: [False, False]})
     opened(lake).merge(rows, names[:2], (2, 0))
     found = sorted(tuple(row.values()) for part in opened(lake).rows() for row in part.to_pylist())
@@ -242,7 +242,7 @@ def test_a_commit_while_a_session_merges_keeps_it_from_committing(
 def test_files_are_joined_and_the_position_stays(lake: DeltaLake) -> None:
     for number in range(5):
         batch = pa.RecordBatch.from_pydict({"k": [100 + number], "v": [0]}, SCHEMA)
-        lake.append(TABLE, SCHEMA, lake.write(TABLE, SCHEMA, [batch]), (10, number))
+        lake.commit(TABLE, SCHEMA, lake.write(TABLE, SCHEMA, [batch]), (10, number), adds=True)
     merge(opened(lake), 1, 100, (11, 0))
     before = stored(lake)
     assert opened(lake).join_files(1 << 20) == (6, 1)

@@ -29,7 +29,7 @@ def config(folder: Path, **values: Any) -> MirrorConfig:
 def append(lake: Lake, number: int) -> None:
     batch = pa.RecordBatch.from_pydict({"k": [number], "v": [f"row {number}"]}, SCHEMA)
     files = lake.write(TABLE, SCHEMA, [batch])
-    (lake.append if number else lake.replace)(TABLE, SCHEMA, files, (number + 1, 0))
+    lake.commit(TABLE, SCHEMA, files, (number + 1, 0), adds=number > 0)
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -85,7 +85,7 @@ def test_tables_of_a_schema_that_is_called_like_the_positions_stay(kind: Format,
     tables = [TableName(POSITIONS, "t"), TableName(POSITIONS.upper(), "t"), TableName("public", POSITIONS)]
     for table in tables:
         batch = pa.RecordBatch.from_pydict({"k": [1], "v": [str(table)]}, SCHEMA)
-        lake.replace(table, SCHEMA, lake.write(table, SCHEMA, [batch]), (1, 0))
+        lake.commit(table, SCHEMA, lake.write(table, SCHEMA, [batch]), (1, 0))
     lake.write_own(POSITIONS, pa.table({"number": [1]}))
     long_ago = time.time() - 7200
     for file in tmp_path.rglob("*"):

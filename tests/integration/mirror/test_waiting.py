@@ -192,6 +192,21 @@ def test_a_table_for_which_the_slot_keeps_the_log_misses_nothing(url: str, tmp_p
     assert mended.limits[-1] == (1 << 64) - 1
 
 
+def test_a_table_that_is_altered_in_the_batch_in_which_it_begins_to_wait_goes_on(
+    url: str, tmp_path: Path
+) -> None:
+    mirror = FollowedMirror(url, config_of(tmp_path, KEPT, OTHERS))
+    mirror.prepare()
+    run(url, "INSERT INTO b VALUES (2, 'NaN')", "UPDATE b SET price = 5 WHERE id = 1")
+    alter = "ALTER TABLE b ADD IF NOT EXISTS note text"
+    told = mirror.follow(between=lambda: run(url, alter))
+    assert [text for text in told if "the table b waits" in text]
+    part = MirroredTables.model_validate(KEPT.model_dump() | {"on_value": {"price": "null"}})
+    texts = FollowedMirror(url, config_of(tmp_path, part, OTHERS)).follow()
+    assert not [text for text in texts if text.startswith("loading")]
+    assert versions_of_b(tmp_path) == [(1, "1.50"), (2, None), (1, "5.00")]
+
+
 def test_a_slot_keeps_no_more_log_for_a_waiting_table_than_the_budget(url: str, tmp_path: Path) -> None:
     mirror = FollowedMirror(url, config_of(tmp_path, KEPT, OTHERS), wal_budget=1 << 20)
     mirror.prepare()

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.mirror.alterations import altered_rows, plan_alteration
-from headrace.mirror.columns import former_names
+from headrace.mirror.columns import default_of
 from headrace.mirror.modes import MODES
 
 
@@ -48,19 +48,17 @@ OLD = schema((2, "a", *TEXT), (3, "b", *TEXT))
 def test_a_table_is_read_anew_only_where_names_or_values_do_not_tell(
     new: pa.Schema, needs_load: bool
 ) -> None:
-    planned = plan_alteration(OLD, new, keeps=False, complete=10, now=20, highest=3)
+    planned = plan_alteration(OLD, new, keeps=False, highest=3)
     assert planned.needs_load == needs_load
 
 
-def test_a_second_alteration_before_the_log_has_passed_the_first_needs_a_load() -> None:
-    renamed = schema((2, "x", *TEXT), (3, "b", *TEXT))
-    first = plan_alteration(OLD, renamed, keeps=False, complete=10, now=20, highest=3)
-    assert former_names(first.schema) == {"a": "x"}
-    again = schema((2, "x", *TEXT), (3, "b", *TEXT), (4, "a", *TEXT))
-    for complete, needs_load in ((19, True), (20, False)):
-        second = plan_alteration(first.schema, again, keeps=False, complete=complete, now=30, highest=3)
-        assert second.needs_load == needs_load
-        assert former_names(second.schema) == {}
+def test_the_default_of_an_added_column_is_kept_through_later_alterations() -> None:
+    """The database forgets it when it packs the table; older inserts may still come from the log."""
+    added = schema((2, "a", *TEXT), (3, "b", *TEXT), (4, "c", *TEXT))
+    first = plan_alteration(OLD, added, keeps=False, highest=3, defaults={"c": "x", "a": "never"})
+    renamed = schema((2, "a", *TEXT), (3, "b", *TEXT), (4, "d", *TEXT))
+    second = plan_alteration(first.schema, renamed, keeps=False, highest=4)
+    assert [default_of(field) for field in second.schema] == [None, None, None, "x"]
 
 
 def test_a_key_of_other_columns_needs_a_load() -> None:
@@ -71,7 +69,7 @@ def test_a_key_of_other_columns_needs_a_load() -> None:
             OLD.field("b"),
         ]
     )
-    assert plan_alteration(OLD, other, keeps=False, complete=1, now=2, highest=3).needs_load
+    assert plan_alteration(OLD, other, keeps=False, highest=3).needs_load
 
 
 def test_changes_name_what_they_left_out_by_its_new_name() -> None:
@@ -79,7 +77,7 @@ def test_changes_name_what_they_left_out_by_its_new_name() -> None:
     old, new = (pa.schema([*part, *mode.fields]) for part in (OLD, schema((2, "a", *TEXT), (3, "c", *TEXT))))
     row = {"id": 1, "a": "x", "_change_type": "update_postimage", "_unchanged": ["b"]}
     batch = pa.RecordBatch.from_pylist([row, {"id": 2, "b": "kept"}], old)
-    planned = plan_alteration(old, new, keeps=True, complete=1, now=2, highest=3)
+    planned = plan_alteration(old, new, keeps=True, highest=3)
     [found] = altered_rows([batch], planned, lambda _: pa.scalar(None), mode)
     assert found.select(["id", "c", "_unchanged"]).to_pylist() == [
         {"id": 1, "c": None, "_unchanged": ["c"]},
@@ -91,10 +89,10 @@ def test_a_dropped_column_stays_where_history_is_kept_and_gives_its_name_to_a_ne
     mode = MODES["history"]
     old = pa.schema([*OLD, *mode.fields])
     without_b = pa.schema([*schema((2, "a", *TEXT)), *mode.fields])
-    dropped = plan_alteration(old, without_b, keeps=True, complete=1, now=2, highest=3)
+    dropped = plan_alteration(old, without_b, keeps=True, highest=3)
     assert dropped.schema.names == [*without_b.names, "b"]
     again = pa.schema([*schema((2, "a", *TEXT), (4, "b", "int4", pa.int32())), *mode.fields])
-    added = plan_alteration(dropped.schema, again, keeps=True, complete=3, now=4, highest=3)
+    added = plan_alteration(dropped.schema, again, keeps=True, highest=3)
     assert added.schema.names == [*again.names, "b_3"]
     batch = pa.RecordBatch.from_pylist([{"id": 1, "b": "old", "_is_current": True}], dropped.schema)
     [found] = altered_rows([batch], added, lambda _: pa.scalar(7, pa.int32()), mode)

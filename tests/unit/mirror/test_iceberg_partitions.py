@@ -17,6 +17,7 @@ from headrace.mirror.iceberg.lake import IcebergLake
 from headrace.mirror.iceberg.partitions import texts_of, with_values
 from headrace.mirror.iceberg.schemas import numbered
 from headrace.mirror.iceberg.table import IcebergTable
+from headrace.mirror.lake import look
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.model.lake_partition import Partition, parse_partition
@@ -107,7 +108,7 @@ def partitioned(folder: Path, *partition_by: str) -> IcebergTable:
     schema = with_partitions(SCHEMA, tuple(map(parse_partition, partition_by)))
     lake = IcebergLake(str(folder))
     rows = source().cast(schema).to_batches(max_chunksize=5)
-    lake.replace(TABLE, schema, lake.write(TABLE, schema, rows), (1, 0))
+    lake.commit(TABLE, schema, lake.write(TABLE, schema, rows), (1, 0))
     return opened(folder)
 
 
@@ -202,7 +203,7 @@ def test_changed_rows_move_and_few_files_are_made(tmp_path: Path) -> None:
     assert len(partitions(table)) == 1 + len(rows) - 9
     table = merge(tmp_path, moved.slice(9), deletes=True)
     assert partitions(table) == [("0", "true")]
-    assert table.look(["id"], [(3,), (11,)], ["b"]) == {(3,): {"id": 3, "b": True}}
+    assert look(table, ["id"], [(3,), (11,)], ["b"]) == {(3,): {"id": 3, "b": True}}
 
 
 def test_small_files_are_joined_within_their_partition(tmp_path: Path) -> None:
@@ -231,7 +232,7 @@ def test_other_partitions_are_one_commit_and_old_snapshots_stay(tmp_path: Path) 
     )
     for wanted in ways:
         schema = with_partitions(table.schema, wanted)
-        lake.replace(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7), table)
+        lake.commit(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7), table)
         table = opened(tmp_path)
         assert partitions_of(table.schema) == wanted
         assert table.find_other_commit(versions[-1]) is None
@@ -254,7 +255,7 @@ def test_a_partitioning_column_may_be_dropped_with_its_partitions(tmp_path: Path
     schema = with_partitions(kept, (Partition("b"),))
     lake = IcebergLake(str(tmp_path))
     rows = [batch.drop_columns(["m"]) for batch in table.rows()]
-    lake.replace(TABLE, schema, lake.write(TABLE, schema, rows), (3, 0), lake.open(TABLE))
+    lake.commit(TABLE, schema, lake.write(TABLE, schema, rows), (3, 0), lake.open(TABLE))
     assert frame(tmp_path).equals(before.drop("m"))
     assert frame(tmp_path, first).equals(before)
 

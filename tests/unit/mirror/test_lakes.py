@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.config.mirror import Format
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import DeltaLake
 from headrace.mirror.files import DataFile, folds_case, write_files
-from headrace.mirror.lake import Lake
+from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.python_values import python_rows, python_values
 from headrace.model.names import TableName
@@ -56,7 +57,7 @@ def test_rows_are_changed_deleted_and_inserted_by_keys_of_any_type(
         expected[key] = value
         batch = pa.RecordBatch.from_pydict({"k": [key], "v": [value]}, schema)
         files += lake.write(TABLE, schema, [batch])
-    lake.replace(TABLE, schema, files, (1, 0))
+    lake.commit(TABLE, schema, files, (1, 0))
     assert stored(lake) == expected
     for number, key in enumerate(keys):
         for value, is_deleted in ((100 + number, False), (0, True), (200 + number, False)):
@@ -82,16 +83,16 @@ def test_a_table_that_another_mirror_has_written_meanwhile_is_left_alone(
         return lake.write(TABLE, schema, [pa.RecordBatch.from_pydict({"k": [value], "v": [value]}, schema)])
 
     loaded = files(1)
-    lake.replace(TABLE, schema, files(1), (1, 0))
+    lake.commit(TABLE, schema, files(1), (1, 0))
     with pytest.raises(HeadraceError, match="another program has written"):
-        late.replace(TABLE, schema, loaded, (1, 0))
+        late.commit(TABLE, schema, loaded, (1, 0))
     read = late.open(TABLE)
-    lake.append(TABLE, schema, files(2), (2, 0), lake.open(TABLE))
-    for write in (late.replace, late.append):
+    lake.commit(TABLE, schema, files(2), (2, 0), lake.open(TABLE), adds=True)
+    for adds in (False, True):
         with pytest.raises(HeadraceError, match="another program has written"):
-            write(TABLE, schema, files(3), (2, 0), read)
+            late.commit(TABLE, schema, files(3), (2, 0), read, adds=adds)
     assert stored(lake) == {1: 1, 2: 2}
-    late.replace(TABLE, schema, files(4), (3, 0), late.open(TABLE))
+    late.commit(TABLE, schema, files(4), (3, 0), late.open(TABLE))
     assert stored(lake) == {4: 4}
 
 
@@ -103,6 +104,19 @@ def stored(lake: Lake) -> dict[Any, int]:
     found = {row["k"]: row["v"] for row in rows}
     assert len(found) == len(rows)
     return found
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(
+    "error", [OSError(errno.ENOSPC, "No space left on device"), "No space left on device (os error 28)"]
+)
+def test_a_full_disk_is_told_whoever_met_it(error: OSError | str, form: Format, tmp_path: Path) -> None:
+    """Delta's library, and what writes the metadata of Iceberg tables, have errors of their own."""
+    lake = lake_at(tmp_path, form)
+    kind = next(kind for kind in lake.errors if kind is not OSError)
+    with pytest.raises(HeadraceError) as told, reaching(lake):
+        raise error if isinstance(error, OSError) else kind(error)
+    assert told.value.kind is Kind.DISK
 
 
 def test_infinite_moments_are_written_without_bounds(tmp_path: Path) -> None:
@@ -126,7 +140,7 @@ def test_a_folder_may_be_called_as_it_likes_or_is_refused(name: str, form: Forma
     schema = pa.schema([pa.field("k", pa.int64()), pa.field("v", pa.int64())])
     for value in (1, 2):
         files = lake.write(TABLE, schema, [pa.RecordBatch.from_pydict({"k": [value], "v": [value]}, schema)])
-        (lake.replace if value == 1 else lake.append)(TABLE, schema, files, (value, 0))
+        lake.commit(TABLE, schema, files, (value, 0), adds=value > 1)
     assert stored(lake) == {1: 1, 2: 2}
     assert [path.name for path in tmp_path.iterdir()] == [name]
 

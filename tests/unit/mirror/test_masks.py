@@ -59,7 +59,7 @@ def test_a_table_with_another_mask_is_read_anew_and_keeps_no_old_value(
     before: bytes | None, after: bytes | None
 ) -> None:
     old, new = schema("email", before), schema("email", after)
-    planned = plan_alteration(old, new, keeps=True, complete=9, now=20, highest=2)
+    planned = plan_alteration(old, new, keeps=True, highest=2)
     assert planned.needs_load
     batch = pa.record_batch([pa.array([1], pa.int32()), pa.array(["clear"])], schema=old)
     [rows] = altered_rows([batch], planned, lambda _: pa.scalar(None, pa.string()), MODES["history"])

@@ -16,6 +16,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import DeltaLake, DeltaLakeTable
+from headrace.mirror.lake import look
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.partition_files import write_partitions
 from headrace.mirror.partitions import partitions_of, with_derived, with_partitions
@@ -98,7 +99,7 @@ def test_odd_texts_days_and_numbers_are_read_as_they_were_written(tmp_path: Path
 @pytest.mark.parametrize("partition_by", [("c",), ("hour(m)", "n"), ("month(d)",), ("id",)])
 def test_changed_rows_move_to_their_partition(partition_by: tuple[str, ...], tmp_path: Path) -> None:
     table, rows = partitioned(tmp_path, *partition_by)
-    found = table.look(["id"], [(3,), (8,)], ["c"])
+    found = look(table, ["id"], [(3,), (8,)], ["c"])
     assert {key[0]: row["c"] for key, row in found.items()} == {3: ODD[3], 8: None}
     changed = [row | {"c": ODD[-1 - id_], "m": MOMENTS[0], "n": 77} for id_, row in rows.items() if id_ < 4]
     nothing = dict.fromkeys(rows[0]) | {"id": 5}
@@ -126,7 +127,7 @@ def test_a_table_is_partitioned_in_another_way_in_one_commit(tmp_path: Path) -> 
     for partitions in ((Partition("m", "month"),), (), (Partition("n"), Partition("m", "hour"))):
         version = table.version
         schema = with_partitions(table.schema, partitions)
-        lake.replace(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7), table)
+        lake.commit(TABLE, schema, lake.write(TABLE, schema, table.rows()), (7, 7), table)
         table = opened(lake)
         assert partitions_of(table.schema) == partitions
         assert (table.version, table.position) == (version + 1, (7, 7))
@@ -166,7 +167,7 @@ def test_the_longest_texts_have_a_folder(value: str, tmp_path: Path) -> None:
     lake = DeltaLake(str(tmp_path))
     schema = with_partitions(pa.schema([("id", pa.int32()), ("c", pa.string())]), (Partition("c"),))
     rows = pa.table({"id": pa.array([1], pa.int32()), "c": [value], "d": [False]})
-    lake.replace(TABLE, schema, lake.write(TABLE, schema, rows.select(["id", "c"]).to_batches()), (1, 0))
+    lake.commit(TABLE, schema, lake.write(TABLE, schema, rows.select(["id", "c"]).to_batches()), (1, 0))
     changed = rows.set_column(0, "id", pa.array([2], pa.int32()))
     opened(lake).merge(changed.rename_columns(["id", "c", DELETED]), ["id"], (2, 0))
     assert frame(tmp_path) == {1: {"id": 1, "c": value}, 2: {"id": 2, "c": value}}
@@ -210,7 +211,7 @@ def partitioned(folder: Path, *partition_by: str) -> tuple[DeltaLakeTable, dict[
     schema = with_partitions(pa.schema(list(columns.items())), tuple(map(parse_partition, partition_by)))
     lake = DeltaLake(str(folder))
     batches = [pa.RecordBatch.from_pylist([row], schema) for row in rows.values()]
-    lake.replace(TABLE, schema, lake.write(TABLE, schema, batches), (1, 0))
+    lake.commit(TABLE, schema, lake.write(TABLE, schema, batches), (1, 0))
     return opened(lake), rows
 
 

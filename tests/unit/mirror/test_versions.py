@@ -54,7 +54,7 @@ def test_versions_between_two_parts_of_a_transaction_are_left_out(
 ) -> None:
     lake, mode = DeltaLake(str(tmp_path)), MODES["history"]
     loaded = mode.loaded(pa.RecordBatch.from_pylist([{"id": 1, "name": "loaded"}], ROWS), LoadMoment(10, NOW))
-    lake.replace(TABLE, loaded.schema, lake.write(TABLE, loaded.schema, [loaded]), (9, 0))
+    lake.commit(TABLE, loaded.schema, lake.write(TABLE, loaded.schema, [loaded]), (9, 0))
     sequence = 0
     for part in (FIRST, second):
         rows = []

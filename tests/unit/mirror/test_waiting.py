@@ -81,12 +81,11 @@ def test_a_table_waits_twice_as_long_each_time_and_at_once_where_it_was_altered(
     assert pauses == [10, 20, 40, 80, 160, 320, 600, 600, 600]
 
     tables.add(error, TABLE)
-    waits = tables.tables[TABLE.name]
-    assert not waits.differs(replace(TABLE))
-    assert waits.differs(replace(TABLE, relation=2))
-    assert waits.differs(replace(TABLE, key=()))
-    tables.try_now(TABLE.name)
-    assert not tables.is_held(TABLE.name)
+    tables.try_altered({TABLE.name: replace(TABLE)})
+    assert tables.is_held(TABLE.name)
+    for altered in (replace(TABLE, relation=2), replace(TABLE, key=())):
+        tables.try_altered({TABLE.name: altered})
+        assert not tables.is_held(TABLE.name)
     tables.add(error, TABLE)
     assert tables.tables[TABLE.name].pause == 10
     tables.remove(TABLE.name)

@@ -101,6 +101,7 @@ class FolderCatalog(NoopCatalog):
             metadata_location=None if present is None else present.metadata_location,
         )
         version = 1 if present is None else _version(present.metadata_location) + 1
+        # The hint is for readers alone; the file whose number no other has is the commit.
         self._create(path, version, metadata)
         location = _metadata_path(path, version)
         self._read[path] = location, metadata
@@ -121,6 +122,7 @@ class FolderCatalog(NoopCatalog):
             with self._files.io.new_input(location).open() as file:
                 if file.read() != content:  # else it was stored, its answer lost, and it was sent again
                     raise CommitFailedException(f"{location} is there already")
+        # A program that slept may find its number free again: old metadata files are removed.
         latest = self._find_version(path)
         if latest > version:
             # So late that the files of newer commits, and the one with this number, were removed already?

@@ -121,6 +121,7 @@ def live_files(table: Table, snapshot: Snapshot | None) -> list[DataFile]:
     """
     found = []
     for manifest in manifests(table, snapshot):
+        # Rows that delete files hide would come back with the next file that is written again.
         if manifest.content == ManifestContent.DELETES:
             raise HeadraceError(
                 Kind.CONTINUITY,
@@ -296,20 +297,21 @@ class _SnapshotWriter:
 
     def _summary(self, lists: Sequence[ManifestFile], before: Summary | None) -> Summary:
         """Return what readers are told of the snapshot."""
-        added, removed = self._change.added, self._removed
-        sizes = [sum(file.file_size_in_bytes for file in files) for files in (added, removed)]
-        size = int(before["total-files-size"] or 0) if before is not None else 0
+        numbers: dict[str, int] = {}
+        for what, sizes, files in (
+            ("added", "added", self._change.added),
+            ("deleted", "removed", self._removed),
+        ):
+            numbers[f"{what}-data-files"] = len(files)
+            numbers[f"{what}-records"] = sum(file.record_count for file in files)
+            numbers[f"{sizes}-files-size"] = sum(file.file_size_in_bytes for file in files)
+        # What lists of files say is right also behind another program's snapshot; sizes they do not say.
         present = [manifest for manifest in lists if manifest.content == ManifestContent.DATA]
-        numbers = {
-            "added-data-files": len(added),
-            "added-records": sum(file.record_count for file in added),
-            "added-files-size": sizes[0],
-            "deleted-data-files": len(removed),
-            "deleted-records": sum(file.record_count for file in removed),
-            "removed-files-size": sizes[1],
+        size = 0 if before is None else int(before["total-files-size"] or 0)
+        numbers |= {
             "total-data-files": sum(_count(manifest, "files") for manifest in present),
             "total-records": sum(_count(manifest, "rows") for manifest in present),
-            "total-files-size": size + sizes[0] - sizes[1],
+            "total-files-size": size + numbers["added-files-size"] - numbers["removed-files-size"],
             "total-delete-files": 0,
             "total-position-deletes": 0,
             "total-equality-deletes": 0,
@@ -356,6 +358,7 @@ def commit(
     try:
         table.catalog.commit_table(table, expected, before + updates)
     except (CommitFailedException, TableAlreadyExistsError) as error:
+        # The library of a catalog may have sent the commit twice: the second one finds the first.
         if not _is_made(table, snapshot):
             raise _refused(name, table, error) from error
     except errors:

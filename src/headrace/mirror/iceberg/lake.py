@@ -15,12 +15,12 @@ from pyiceberg.table.snapshots import Operation
 from pyiceberg.table.update import AssertCreate
 from pyiceberg.typedef import Identifier
 
-from headrace.config.mirror import CATALOG, is_folder, is_url
+from headrace.config.mirror import CATALOG, is_folder
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import TARGET_BYTES, DataFile
 from headrace.mirror.iceberg.catalog import FolderCatalog
 from headrace.mirror.iceberg.commits import TableCommit, commit
-from headrace.mirror.iceberg.files import DataFolder, FolderFiles, StoreFiles
+from headrace.mirror.iceberg.files import DataFolder, LakeFiles
 from headrace.mirror.iceberg.parquet import read_written
 from headrace.mirror.iceberg.partitions import spec_of
 from headrace.mirror.iceberg.schemas import numbered, to_text
@@ -71,8 +71,7 @@ class IcebergLake:
 
     def _open_catalog(self) -> Catalog:
         if not self.is_catalog:
-            files = StoreFiles(self.location, self._retries) if is_url(self.location) else FolderFiles()
-            return FolderCatalog(self.location, files)
+            return FolderCatalog(self.location, LakeFiles(self.location, self._retries))
         name = self.location.removeprefix(CATALOG)
         try:
             return load_catalog(name)
@@ -139,42 +138,30 @@ class IcebergLake:
         metadata = self._target(table, schema).metadata
         return str(numbered(schema, metadata.schema(), metadata.last_column_id))
 
-    def replace(
+    def commit(
         self,
         table: TableName,
         schema: pa.Schema,
         files: Sequence[DataFile],
         position: Position,
         after: LakeTable | None = None,
+        *,
+        adds: bool = False,
     ) -> None:
-        """Make `files`, which `write` wrote, all that the table consists of, in one commit.
+        """Make `files`, which `write` wrote, all that the table consists of, or add them to it.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
         with self._lock:
             target = self._target(table, schema)
-            check_unwritten(table, after, self._opened_as(table, target))
-            self._replace(table, target, schema, files, position)
-
-    def append(
-        self,
-        table: TableName,
-        schema: pa.Schema,
-        files: Sequence[DataFile],
-        position: Position,
-        after: LakeTable | None = None,
-    ) -> None:
-        """Add `files`, which `write` wrote, to a table with this schema, in one commit.
-
-        Raises:
-            HeadraceError: CONTINUITY where another writer was faster.
-        """
-        target = self._target(table, schema)
-        now = self._opened_as(table, target)
-        check_unwritten(table, now if after is None else after, now)
-        added = described(table, target, files, target.metadata.schema(), target.spec())
-        commit(table, target, TableCommit(Operation.APPEND, position, added), self.errors)
+            now = self._opened_as(table, target)
+            check_unwritten(table, now if adds and after is None else after, now)
+            if adds:
+                added = described(table, target, files, target.metadata.schema(), target.spec())
+                commit(table, target, TableCommit(Operation.APPEND, position, added), self.errors)
+            else:
+                self._replace(table, target, schema, files, position)
 
     def _replace(
         self,
@@ -199,6 +186,7 @@ class IcebergLake:
             spec=spec,
             properties={COLUMNS: to_text(schema)},
         )
+        # Making the table and its first rows is one commit: no reader finds it empty.
         made = () if creation is None else creation._updates  # noqa: SLF001 - its own commit makes no rows
         must = None if creation is None else (AssertCreate(),)
         commit(table, target, change, self.errors, before=made, must=must, is_own=is_own)

@@ -25,6 +25,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.types import BooleanType, DoubleType, FloatType, NestedField, PrimitiveType
 
+from headrace.mirror.columns import fitted
 from headrace.mirror.files import DataFile as WrittenFile
 from headrace.mirror.iceberg.partitions import record_of
 from headrace.mirror.iceberg.schemas import ID
@@ -92,21 +93,23 @@ def read_rows(
         names: those that are wanted; None: all.
     """
     wanted = [field for field in schema if names is None or field.name in names]
-    numbers = {field.name: field.field_id for field in columns.fields}
     with (
         io.new_input(path).open() as source,
         pq.ParquetFile(source, pre_buffer=not isinstance(io, PyArrowFileIO)) as file,
     ):
-        present = {_number(field, numbers): field.name for field in file.schema_arrow}
-        held = [present.get(numbers.get(field.name, -1)) for field in wanted]
-        read = [name for name in held if name is not None]
+        held = _held_columns(file.schema_arrow, wanted, columns)
         for group in range(file.num_row_groups):
-            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=read):
-                values = [
-                    pa.nulls(len(batch), field.type) if name is None else batch.column(name).cast(field.type)
-                    for field, name in zip(wanted, held, strict=True)
-                ]
-                yield pa.RecordBatch.from_arrays(values, schema=pa.schema(wanted))
+            for batch in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=[*held.values()]):
+                # By `select`, a file that has none of the columns keeps its number of rows.
+                yield fitted(batch.select([*held.values()]).rename_columns([*held]), pa.schema(wanted))
+
+
+def _held_columns(file: pa.Schema, wanted: Sequence[pa.Field], columns: Schema) -> dict[str, str]:
+    """Return the file's name of each column that it has: one that came later is in no older file."""
+    numbers = {field.name: field.field_id for field in columns.fields}
+    present = {_number(field, numbers): field.name for field in file}
+    found = {field.name: present.get(numbers.get(field.name, -1)) for field in wanted}
+    return {name: own for name, own in found.items() if own is not None}
 
 
 def read_written(io: FileIO, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -123,10 +126,10 @@ def _number(field: pa.Field, numbers: dict[str, int]) -> int:
     return numbers.get(field.name, -1) if number is None else int(number)
 
 
-def may_have(file: DataFile, columns: Schema, index: KeyIndex, key: Sequence[str]) -> bool:
+def may_have(file: DataFile, columns: Schema, index: KeyIndex) -> bool:
     """Tell whether a file can have one of some keys, by what is said of it."""
     fields = {field.name: field for field in columns.fields}
-    return all(_may_have(file, fields[name], index.bounds(name)) for name in key)
+    return all(_may_have(file, fields[name], index.bounds(name)) for name in index.key)
 
 
 def _may_have(file: DataFile, column: NestedField, values: pa.Array) -> bool:

@@ -37,6 +37,7 @@ def spec_of(schema: pa.Schema, columns: Schema, metadata: TableMetadata) -> Part
         metadata: what the table has had; a transform of a column keeps its number for ever.
     """
     specs = metadata.partition_specs
+    # Readers tell partitions of old files by these numbers.
     known = {(field.source_id, str(field.transform)): field for spec in specs for field in spec.fields}
     unused = itertools.count(max(metadata.last_partition_id or 0, PARTITION_FIELD_ID_START - 1) + 1)
     fields = []

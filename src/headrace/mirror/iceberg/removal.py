@@ -37,8 +37,10 @@ def remove_files(table: Table, retention_seconds: float) -> int:
         found.add(snapshot.manifest_list)
         for manifest in snapshot.manifests(table.io):
             found |= files_of(manifest)
+    # A file that any living snapshot names stays, whichever snapshot brought it.
     needed = named[False] | _described_files(table)
     surplus = (named[True] - needed) | set(_left_behind(table, needed, now - retention_seconds))
+    # First nobody names them, then they go: killed in between, they are left behind and found later.
     if ended:
         table.catalog.commit_table(
             table,

@@ -52,6 +52,7 @@ def numbered(schema: pa.Schema, present: Schema | None = None, last: int = 0) ->
         present: those that the table has; None: there is no table.
         last: the highest number that a column of the table has had.
     """
+    # Files have columns by number: a number that is used again would give a column another's old values.
     before = {} if present is None else {field.name: field for field in present.fields}
     unused = itertools.count(last + 1)
     return Schema(*(_field(field, before.get(field.name), unused) for field in schema))

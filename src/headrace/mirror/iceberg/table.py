@@ -11,7 +11,6 @@ import functools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -48,10 +47,9 @@ from headrace.mirror.iceberg.partitions import (
 from headrace.mirror.iceberg.removal import remove_files
 from headrace.mirror.iceberg.schemas import from_text, stored
 from headrace.mirror.keys import KeyIndex, Places, whole
-from headrace.mirror.lake import RowCondition, known_position, other_writer
-from headrace.mirror.net_changes import DELETED, Key, Position
+from headrace.mirror.lake import known_position, other_writer
+from headrace.mirror.net_changes import DELETED, Position
 from headrace.mirror.partition_files import Values, write_partitions
-from headrace.mirror.python_values import arrow_values, python_rows
 from headrace.mirror.versions import FIELDS, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
 from headrace.model.names import TableName
 
@@ -120,9 +118,9 @@ class IcebergTable:
         for snapshot in ancestors_of(self._snapshot, metadata):
             if snapshot.snapshot_id == since:
                 return None
-            operation = None if snapshot.summary is None else snapshot.summary.operation
-            if noted_position(snapshot) is None and operation is not Operation.REPLACE:
-                return f"{operation.value if operation else 'unknown'}, snapshot {snapshot.snapshot_id}"
+            operation = "unknown" if snapshot.summary is None else snapshot.summary.operation.value
+            if noted_position(snapshot) is None and operation != Operation.REPLACE.value:
+                return f"{operation}, snapshot {snapshot.snapshot_id}"
             if snapshot.parent_snapshot_id == since:
                 return None  # that one is removed by now, as old ones are
         return f"snapshot {self.version} is in the place of {since}"
@@ -150,80 +148,39 @@ class IcebergTable:
     def _read(self, file: IcebergFile, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         return read_rows(self.table.io, file.file_path, self.schema, self.table.schema(), names)
 
-    def look(
-        self,
-        key: Sequence[str],
-        keys: Sequence[Key],
-        columns: Sequence[str],
-        condition: RowCondition | None = None,
-    ) -> dict[Key, dict[str, Any]]:
-        """Return the values of `columns` in the rows with these keys that meet `condition`, by key.
-
-        The other columns are read from those files alone that have one of the keys.
-        """
-        kinds = [self.schema.field(name).type for name in key]
-        values = [arrow_values(part, kind) for part, kind in zip(zip(*keys, strict=True), kinds, strict=True)]
-        index = KeyIndex(pa.table(values, names=[*key]), key)
-        found: dict[Key, dict[str, Any]] = {}
-        for file in self._files_with(index, key):
-            for batch in self._read(file, None if condition else [*key, *columns]):
-                rows = batch.filter(pa.array(index.find(batch) >= 0))
-                rows = rows if condition is None else rows.filter(condition(rows))
-                for row in python_rows(rows.select([*key, *(name for name in columns if name not in key)])):
-                    found[tuple(row[name] for name in key)] = row
-        return found
+    def rows_near(self, index: KeyIndex, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of the files that have some keys, with some columns."""
+        for file in self._files_with(index):
+            yield from self._read(file, columns)
 
     def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert and delete rows by key, in one commit.
+        """Upsert and delete rows by key, or mark them as deleted, in one commit.
 
         An updated row stays in the file that had it, so that files keep the ranges of keys that they have.
-
-        Args:
-            rows: at most one of each key: the table's columns, then whether it is deleted.
-            key: the key's columns.
-            position: of the last change.
 
         Raises:
             HeadraceError: CONTINUITY where another writer was faster.
         """
-        deleted = rows.column(DELETED).to_numpy()
-        batch = _one_batch(rows.drop_columns([DELETED]))
-        written = np.array(deleted)  # which of the rows are to be found in a file by now
+        marks = MARKS in rows.column_names
+        flag = MARKS if marks else DELETED
+        is_flagged = rows.column(flag).to_numpy()
+        batch = _one_batch(rows.drop_columns([flag]))
+        written = np.array(is_flagged)  # which of the rows are in a file by now, or need not be
         lock = threading.Lock()
 
         def update(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
-            yield old.filter(pa.array(places < 0))
+            goes = places >= 0
+            if marks:
+                # a row that is deleted already keeps the time when it was
+                ends = goes & is_flagged[places] & ~_flags(old.column(IS_DELETED))
+                goes &= ends | ~is_flagged[places]
+                time = batch.column(DELETED_AT).take(pa.array(places[ends]))
+                yield ended(old.filter(pa.array(ends)), time)
+            yield old.filter(pa.array(~goes))
             with lock:
                 new = np.unique(places[places >= 0])
                 new = new[~written[new]]
                 written[new] = True
-            yield batch.take(pa.array(new))
-
-        self._rewrite(batch, key, update, lambda: batch.filter(pa.array(~written)), position)
-
-    def merge_marks(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
-        """Upsert rows by key, in one commit; of some keys say only that their rows are deleted.
-
-        Args:
-            rows: at most one of each key: the table's columns, then whether the row only marks.
-            key: the key's columns.
-            position: of the last change.
-
-        Raises:
-            HeadraceError: CONTINUITY where another writer was faster.
-        """
-        only_marks = rows.column(MARKS).to_numpy()
-        batch = _one_batch(rows.drop_columns([MARKS]))
-        written = np.array(only_marks)  # which of the rows are in a file by now, or need not be
-
-        def update(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
-            is_found = places >= 0
-            ends = is_found & only_marks[places] & ~_flags(old.column(IS_DELETED))
-            is_written = is_found & ~only_marks[places]
-            yield old.filter(pa.array(~ends & ~is_written))
-            yield ended(old.filter(pa.array(ends)), batch.column(DELETED_AT).take(pa.array(places[ends])))
-            new = places[is_written]
-            written[new] = True
             yield batch.take(pa.array(new))
 
         self._rewrite(batch, key, update, lambda: batch.filter(pa.array(~written)), position)
@@ -274,14 +231,16 @@ class IcebergTable:
 
         def rewrite(file: IcebergFile) -> list[DataFile]:
             rows = (part for batch in self._read(file) for part in change(batch, index.find(batch)))
+            # Written before partition_by changed: its rows go where they belong now.
             if file.spec_id != self.table.metadata.default_spec_id:
                 return self._write(rows)
             partition = texts_of(file.partition)
             return self._write(_staying(rows, self.schema, partition, moved), partition)
 
-        removed = self._files_with(index, key, only) if len(keys) else []
+        removed = self._files_with(index, only) if len(keys) else []
         with ThreadPoolExecutor(_THREADS, "headrace merge") as threads:
             files = [file for written in threads.map(rewrite, removed) for file in written]
+        # What is new, and what left its partition, has files of its own: old ones keep their ranges of keys.
         files += self._write([*moved, added()])
         self._commit(
             TableCommit(
@@ -292,13 +251,13 @@ class IcebergTable:
             )
         )
 
-    def _files_with(self, index: KeyIndex, key: Sequence[str], only: str | None = None) -> list[IcebergFile]:
+    def _files_with(self, index: KeyIndex, only: str | None = None) -> list[IcebergFile]:
         """Return the files that have rows with some keys."""
 
         def has(file: IcebergFile) -> bool:
-            if not may_have(file, self.table.schema(), index, key):
+            if not may_have(file, self.table.schema(), index):
                 return False
-            for batch in self._read(file, [*key, *([] if only is None else [only])]):
+            for batch in self._read(file, [*index.key, *([] if only is None else [only])]):
                 places = index.find(batch)
                 if only is not None:
                     places = places[_flags(batch.column(only))]
@@ -339,6 +298,7 @@ class IcebergTable:
     def _smaller(self, size: int) -> list[list[IcebergFile]]:
         """Return the files that are smaller than some bytes, those of a partition together."""
         found: dict[tuple[int, Values], list[IcebergFile]] = {}
+        # Files of another specification are joined among themselves: their partitions mean something else.
         for file in live_files(self.table, self._snapshot):
             if file.file_size_in_bytes < size:
                 found.setdefault((file.spec_id, texts_of(file.partition)), []).append(file)

@@ -1,0 +1,94 @@
+"""Observe tables in the database and in the lake, and ask `units.py` what is to be done with each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from headrace.mirror.drift import find_drift
+from headrace.mirror.endpoints import MirrorEndpoints
+from headrace.mirror.positions import TablePosition
+from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
+from headrace.mirror.units import Action, LakeFacts, ObservedTable, Wait, decide
+from headrace.mirror.waiting import FAILURES, WaitingTables, failure_of
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
+from headrace.postgres.session import ReadSession
+
+IsSent = Callable[[TableName], bool]
+"""Tells whether the publication has sent a table ever since what is noted of it."""
+
+_POSITION = """
+SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
+            ELSE pg_current_wal_insert_lsn() END - '0/0'
+"""
+
+
+def sent_ever_since(_: TableName) -> bool:
+    """Tell that the publication has sent a table, as it does while its stream goes on."""
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class TableObserver:
+    """Observes tables.
+
+    Attributes:
+        ends: where they are.
+        waiting: those that wait.
+    """
+
+    ends: MirrorEndpoints
+    waiting: WaitingTables
+
+    def decide(
+        self,
+        tables: Mapping[TableName, MirroredTable],
+        known: Mapping[TableName, TablePosition],
+        is_sent: IsSent = sent_ever_since,
+        confirmed: Lsn | None = None,
+    ) -> tuple[dict[TableName, Action], Lsn]:
+        """Return what is to be done with each table, and a position (bytes) behind all that was seen.
+
+        Args:
+            tables: the database's tables.
+            known: what is noted of each.
+            is_sent: tells whether the publication has sent a table since.
+            confirmed: from where (bytes) the log will be read again; None: it goes on.
+        """
+        actions: dict[TableName, Action] = {}
+        with ReadSession(self.ends.url, lock_seconds=LOCK_SECONDS) as session:
+            [(now,)] = session.query(_POSITION)
+            for name, table in tables.items():
+                try:
+                    observed = self._observe(session, table, known.get(name))
+                    is_kept = self._is_kept(known.get(name), confirmed, name)
+                    actions[name] = decide(table, replace(observed, is_sent=is_sent(name), is_kept=is_kept))
+                except FAILURES as error:
+                    actions[name] = Wait(failure_of(table, error))
+        return actions, int(now)
+
+    def _is_kept(self, noted: TablePosition | None, confirmed: Lsn | None, name: TableName) -> bool:
+        """Tell whether the log that will be read has all that the lake lacks of a table."""
+        if noted is None or confirmed is None:
+            return False
+        return confirmed <= noted.complete and self.ends.selection.keeps_log(name)
+
+    def _observe(
+        self, session: ReadSession, table: MirroredTable, noted: TablePosition | None
+    ) -> ObservedTable:
+        lake = self.ends.lake.open(table.name)
+        facts = (
+            None if lake is None else LakeFacts(self.ends.lake.path(table.name), lake.schema, lake.position)
+        )
+        if noted is None:
+            return ObservedTable(None, facts)
+        if lake is not None and facts is not None and facts.position is not None:
+            other = lake.find_other_commit(noted.version)
+            is_put_back = other is not None and lake.is_put_back(noted.version)
+            facts = replace(facts, other_commit=other, is_put_back=is_put_back)
+        drift = None
+        if noted.relation == table.relation:
+            drift = find_drift(session, noted.catalog, table.catalog, table.columns)
+        waits = self.waiting.reason(table.name) or noted.waits_for
+        return ObservedTable(noted, facts, waits=waits, drift=drift)

@@ -1,0 +1,326 @@
+"""Choose which of a database's tables a mirror has, and read what the database says of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeVar
+
+from headrace.catalog import list_tables
+from headrace.catalog.fingerprint_query import read_once
+from headrace.catalog.known import KnownTable, UncarriedKeyError, read_known
+from headrace.catalog.types import RowType, read_row_types
+from headrace.config.mirror import LakeType, MirrorConfig, MirroredTables, OnValue
+from headrace.config.secret import Secret
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.lake_types import LakeTypes, lake_type, read_type, shows_names
+from headrace.mirror.masks import Masks
+from headrace.mirror.partition_bounds import Bounds, Leaves, parse_bounds
+from headrace.mirror.tables import MirroredTable
+from headrace.model.names import TableName
+from headrace.model.value_type import ValueType
+from headrace.postgres.publication import read_column_lists, will_send_generated
+from headrace.postgres.session import ReadSession
+
+# PostgreSQL keeps the default of an added column beside the table, of a partitioned one beside each of its
+# partitions: rows that were there before have it, and the log says nothing of them. A rewrite of the table
+# (another filenode) puts it into the rows.
+# pg_partition_tree would wait for a lock on each partition that somebody alters.
+_COLUMNS = """
+WITH RECURSIVE wanted (oid, nspname) AS (
+    SELECT c.oid, n.nspname
+    FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
+    JOIN pg_namespace n ON n.nspname = wanted.nspname
+    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = wanted.relname
+),
+part (root, oid, relkind) AS (
+    SELECT c.oid, c.oid, c.relkind FROM wanted JOIN pg_class c USING (oid)
+    UNION ALL
+    SELECT part.root, c.oid, c.relkind
+    FROM part JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
+    JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE part.relkind = 'p'
+),
+leaf AS MATERIALIZED (
+    SELECT part.root, c.oid, c.relreplident FROM part JOIN pg_class c USING (oid) WHERE part.relkind <> 'p'
+)
+SELECT wanted.nspname::text, c.relname::text, c.oid::bigint,
+       array_agg(a.attname::text ORDER BY a.attnum), array_agg(a.attnum::int ORDER BY a.attnum),
+       array_agg(coalesce(
+           (a.attmissingval::text::text[])[1],
+           (SELECT max((own.attmissingval::text::text[])[1])
+            FROM leaf JOIN pg_attribute own ON own.attrelid = leaf.oid AND own.attname = a.attname
+            WHERE leaf.root = c.oid)) ORDER BY a.attnum),
+       (SELECT string_agg(pg_relation_filenode(leaf.oid)::text, ' ' ORDER BY leaf.oid)
+        FROM leaf WHERE leaf.root = c.oid),
+       coalesce((SELECT bool_and(leaf.relreplident = 'f') FROM leaf WHERE leaf.root = c.oid),
+                c.relreplident = 'f'),
+       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate),
+       array_remove(array_agg(CASE WHEN a.attgenerated = 's' THEN a.attname::text END), NULL)
+FROM wanted JOIN pg_class c USING (oid)
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+GROUP BY c.oid, wanted.nspname, c.relname
+"""
+
+
+_OF_EXTENSIONS = """
+SELECT n.nspname::text, c.relname::text
+FROM pg_depend d JOIN pg_class c ON c.oid = d.objid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e' AND c.relkind IN ('r', 'p')
+ORDER BY 1, 2
+"""
+
+# What the file names itself and `list_tables` does not have.
+_UNFIT = """
+SELECT wanted.nspname, wanted.relname,
+       CASE WHEN c.oid IS NULL THEN NULL
+            WHEN c.relispartition THEN 'is a partition, which is mirrored with its partitioned table'
+            WHEN c.relkind IN ('v', 'm') THEN 'is a view, which the log does not have'
+            WHEN c.relkind = 'f' THEN 'is a foreign table, which the log does not have'
+            WHEN c.relpersistence = 'u' THEN 'is unlogged, so that the log does not have it'
+            WHEN c.relpersistence = 't' THEN 'is temporary, so that the log does not have it'
+            ELSE 'is no table that can be followed' END
+FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
+LEFT JOIN (pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid)
+     ON n.nspname = wanted.nspname AND c.relname = wanted.relname
+"""
+
+# pg_get_expr of a table would wait for a lock on it; bounds name no column.
+_LEAVES = """
+WITH RECURSIVE part (root, oid, relkind, path) AS (
+    SELECT c.oid, c.oid, c.relkind, '[]'::jsonb FROM pg_class c WHERE c.oid = ANY ($1::text[]::oid[])
+    UNION ALL
+    SELECT part.root, c.oid, c.relkind,
+           part.path || jsonb_build_array(jsonb_build_array(
+               coalesce((
+                   SELECT of_root.attnum::int
+                   FROM pg_attribute own JOIN pg_attribute of_root ON of_root.attname = own.attname
+                   WHERE own.attrelid = part.oid AND own.attnum = p.partattrs[0]
+                     AND of_root.attrelid = part.root AND NOT of_root.attisdropped AND p.partnatts = 1
+                     AND (SELECT o.opcdefault FROM pg_opclass o WHERE o.oid = p.partclass[0])
+                     AND (p.partcollation[0] = 0 OR (p.partcollation[0] = own.attcollation AND (
+                         SELECT l.collisdeterministic FROM pg_collation l WHERE l.oid = own.attcollation)))
+               ), 0), p.partstrat::text, pg_get_expr(c.relpartbound, 0)))
+    FROM part
+    JOIN pg_partitioned_table p ON p.partrelid = part.oid
+    JOIN pg_inherits i ON i.inhparent = part.oid AND NOT i.inhdetachpending
+    JOIN pg_class c ON c.oid = i.inhrelid
+    WHERE part.relkind = 'p'
+)
+SELECT root::bigint, oid::bigint, path::text FROM part WHERE relkind <> 'p' AND root <> oid
+"""
+
+
+_Value = TypeVar("_Value")
+
+
+class _Facts(NamedTuple):
+    """What `_COLUMNS` says of a table."""
+
+    relation: int
+    columns: list[str]
+    numbers: list[int]
+    defaults: list[str | None]
+    files: str | None
+    has_full_identity: bool
+    defers_key: bool
+    stored: list[str]
+
+    def by_column(self, values: Sequence[_Value | None]) -> dict[str, _Value]:
+        """Return the values that columns have, each by its name."""
+        pairs = zip(self.columns, values, strict=True)
+        return {column: value for column, value in pairs if value is not None}
+
+
+class Selection:
+    """Which tables a mirror has, and what of them.
+
+    Args:
+        config: of the mirror; a table belongs to the first part that names it.
+    """
+
+    def __init__(self, config: MirrorConfig) -> None:
+        self._parts = config.tables
+        exact = (pattern.exact for part in config.tables for pattern in part.patterns)
+        self._named = {name for name in exact if name is not None}
+        self._publication = config.publication
+        self._salt = config.mask_salt if isinstance(config.mask_salt, Secret) else None
+
+    def keeps_log(self, table: TableName) -> bool:
+        """Tell whether the slot keeps the log for a table while it waits."""
+        return any(part.matches(table) for part in self._parts) and self._part(table).on_error == "wait"
+
+    def names(self, table: TableName) -> bool:
+        """Tell whether the file names a table itself, not by a pattern."""
+        return table in self._named
+
+    def find(self, session: ReadSession, known: Collection[TableName] = ()) -> tuple[TableName, ...]:
+        """Return the tables that exist, without those of extensions that are neither named nor `known`.
+
+        Raises:
+            HeadraceError: BINDING: there is none.
+        """
+        foreign = {table for table in self.find_foreign(session) if table not in known}
+        found = tuple(table for table in self._matching(list_tables(session)) if table not in foreign)
+        if not found:
+            patterns = [pattern for part in self._parts for pattern in part.patterns]
+            raise HeadraceError(
+                Kind.BINDING,
+                f"no table is called like {', '.join(map(str, patterns))}",
+                "Correct `tables` in [[mirror.tables]].",
+            )
+        return found
+
+    def find_unfit(
+        self, session: ReadSession, found: Collection[TableName]
+    ) -> tuple[dict[TableName, HeadraceError], list[TableName]]:
+        """Return what is wrong with what the file names itself beside the tables; and what does not exist.
+
+        Args:
+            session: of the database.
+            found: the tables.
+        """
+        names = sorted(name for name in self._named if name not in found)
+        rows = session.query(_UNFIT, ([name.schema for name in names], [name.name for name in names]))
+        said = {TableName(schema, name): what for schema, name, what in rows}
+        problems = {
+            name: HeadraceError(
+                Kind.BINDING, f"{name}, which the file names, {what}", "Leave it out of `tables`."
+            )
+            for name, what in said.items()
+            if what is not None
+        }
+        return problems, [name for name in names if said[name] is None]
+
+    def find_foreign(self, session: ReadSession) -> tuple[TableName, ...]:
+        """Return the tables of extensions that only patterns match: the extension writes them anew itself."""
+        owned = (TableName(schema, name) for schema, name in session.query(_OF_EXTENSIONS))
+        return tuple(table for table in self._matching(owned) if not self.names(table))
+
+    def _matching(self, tables: Iterable[TableName]) -> list[TableName]:
+        """Return the tables that belong to some part."""
+        return [table for table in tables if any(part.matches(table) for part in self._parts)]
+
+    def _read_known(
+        self, session: ReadSession, names: Sequence[TableName]
+    ) -> tuple[dict[TableName, KnownTable], dict[TableName, HeadraceError]]:
+        """Read the facts of tables, and what is wrong with the key of some."""
+        problems: dict[TableName, HeadraceError] = {}
+        while True:
+            try:
+                known = read_known(session, names, dict.fromkeys(problems, ()), self._publication)
+            except UncarriedKeyError as error:
+                problems[error.table] = error
+            else:
+                return known, problems
+
+    def read(self, session: ReadSession, tables: Iterable[TableName]) -> dict[TableName, MirroredTable]:
+        """Read what the database says of `tables`, at one moment; one that it does not have is absent.
+
+        Raises:
+            HeadraceError: CONNECTION, DATABASE.
+        """
+        # One snapshot for all queries: a column of one moment and a type of another would be a third table.
+        with session.one_snapshot():
+            return self._read(session, sorted(set(tables)))
+
+    def _read(self, session: ReadSession, names: Sequence[TableName]) -> dict[TableName, MirroredTable]:
+        known, problems = self._read_known(session, names)
+        types = read_row_types(session, names)
+        published = read_column_lists(session, self._publication)
+        sends_stored = will_send_generated(session, self._publication)
+        parameters = ([name.schema for name in names], [name.name for name in names])
+        found: dict[TableName, MirroredTable] = {}
+        for schema, name, *values in session.query(_COLUMNS, parameters):
+            table, facts = TableName(schema, name), _Facts(*values)
+            if table in known and table in types:
+                # What is not published yet will be, before its rows are read: with its stored columns.
+                stored = facts.stored if table not in published and sends_stored else ()
+                sent = frozenset({*known[table].columns, *stored})
+                found[table] = self._mirrored(types[table], known[table].key, sent, facts)
+        leaves = self._read_leaves(session, found.values())
+        usage = {name: frozenset(table.numbers) for name, table in found.items()}
+        catalog = read_once(session, usage, self._publication)
+        return {
+            name: replace(
+                table,
+                catalog=catalog.part(name),
+                problem=problems.get(name),
+                leaves=Leaves(leaves.get(table.relation, {})),
+            )
+            for name, table in found.items()
+            if name in catalog.tables
+        }
+
+    def _read_leaves(
+        self, session: ReadSession, tables: Iterable[MirroredTable]
+    ) -> dict[int, dict[int, Bounds | None]]:
+        """Return the bounds of the partitions that hold rows, by the oids of their tables."""
+        found: dict[int, dict[int, Bounds | None]] = {}
+        for root, oid, path in session.query(_LEAVES, ([str(table.relation) for table in tables],)):
+            found.setdefault(root, {})[oid] = parse_bounds([tuple(level) for level in json.loads(path)])
+        return found
+
+    def _mirrored(
+        self, row_type: RowType, key: tuple[str, ...], sent: frozenset[str], facts: _Facts
+    ) -> MirroredTable:
+        """Return what is mirrored of a table.
+
+        Args:
+            row_type: its columns, in the types that the database's have.
+            key: what identifies its rows.
+            sent: the columns that the log carries.
+            facts: what else the database says.
+        """
+        part = self._part(row_type.table)
+        if facts.defers_key and facts.has_full_identity:
+            key = ()  # two rows may have it within a transaction; only with FULL are there updates
+        masks = Masks(part.masks, self._salt)
+        told_apart = () if part.mode == "changes" else key
+        chosen: dict[str, LakeType | OnValue] = {**part.types, **part.on_value}
+        read, kinds = _choose_types(row_type, chosen, masks, told_apart)
+        mirrored = [column for column in read if not part.leaves_out(column)]
+        unheld = tuple(
+            column
+            for column in mirrored
+            if chosen.get(column) != "text" and shows_names(row_type.columns[column])
+        )
+        return MirroredTable(
+            relation=facts.relation,
+            row_type=RowType(row_type.table, row_type.attributes, read),
+            key=key,
+            columns=tuple(column for column in mirrored if column in sent - {*unheld}),
+            numbers=facts.by_column(facts.numbers),
+            defaults=facts.by_column(facts.defaults),
+            files=facts.files or "",
+            has_full_identity=facts.has_full_identity,
+            mode=part.mode,
+            where=part.where,
+            partitions=part.partitions,
+            soft_delete=part.soft_delete,
+            masks=masks,
+            chosen=part.columns,
+            excluded=part.exclude_columns,
+            sent=sent & read.keys(),
+            lake_types=LakeTypes(kinds),
+            chosen_types=chosen,
+            unheld=unheld,
+        )
+
+    def _part(self, table: TableName) -> MirroredTables:
+        return next(part for part in self._parts if part.matches(table))
+
+
+def _choose_types(
+    row_type: RowType, chosen: Mapping[str, LakeType | OnValue], masks: Masks, key: Collection[str]
+) -> tuple[dict[str, ValueType], dict[str, ValueType]]:
+    """Return the type in which each column is read; and that in the lake, where it is another one."""
+    read, kinds = {}, {}
+    for column, kind in row_type.columns.items():
+        choice = "text" if masks.reads_text(column) else chosen.get(column)
+        read[column] = read_type(kind, choice, is_key=column in key)
+        in_lake = lake_type(kind, read[column], choice, is_key=column in key)
+        if in_lake.arrow != read[column].arrow:
+            kinds[column] = in_lake
+    return read, kinds

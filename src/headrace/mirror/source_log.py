@@ -1,0 +1,120 @@
+"""Make sure that the log goes on where a lake is: else something would be in neither."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.capture import LogOrigin, Offset
+from headrace.capture.continuity import LogPositions, check_continuity, read_positions
+from headrace.datasources.publication_membership import Published, read_published
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.endpoints import MirrorEndpoints
+from headrace.mirror.observing import IsSent, sent_ever_since
+from headrace.mirror.positions import LakePositions, TablePosition
+from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
+from headrace.model.table_pattern import format_table
+from headrace.postgres.connection import connect
+from headrace.postgres.publication import read_publication
+from headrace.postgres.replication import replication_connection
+from headrace.postgres.setup import publication_too_young
+from headrace.postgres.slot import read_slot, slot_problem
+
+RELOAD = (
+    "Run `headrace mirror --reload`, or remove the lake's table headrace_positions before the next start: "
+    "all tables are read anew then."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLog:
+    """The log that a lake is written from.
+
+    Attributes:
+        ends: the database and the lake.
+    """
+
+    ends: MirrorEndpoints
+
+    def check(self, known: LakePositions) -> None:
+        """Make sure that the log goes on where the lake is, where there is a lake; nothing is changed.
+
+        Raises:
+            HeadraceError: SLOT_LOST, PUBLICATION, CONTINUITY, where it does not.
+        """
+        if known.stream is None:
+            return
+        slot, publication = self.ends.slot, self.ends.publication
+        with connect(self.ends.url) as connection:
+            facts = read_slot(connection, slot)
+            if facts is None:
+                raise HeadraceError(
+                    Kind.CONTINUITY,
+                    f"the slot {slot}, which the lake at {self.ends.lake.location} is written from, is "
+                    "gone: what was changed since is in no log",
+                    RELOAD,
+                )
+            problem = slot_problem(facts, connection.info.dbname)
+            if problem is None and read_publication(connection, publication) is None:
+                problem = publication_too_young(publication, facts)
+            if problem is not None:
+                raise problem
+        self._check_log(self._read(), known.stream, known)
+
+    def find_start(self, known: LakePositions) -> tuple[Mapping[str, Any], Lsn | None]:
+        """Return the offset that the tables have reached, and from where (bytes) the log is read again.
+
+        Raises:
+            HeadraceError: CONTINUITY, where the log has a gap.
+        """
+        now = self._read()
+        if known.stream is not None:
+            self._check_log(now, known.stream, known)
+            return known.stream, now.confirmed
+        assert now.confirmed is not None
+        return Offset(now.confirmed).to_json() | now.origin.to_json(), now.confirmed
+
+    def read_published(self, names: Sequence[TableName]) -> Published:
+        """Return what the publication sends of tables."""
+        with connect(self.ends.url) as connection:
+            return read_published(connection, self.ends.publication, names)
+
+    def _read(self) -> LogPositions:
+        with replication_connection(self.ends.url, "headrace look") as connection:
+            return read_positions(connection, self.ends.slot, self.ends.publication)
+
+    def _check_log(self, now: LogPositions, stream: Mapping[str, Any], known: LakePositions) -> None:
+        offset = Offset.from_json(stream)
+        highest = max((self._read_reached(*noted) for noted in known.tables.items()), default=0)
+        try:
+            check_continuity(now, self.ends.slot, offset.lsn, LogOrigin.from_json(stream), known=highest)
+        except HeadraceError as error:
+            # A server that does not answer says nothing of its log.
+            if error.kind is Kind.CONNECTION:
+                raise
+            raise HeadraceError(error.kind, error.cause, RELOAD) from error
+
+    def _read_reached(self, name: TableName, position: TablePosition) -> Lsn:
+        """Return up to where (bytes) a table has the log."""
+        # A killed batch may have written it alone, and a promoted standby may lack just what that batch had.
+        lake = self.ends.lake.open(name)
+        written = None if lake is None else lake.position
+        return position.complete if written is None else max(position.complete, written[0] + 1)
+
+
+def sent_since(stream: Mapping[str, Any], now: Published) -> IsSent:
+    """Return what tells whether the publication has sent a table all the time since an offset was stored."""
+    before = Published.from_json(stream)
+    if before is None:
+        return sent_ever_since
+    if before.altered != now.altered:
+        return lambda _: False
+    members = before.members
+
+    def is_sent(name: TableName) -> bool:
+        text = format_table(name)
+        return text not in members or now.members.get(text) == members[text]
+
+    return is_sent

@@ -1,0 +1,99 @@
+"""Make of a table's changes rows with the columns and types that the lake's table has. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import HeadraceError, Kind
+from headrace.mirror.columns import PREFIX, default_of
+from headrace.mirror.lake_types import explain_unfit
+from headrace.mirror.partition_bounds import Ahead, rows_within
+from headrace.mirror.tables import MirroredTable
+from headrace.model.changes import Op
+from headrace.model.values import column_texts
+
+
+def typed_rows(
+    table: MirroredTable,
+    changes: pa.RecordBatch,
+    lake: pa.Schema,
+    former: Mapping[str, str],
+    tell: Callable[[str], object],
+) -> pa.Table:
+    """Return rows in the schema of the table's `RowShape`, with the values that the lake has.
+
+    Args:
+        table: the table.
+        changes: in `CHANGES_SCHEMA`.
+        lake: the columns of the lake's table.
+        former: the present name of each renamed column, by the name that changes may have.
+        tell: is told which values did not fit, and are NULL.
+
+    Raises:
+        HeadraceError: VALUE: a value does not fit its column.
+    """
+    changes = _renamed(changes, former)
+    try:
+        read = table.shape.rows(changes)
+    except HeadraceError as error:
+        raise (error if error.kind is not Kind.VALUE else _explain(table, changes) or error) from error
+    rows = table.in_lake(pa.Table.from_batches([read]), tell)
+    return rows if table.mode == "changes" else _with_defaults(rows, changes, table, lake)
+
+
+def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:
+    """Return changes whose columns have the names that they have now."""
+    for side in ("before", "after") if former else ():
+        rows = changes.column(side)
+        names = rows.keys
+        for old, new in former.items():
+            names = pc.if_else(pc.equal(names, old), new, names)
+        renamed = pa.MapArray.from_arrays(rows.offsets, names, rows.items, rows.type, mask=rows.is_null())
+        changes = changes.set_column(
+            changes.schema.get_field_index(side), changes.schema.field(side), renamed
+        )
+    return changes
+
+
+def _explain(table: MirroredTable, changes: pa.RecordBatch) -> HeadraceError | None:
+    """Return the error of the first changes with a value that does not fit, by their key; None: all fit."""
+    kinds = table.shape.columns
+    texts = replace(table.shape, columns={name: kind.as_text for name, kind in kinds.items()})
+    return explain_unfit(texts.rows(changes), kinds, table.name, table.key)
+
+
+def _with_defaults(
+    rows: pa.Table, changes: pa.RecordBatch, table: MirroredTable, lake: pa.Schema
+) -> pa.Table:
+    """Give rows that were inserted before a column was added the default that they have in the database."""
+    found = {name: default_of(lake.field(name)) for name in table.columns}
+    texts = {name: text for name, text in found.items() if text is not None}
+    # Updates take theirs from the lake, or from the insert before them.
+    inserted = pc.equal(changes.column("op"), Op.INSERT.value)
+    for name, column in (column_texts(changes.column("after"), [*texts]) if texts else {}).items():
+        older = pc.and_not(inserted, column.known)
+        if pc.any(older).as_py():
+            places = set(_places(changes.filter(older), "_"))
+            is_older = pa.array([place in places for place in _places(rows, PREFIX)])
+            filled = pc.if_else(is_older, table.kept_default(name, texts[name]), rows.column(name))
+            rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), filled)
+    return rows
+
+
+def _places(rows: pa.RecordBatch | pa.Table, prefix: str) -> zip[tuple[int, int]]:
+    """Return the position of each row; one change makes one row of it at least."""
+    lsn, sequence = (rows.column(f"{prefix}{name}").to_pylist() for name in ("commit_lsn", "commit_seq"))
+    return zip(lsn, sequence, strict=True)
+
+
+def without_ahead(rows: pa.Table, table: MirroredTable, aheads: Sequence[Ahead]) -> pa.Table:
+    """Return changes without those of parts that the lake has as they were behind the changes."""
+    for ahead in aheads:
+        is_before = pc.less(rows.column(PREFIX + "commit_lsn"), ahead.start)
+        within = rows_within(rows, ahead.bounds, table.columns_by_number)
+        rows = rows.filter(pc.invert(pc.and_(is_before, within)))
+    return rows
