@@ -58,8 +58,8 @@ MISTAKES = {
     "a slot that is lost is followed": Mistake("log", "if slot.lost:", "if False:"),
     "a sink that is away has no indexes": Mistake(
         "generations",
-        "return sink if isinstance(sink, SinkSeen) else None",
-        "return sink if isinstance(sink, SinkSeen) else SinkSeen()",
+        "sink if isinstance(sink, SinkSeen) else None,",
+        "sink if isinstance(sink, SinkSeen) else SinkSeen(),",
     ),
     "documents that were restored count as written": Mistake(
         "generations", "if Identity(generation.uuid, generation.history).is_another(found):", "if False:"
