@@ -1,4 +1,4 @@
-"""Compare the catalog of a server with the same catalog after pg_upgrade has moved it. Pure.
+"""Compare the catalog of a server with the same catalog after pg_upgrade has moved it (decision 0194). Pure.
 
 pg_upgrade writes every row of the catalog again, so the transactions that wrote them tell nothing. It keeps
 the oids of tables and types, and the numbers of columns; a dump that is restored elsewhere does not.
