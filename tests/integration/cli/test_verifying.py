@@ -133,7 +133,7 @@ def test_a_row_that_cannot_be_read_is_named_and_the_others_are_compared(
         unreadable = [{"id": one, "why": reason} for one in ("3.50:%2541", "3.50:b")]
         assert report["unreadable"] == {"count": 2, "first": unreadable}
         code, said = typed(capsys, stock, "verify", "stock", "--repair")
-        assert (code, "What cannot be read is nowhere right" in said) == (1, True)
+        assert (code, "Rows that cannot be read have no right document" in said) == (1, True)
         with connect(stock.url) as connection:
             execute(connection, "UPDATE stock SET label = 'right' WHERE label = ''")
         code, report = verified(capsys, stock)
