@@ -56,6 +56,9 @@ MISTAKES = {
         "log", "if slot.confirmed > state.applied:", "if False:"
     ),
     "a slot that is lost is followed": Mistake("log", "if slot.lost:", "if False:"),
+    "a gap that the query found is forgotten with it": Mistake(
+        "log", "(CloseQuery(gap.cause, gap), BeginAgain(gap.cause))", "(CloseQuery(gap.cause, gap),)"
+    ),
     "a sink that is away has no indexes": Mistake(
         "generations",
         "sink if isinstance(sink, SinkSeen) else None,",

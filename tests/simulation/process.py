@@ -284,7 +284,7 @@ class Query:
         if self.offered is not None:
             self.plan, self.offered = self.offered, None
         server.check_up()
-        if server.slot is None or server.slot.lost:
+        if server.slot is None or server.slot.lost or server.slot.hollow:
             raise HeadraceError(Kind.SLOT_LOST, "the slot is gone")
         changes = [change for change in server.log if change.lsn > self.position][:size]
         end = changes[-1].lsn if changes else server.lsn

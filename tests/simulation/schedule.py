@@ -162,6 +162,9 @@ class Schedule:
         self._tell(f"    {type(action).__name__} {getattr(action, 'unit', '')}: {action.why}")
         if isinstance(action, BeginAgain | CreateSlot | DropSlot):
             self._without_query = 0  # behind a gap there is nothing to read yet
+        slot = self.setting.server.slot
+        if isinstance(action, BeginAgain) and slot is not None and slot.hollow:
+            self._cause(lambda _: True)  # a kill amid this is followed by another try, which nothing announces
         if isinstance(action, StopFollowing):
             self.setting.rolled_back.pop(action.unit, None)  # perhaps what was rolled back to
         if isinstance(action, StopFollowing) and action.failure is not None:
@@ -322,10 +325,10 @@ class Schedule:
     def _lose_slot(self) -> None:
         slot = self.setting.server.slot
         if slot is not None:
-            self._tell("the slot is lost")
-            if self.random.random() < 0.5:
-                slot.lost = "its log is removed"
-            else:
+            way = self.random.choice(("dropped", "lost", "hollow"))
+            self._tell(f"the slot is {way}")
+            slot.lost, slot.hollow = "its log is removed" if way == "lost" else "", way == "hollow"
+            if way == "dropped":
                 self.setting.server.slot = None
             self._cause(lambda _: True)
 

@@ -16,11 +16,16 @@ Content = tuple[int | str | None, ...]
 
 @dataclass(slots=True)
 class Slot:
-    """A replication slot."""
+    """A replication slot.
+
+    Attributes:
+        hollow: its log is gone although the server shows it as sound: only a query that reads it can tell.
+    """
 
     confirmed: Lsn
     lost: str = ""
     reader: str = ""
+    hollow: bool = False
 
 
 @dataclass(slots=True)

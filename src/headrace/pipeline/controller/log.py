@@ -117,12 +117,13 @@ def _make_slot(catalog: CatalogSeen | Unknown | None, slot: SlotSeen | None) -> 
 
 
 def _mend_gap(world: World, desired: Desired, gap: HeadraceError) -> LogDecision:
-    if world.query is not None:
-        # First nothing writes any more: a batch would save a position in the log that is given up.
-        return LogDecision((CloseQuery(gap.cause, gap),))
     if not desired.reseeds:
         return LogDecision((EndRun(gap.cause, gap),))
-    return LogDecision((BeginAgain(gap.cause),))
+    if world.query is None:
+        return LogDecision((BeginAgain(gap.cause),))
+    # First nothing writes any more: a batch would save a position in the log that is given up. In the same
+    # round, because perhaps this query alone knows of the gap, and the next one would only find it again.
+    return LogDecision((CloseQuery(gap.cause, gap), BeginAgain(gap.cause)))
 
 
 def _release_slot(world: World, slot: SlotSeen) -> LogDecision:
