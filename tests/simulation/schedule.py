@@ -164,7 +164,9 @@ class Schedule:
             self._without_query = 0  # behind a gap there is nothing to read yet
         slot = self.setting.server.slot
         if isinstance(action, BeginAgain) and slot is not None and slot.hollow:
-            self._cause(lambda _: True)  # a kill amid this is followed by another try, which nothing announces
+            self._cause(
+                lambda _: True
+            )  # a kill amid this is followed by another try, which nothing announces
         if isinstance(action, StopFollowing):
             self.setting.rolled_back.pop(action.unit, None)  # perhaps what was rolled back to
         if isinstance(action, StopFollowing) and action.failure is not None:

@@ -102,7 +102,9 @@ class PipelineRun:
             HeadraceError: the error that ended the run.
             Stopped: a stop came before anything was begun.
         """
-        with contextlib.closing(self._spark), self._held:
+        with contextlib.ExitStack() as spark, self._held:
+            # It opens beside the rest. At its exit an error that its dead Java explains is told as that.
+            spark.push(self._spark)
             self._spark.begin()
             client = self._held.enter_context(contextlib.closing(Client(self._endpoints.sink)))
             claimed = self._claim(client)

@@ -132,12 +132,11 @@ class RunStream:
             return False
         query.signals.set_paused(paused=self.board.control.paused is not None)
         self.board.staged(query.stages)
-        if query.begun():
-            self.board.stall.note_first_batch()
-            running.has_begun = True
-        elif time.monotonic() - running.began > _QUIET_SECONDS:
+        if query.begun() or time.monotonic() - running.began > _QUIET_SECONDS:
             running.has_begun = True
         if running.has_begun:
+            # Also where no batch has ended yet: what is said to be live has no longer time than any other.
+            self.board.stall.note_first_batch()
             running.job_gate.begin()
         return running.has_begun
 
