@@ -112,7 +112,8 @@ def test_each_cause_is_told_by_its_name_and_passes_by_itself(
 
         cluster.freeze()
         shop.run("UPDATE users SET name = name || '?' WHERE id = 1")
-        assert_told(pipeline, {"write", "confirm", "resolve"}, "cluster", "")
+        # Before a worker writes, it asks the cluster for what is in quarantine.
+        assert_told(pipeline, {"assemble", "write", "confirm", "resolve"}, "cluster", "")
         cluster.resume()
         assert_over(pipeline)
 
