@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -255,8 +255,9 @@ class Backfill:
                     self._finish_all(client, state, waiting)
                     if waiting:
                         self._run_job(waiting)
+                        refused = self._count_refused(state, waiting)
                         for backfill in waiting:
-                            self._check_refused(state, backfill, _HOPELESS)
+                            self._check_refused(backfill, refused, _HOPELESS)
                         retries.forget()
             except HeadraceError as error:
                 if self._ending.is_set():
@@ -367,32 +368,37 @@ class Backfill:
                 backfill.notes.save({"done": backfill.done.to_json(), "documents": backfill.documents})
         self._show(backfill)
 
-    def _check_refused(self, state: Client, backfill: _GenerationBackfill, share: float) -> None:
+    def _count_refused(self, state: Client, backfills: Sequence[_GenerationBackfill]) -> dict[str, int]:
+        """Count the refused documents of those that go on without them, in one question."""
+        plan = self._work.plan
+        names = [backfill.name for backfill in backfills if backfill.state.index in plan.quarantine]
+        counts = Quarantine(state, plan.key).count_by_generation() if names else {}
+        return {name: counts.get(name, 0) for name in names}
+
+    def _check_refused(self, backfill: _GenerationBackfill, refused: Mapping[str, int], share: float) -> None:
         """End a backfill in which too many documents were refused: readers must not be led to what is left.
 
         Raises:
             HeadraceError: SINK_REJECTED, which concerns the generation.
         """
-        plan = self._work.plan
-        if backfill.state.index not in plan.quarantine:
-            return
-        refused = Quarantine(state, plan.key).count_of(backfill.name)
-        of_all = refused + backfill.documents
-        if refused > _FEW_REFUSED and refused > share * of_all:
+        held = refused.get(backfill.name, 0)
+        of_all = held + backfill.documents
+        if held > _FEW_REFUSED and held > share * of_all:
             raise HeadraceError(
                 Kind.SINK_REJECTED,
-                f"{refused:,} of {of_all:,} documents are refused",
+                f"{held:,} of {of_all:,} documents are refused",
                 "Correct the schema or the rows: readers are led to an index where at most 1 document in 100 "
                 'is refused. Or leave such documents out, with on_error = "skip" for this index.',
-            ).concerning(units={plan.unit_of(backfill.name)})
+            ).concerning(units={self._work.plan.unit_of(backfill.name)})
 
     def _finish_all(self, client: Client, state: Client, waiting: list[_GenerationBackfill]) -> None:
         """Finish the generations that have no range left."""
         finished = [backfill for backfill in waiting if not backfill.left]
         self._refresh(client, finished)
+        refused = self._count_refused(state, finished)
         for backfill in finished:
             with failures_of(backfill.state.id):
-                self._check_refused(state, backfill, _MOST_REFUSED)
+                self._check_refused(backfill, refused, _MOST_REFUSED)
                 self._finish(client, backfill)
             waiting.remove(backfill)
 

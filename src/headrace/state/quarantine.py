@@ -121,12 +121,10 @@ class Quarantine:
         """Count the entries by index."""
         return self._entries.count_by("index", {"term": {"slot": self._owner}})
 
-    def count_of(self, generation: str) -> int:
-        """Count the entries of one generation."""
-        terms = {"slot": self._owner, "generation": generation}
-        return self._entries.count(
-            {"bool": {"filter": [{"term": {name: value}} for name, value in terms.items()]}}
-        )
+    def count_by_generation(self) -> dict[str, int]:
+        """Count the entries by the generation that refused the document."""
+        owned = {"term": {"slot": self._owner}}
+        return self._entries.count_by("generation", owned) if self._entries.refresh() else {}
 
     def forget(self, generation: str | None = None) -> None:
         """Delete all entries of the pipeline, or those of a generation."""
