@@ -163,11 +163,11 @@ class RunningPipeline:
             self.board,
             self._stopping,
             self.desk,
-            self._load_with_reports,
-            self._live.set,
-            self._adopt,
-            self._traces,
-            self.address or "",
+            load=self._load_with_reports,
+            on_live=self._live.set,
+            on_reload=self._adopt,
+            traces=self._traces,
+            address=self.address or "",
         )
         run = PipelineRun(self._project, self._endpoints, self._options, context)
         try:

@@ -430,9 +430,9 @@ def _stored_catalog(view: UnitView) -> CatalogSeen | None:
 
 def _may_join(view: UnitView) -> bool:
     """Whether the unit may be filled now: a sink that cannot be queried is compared with the one that can."""
-    if view.sink is None or view.sink.queryable:
-        return view.sink is not None
-    return any(
+    if view.sink is None:
+        return False
+    return view.sink.queryable or any(
         generation.published and not generation.sink and generation.index == view.unit.index
         for generation in view.state.generations
     )
