@@ -111,6 +111,11 @@ class Headrace(DrivenRun):
         """What a reader finds under the alias of an index."""
         return actual_documents(self.sink_url, f"{self.prefix}{index}")
 
+    def served(self, index: str) -> set[str]:
+        """The concrete indexes behind the alias of an index."""
+        answer = urllib3.request("GET", f"{self.sink_url}/{self.prefix}{index}", timeout=30)
+        return set(answer.json())
+
     def differences(self) -> list[str]:
         """What is wrong in all indexes now, as the oracle sees it; a few lines for each."""
         return [*self._compared(self.shop.expected())]

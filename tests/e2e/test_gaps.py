@@ -54,8 +54,8 @@ def generations(pipeline: Headrace, index: str = _INDEX) -> set[str]:
 
 def served(pipeline: Headrace, index: str = _INDEX) -> str:
     """The concrete index behind an alias."""
-    [name] = urllib3.request("GET", f"{pipeline.sink_url}/{pipeline.prefix}{index}", timeout=30).json()
-    return str(name)
+    [name] = pipeline.served(index)
+    return name
 
 
 @pytest.mark.long

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import urllib3
 
 from e2e.harness import Headrace, Shop
 from headrace.embedded.opensearch import EmbeddedOpenSearch
@@ -84,24 +83,18 @@ def deployment(folder: Path, pair: Pair, sink: str, *, failover: bool) -> Headra
     return pipeline
 
 
-def served(pipeline: Headrace) -> set[str]:
-    """The concrete index behind the alias of users."""
-    answer = urllib3.request("GET", f"{pipeline.sink_url}/{pipeline.prefix}users", timeout=30)
-    return set(answer.json())
-
-
 def waits_for_promotion(pipeline: Headrace) -> None:
     """It says that a standby answers, is not ready, and keeps what is served."""
-    before = served(pipeline)
+    before = pipeline.served("users")
     pipeline.wait_until(
         lambda: NOT_PROMOTED in pipeline.ask("/readyz").data.decode(), "did not say who answers", 60
     )
-    assert not until(lambda: served(pipeline) != before or not pipeline.runs(), 10)
+    assert not until(lambda: pipeline.served("users") != before or not pipeline.runs(), 10)
 
 
 def comes_back(pair: Pair, pipeline: Headrace) -> None:
     """The dead primary is started again, and the address leads to it: nothing is backfilled from there."""
-    current = served(pipeline)
+    current = pipeline.served("users")
     pair.primary.start()
     ask(pair.primary, "SELECT pg_switch_wal()")
     pair.address.lead_to(pair.primary.url)
@@ -113,7 +106,7 @@ def comes_back(pair: Pair, pipeline: Headrace) -> None:
     pipeline.start()
     pipeline.wait_ready()
     pipeline.converges()
-    assert served(pipeline) == current
+    assert pipeline.served("users") == current
 
 
 def is_told_what_holds_changes_back(pair: Pair, pipeline: Headrace) -> None:
@@ -153,12 +146,12 @@ def test_a_standby_is_waited_for_until_it_is_promoted_and_what_it_never_got_leav
         if failover:
             copied += " AND synced AND NOT temporary"
             pipeline.wait_until(lambda: bool(ask(standby, copied)), "has no copy of its slot", 60)
-        first = served(pipeline)
+        first = pipeline.served("users")
         pair.address.lead_to(standby.url)
         waits_for_promotion(pipeline)
         pair.address.lead_to(primary.url)
         pipeline.wait_ready()
-        assert served(pipeline) == first
+        assert pipeline.served("users") == first
         assert failover or not ask(standby, copied)
 
         if failover:
@@ -175,7 +168,9 @@ def test_a_standby_is_waited_for_until_it_is_promoted_and_what_it_never_got_leav
         pair.address.lead_to(standby.url)
         waits_for_promotion(pipeline)
         ask(standby, "SELECT pg_promote()")
-        pipeline.wait_until(lambda: not served(pipeline) & first, "was not backfilled again", PATIENCE)
+        pipeline.wait_until(
+            lambda: not pipeline.served("users") & first, "was not backfilled again", PATIENCE
+        )
         assert "a standby was promoted" in pipeline.output.read_text()
         pipeline._ready_within = PATIENCE
         pipeline.wait_ready()

@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-import urllib3
 
 from e2e.harness import Headrace, Shop
 from headrace.embedded.opensearch import EmbeddedOpenSearch
@@ -57,12 +56,6 @@ def pg_upgrade(old: EmbeddedPostgres, new: EmbeddedPostgres) -> None:
     new._password = old._password
 
 
-def served(pipeline: Headrace) -> set[str]:
-    """The concrete index behind the alias of users."""
-    answer = urllib3.request("GET", f"{pipeline.sink_url}/{pipeline.prefix}users", timeout=30)
-    return set(answer.json())
-
-
 def adopted(pipeline: Headrace) -> str:
     """What `headrace adopt --upgraded` prints."""
     done = pipeline.run_command("adopt", "--upgraded", "--yes")
@@ -87,7 +80,7 @@ def test_a_run_goes_on_after_pg_upgrade_and_refuses_other_servers(
         pipeline.wait_ready()
         shop.run("UPDATE users SET name = name || '?'")
         pipeline.converges()
-        current = served(pipeline)
+        current = pipeline.served("users")
         pipeline.terminate()
 
         old.stop()
@@ -108,7 +101,7 @@ def test_a_run_goes_on_after_pg_upgrade_and_refuses_other_servers(
         pipeline.converges()
         shop.run("UPDATE users SET name = name || '+'")
         pipeline.converges()
-        assert served(pipeline) == current, "it was built again"
+        assert pipeline.served("users") == current, "it was built again"
         pipeline.terminate()
         assert "there is nothing to adopt" in adopted(pipeline)
     finally:

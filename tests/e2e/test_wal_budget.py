@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import urllib3
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
@@ -31,9 +30,8 @@ def slot_exists(pipeline: Headrace) -> bool:
 
 
 def served(pipeline: Headrace) -> str:
-    target = f"{pipeline.sink_url}/{pipeline.prefix}users"
-    [name] = urllib3.request("GET", target, timeout=30).json()
-    return str(name)
+    [name] = pipeline.served("users")
+    return name
 
 
 @pytest.mark.long
