@@ -8,6 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
+LONGEST_PAUSE = 30.0
+"""So long a run may stand on a machine that is loaded (seconds); how long it stands, `bench/` measures."""
 _POLL = 0.02
 
 

@@ -143,7 +143,7 @@ def test_the_last_event_says_that_the_run_has_ended(board: StatusBoard, server: 
     board.ended(HeadraceError(Kind.SLOT_LOST, "the slot is lost", "Begin anew."))
     began = time.monotonic()
     server.stop()
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     messages = [watcher.message()]
     while not messages[-1]["ended"]:
         messages.append(watcher.message())
@@ -196,7 +196,7 @@ def test_a_thousand_slow_clients_hold_up_nobody(
         began = time.monotonic()
         for number in range(1000):  # what the pipeline does
             board.set_counts(Counts(changes=number + board.view().counts.batches))
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
         watcher = Watcher(server)
         held.callback(watcher.close)
         for _ in range(3):
@@ -268,13 +268,13 @@ class Slow:
 def test_questions_that_take_long_hold_up_only_questions(
     board: StatusBoard, pool: urllib3.PoolManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(routes, "_ANSWER_SECONDS", 3)
     slow = Slow()
     with StatusServer(board, "127.0.0.1:0", explains=slow) as server:
         assert b"no answer within" in get(pool, server, "/?document=users/1").data
         began = time.monotonic()
         assert get(pool, server).status == 200
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 3
         slow.let_go.set()
         assert b"Correct it." in get(pool, server, "/?document=users/1").data
 
