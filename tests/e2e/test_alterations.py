@@ -202,7 +202,7 @@ def test_partitioned_tables_are_followed_and_altered(story: Story) -> None:
     story.sql("ALTER TYPE mood RENAME VALUE 'low' TO 'down'")
     story.converges()
     assert story.generations() != before
-    assert "HEADRACE_SCHEMA_CHANGED" in story.last_output()
+    assert "the values of the column mood of the table shop were made of" in story.last_output()
     story.wait_ready()
     story.sql("UPDATE shop SET mood = 'down' WHERE id = 20; UPDATE line SET qty = qty + 1")
     story.converges()
@@ -280,7 +280,7 @@ def test_what_only_the_log_knows_is_rebuilt_in_the_same_process(story: Story) ->
     story.wait_until(lambda: story.served("shops") != shops, "was not rebuilt", 120)
     story.wait_ready()
     story.converges()
-    assert "HEADRACE_SCHEMA_CHANGED" in story.last_output()
+    assert "is not followed any more: " in story.last_output()
     assert story.served("events") == events, "it does not read the table"
     story.terminate()
 

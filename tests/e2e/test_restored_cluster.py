@@ -88,7 +88,7 @@ def test_a_cluster_that_is_restored_while_nothing_runs_is_told_and_rebuilt(
         assert pipeline.wait_end() == 1
         pipeline.close()
         assert "HEADRACE_CONTINUITY" in pipeline.last_output()
-        assert "restored from a snapshot" in pipeline.last_output()
+        assert "or the search cluster was restored" in pipeline.last_output()
 
         pipeline.arguments = ()
         pipeline.start()

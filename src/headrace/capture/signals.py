@@ -2,17 +2,19 @@
 
 The reader of the log runs in a process of Spark's that only sees changes and batches. The driver writes how
 far the reader may confirm, which position a client waits for, a new plan for later batches, whether the
-stream is paused, and which session holds its lock. The reader writes which error keeps it from reading, that
-Spark still asks it for batches, and from where a plan holds.
+stream is paused, and which session holds its lock. The reader writes where the last finished batch ended,
+which error keeps it from reading, that Spark still asks it for batches, and from where a plan holds.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
@@ -118,6 +120,18 @@ class SignalFiles:
         return None
 
     # What the reader tells the driver.
+
+    def set_batch_end(self, end: dict[str, Any]) -> None:
+        """Report that every batch up to `end` is done, an offset as Spark stores it; holds on return."""
+        self._write("batch_end", json.dumps(end))
+
+    def batch_end(self) -> dict[str, Any] | None:
+        """Return where the last finished batch ended; None where none has finished."""
+        text = self._read("batch_end")
+        if text is None:
+            return None
+        end: dict[str, Any] = json.loads(text)
+        return end
 
     def accept_plan(self, number: int, position: Lsn) -> None:
         """Report that everything before `position` is applied, and that later batches use this plan."""

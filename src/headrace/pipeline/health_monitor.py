@@ -18,7 +18,7 @@ from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import LockSession, SlotLock
-from headrace.postgres.server import ServerFacts, inspect_server
+from headrace.postgres.server import ServerFacts, inspect_server, is_in_recovery
 from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import path
@@ -57,6 +57,7 @@ class HealthMonitor:
 
     Attributes:
         slot: the slot at the last look; None where the server has none of its name.
+        standby: whether the server was in recovery when the slot was looked at.
         error: why the server could not be looked at; None where it was.
         lost: why the lock is another process's; None while it is this one's.
     """
@@ -71,6 +72,7 @@ class HealthMonitor:
     ) -> None:
         self._key = key = read_project().key
         self.slot: SlotFacts | None = None
+        self.standby = False
         self.error: HeadraceError | None = None
         self.lost: HeadraceError | None = None
         self._endpoints = endpoints
@@ -166,7 +168,10 @@ class HealthMonitor:
         if self._connection is None or self._facts is None or fresh:
             try:
                 self._facts = inspect_server(self.connection, self._endpoints.database)
-            except HeadraceError:
+            except HeadraceError as error:
+                # A new session may be with another server: the slot must be looked at there first.
+                self.error = error
+                self.forget()
                 self._drop_connection()
                 raise
         return self._facts
@@ -255,6 +260,8 @@ class HealthMonitor:
             # First of all: with its session a run has lost the lock, and another one may have begun.
             self.lost = self._lock.lost_to()
             self._name_lock()
+            # Before the slot: one that a standby lacks is not gone, and a promotion may come in between.
+            self.standby = is_in_recovery(self.connection)
             slot = read_slot(self.connection, self._key.slot)
             self.slot = None if slot is None or slot.synced else slot  # a standby's copy is nobody's to read
             self._board.slot_seen(slot)

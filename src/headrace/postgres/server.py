@@ -150,6 +150,16 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
     )
 
 
+def is_in_recovery(connection: Connection) -> bool:
+    """Whether the server is a standby.
+
+    Raises:
+        HeadraceError: CONNECTION, DATABASE.
+    """
+    [(found,)] = query(connection, "SELECT pg_is_in_recovery()")
+    return bool(found)
+
+
 def check_version(version: int) -> None:
     """Refuse a server that is too old.
 

@@ -218,6 +218,17 @@ def test_a_plan_is_accepted_between_two_batches(log: Log) -> None:
         assert (partition.plan, log.signals.accepted_plan()) == ("third", (3, parse_lsn(end["lsn"])))
 
 
+def test_a_batch_is_reported_once_spark_asks_for_what_follows_it(log: Log) -> None:
+    with log.reading() as reader:
+        start = reader.initialOffset()
+        assert reader.latestOffset(start, ReadAllAvailable()) == start
+        log.run("INSERT INTO item VALUES (1, 'one')")
+        end, _ = next_batch(reader, start)
+        assert log.signals.batch_end() is None, "its tasks may run yet"
+        reader.latestOffset(end, ReadAllAvailable())
+        assert log.signals.batch_end() == end
+
+
 def test_while_paused_what_is_durable_is_confirmed_and_no_batch_is_planned(log: Log) -> None:
     with log.reading() as reader:
         start = reader.initialOffset()

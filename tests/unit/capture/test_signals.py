@@ -32,6 +32,14 @@ def test_what_may_be_missing_is_left_out_where_it_cannot_be_written(tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_end_of_a_batch_is_told_as_spark_stores_it(tmp_path: Path) -> None:
+    signals = SignalFiles(tmp_path)
+    assert signals.batch_end() is None
+    for end in ({"version": 1, "lsn": "0/5"}, {"version": 1, "lsn": "0/9", "timeline": 2}):
+        signals.set_batch_end(end)
+        assert SignalFiles(tmp_path).batch_end() == end
+
+
 def test_nothing_is_confirmed_without_a_limit(tmp_path: Path) -> None:
     signals = SignalFiles(tmp_path)
     assert signals.confirm_limit() == 0

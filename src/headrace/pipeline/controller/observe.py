@@ -138,7 +138,9 @@ class Observer:
         except HeadraceError as error:
             return Unknown(error)
         reached = 0 if state is None or fresh else state.reached
-        return see_server(facts, max(facts.current_lsn, reached))
+        server = see_server(facts, max(facts.current_lsn, reached))
+        # The slot was looked at first. What a standby lacked is no gap, though it is promoted by now.
+        return dataclasses.replace(server, standby=server.standby or self.health.standby)
 
     def _catalog(
         self, state: PipelineState | Unknown | None, known: PipelineState | None

@@ -24,6 +24,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.capture.columns import covers
+from headrace.capture.offset import Offset
 from headrace.capture.signals import OfferedPlan, SignalFiles
 from headrace.catalog.needs import Needs
 from headrace.errors import HeadraceError, Kind
@@ -147,7 +148,7 @@ class DocumentsQuery:
             )
             self._query = start_query(counts_of_batches, "headrace", checkpoint)
         self._tracker = ProgressTracker(
-            store, deferred, checkpoint, self.signals, counted=self._counts, saved=self._trace
+            store, deferred, self.signals, counted=self._counts, saved=self._trace
         )
         self._tracker.open()
 
@@ -184,13 +185,13 @@ class DocumentsQuery:
         accepted = self.signals.accepted_plan()
         return accepted[1] if accepted is not None and accepted[0] == self._plan_number else None
 
-    def _counts(self, batch: int) -> Counters:
-        """Return the counts of batches up to `batch` that were not counted yet; Spark reports late."""
-        # Spark reports a batch a moment after it has logged it; what is missed now counts with the next.
+    def _counts(self, end: Offset) -> tuple[int, Counters]:
+        """Return the number of the batch up to `end`, and the counts of those that were not counted yet."""
+        # Spark reports a batch a moment after it is done; what is missed now counts with the next.
         deadline = time.monotonic() + _PROGRESS_SECONDS
         while (
             (reports := self._recent_progress())
-            and int(reports[-1]["batchId"]) < batch
+            and Offset.from_json(_end_of(reports[-1])).order < end.order
             and time.monotonic() < deadline
         ):
             time.sleep(_PROGRESS_POLL)
@@ -200,7 +201,7 @@ class DocumentsQuery:
             self.stages = _with_batch(self.stages, report)
         if self._traces is not None:
             self._untraced += new
-        return sum((_counters(report) for report in new), Counters())
+        return self._counted, sum((_counters(report) for report in new), Counters())
 
     def _trace(self, confirmed: Period) -> None:
         """Record the batches that were counted since the last call, whose position is saved now."""
@@ -272,7 +273,9 @@ class DocumentsQuery:
         # A task that waits for a server does not notice the stop; the end of its session ends it.
         with contextlib.suppress(Py4JJavaError, PySparkException):
             self._query.stop()
-        # Behind the query: its last batch was perhaps logged only now.
+        # Spark did not ask for a batch behind the last one any more, so the source has not reported its end.
+        if reports := self._recent_progress():
+            self.signals.set_batch_end(_end_of(reports[-1]))
         self._tracker.close()
 
     def _batch(self) -> int:
@@ -312,6 +315,12 @@ def _latency(done: Any, capture_seconds: float) -> dict[str, float]:
     columns = {**_TIMED, "total": TOTAL}
     longest = {stage: done[f"{_LONGEST}{column}"] / 1e6 for stage, column in columns.items()}
     return {"capture": capture_seconds, **longest}
+
+
+def _end_of(progress: Any) -> dict[str, Any]:
+    """Return where a batch ended, from Spark's report of it."""
+    end: dict[str, Any] = json.loads(progress["sources"][0]["endOffset"])
+    return end
 
 
 def _counters(progress: Any) -> Counters:

@@ -216,6 +216,7 @@ class DocumentsReader(DataSourceStreamReader):
         self._url = for_stream(Work.from_options(work).endpoints.database, settings.following.slot)
         self._planner = ChangePlanner(self._url, _BATCH_BYTES)
         self._initial: dict[str, Any] | None = None
+        self._batch_end: dict[str, Any] | None = None
         self._plan_number = 0
         self._plan: str | None = None
         self._early: EarlyWriter | None = None
@@ -254,6 +255,7 @@ class DocumentsReader(DataSourceStreamReader):
         """
         signals = self._settings.signals
         signals.beat()
+        self._report_batch_end(start)
         begin = Offset.from_json(start)
         self._reload_plan(begin.lsn)
         if self._settings.early and self._early is None:
@@ -341,6 +343,13 @@ class DocumentsReader(DataSourceStreamReader):
                 break
             end = self._planner.next_offset(position, timeout=_SIGNAL_SECONDS)
         return end
+
+    def _report_batch_end(self, start: dict[str, Any]) -> None:
+        """Tell the driver where the batch ended behind which Spark asks for the next one."""
+        # Spark asks only once all tasks of that batch are done: its documents are durable or deferred.
+        if start not in (self._initial, self._batch_end):
+            self._settings.signals.set_batch_end(start)
+            self._batch_end = start
 
     def _reload_plan(self, position: Lsn) -> None:
         """Take a new plan between two batches; every change before `position` had the former one.

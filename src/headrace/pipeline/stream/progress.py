@@ -1,4 +1,4 @@
-"""Save in the meta index how far the documents of a running query are, as Spark's commit log reports it.
+"""Save in the meta index how far the documents of a running query are, as the source reports it.
 
 A thread beside the query: while it saves a position, the next batch runs. A file tells the source the saved
 position, and it confirms no more to the slot.
@@ -6,12 +6,10 @@ position, and it confirms no more to the slot.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from tenacity import Retrying
@@ -38,9 +36,9 @@ class ProgressTracker:
     Args:
         store: the state, which other threads save too.
         deferred: counts the documents that are deferred for the primary sink; used by this thread alone.
-        checkpoint: the checkpoint folder of the query.
-        signals: tell the source how far it may confirm.
-        counted: returns the counts of the batches up to a number that were not returned before.
+        signals: the source tells where the last batch ended, and is told how far it may confirm.
+        counted: returns the counts of the batches up to an offset that were not returned before, and the
+            number of the last one.
         saved: called once their end is saved, with the time when that began and ended (nanoseconds).
 
     Attributes:
@@ -51,19 +49,17 @@ class ProgressTracker:
         self,
         store: StateStore,
         deferred: DeferredKeys,
-        checkpoint: Path,
         signals: SignalFiles,
         *,
-        counted: Callable[[int], Counters],
+        counted: Callable[[Offset], tuple[int, Counters]],
         saved: Callable[[tuple[int, int]], None],
     ) -> None:
         self._store = store
         self._deferred = deferred
-        self._commits = CommitLog(checkpoint)
         self._signals = signals
         self._counted = counted
         self._saved = saved
-        self._noted = -1
+        self._noted: dict[str, Any] | None = None
         self._next = self._next_look = 0.0
         self.failure: HeadraceError | None = None
         self._ending = threading.Event()
@@ -85,11 +81,11 @@ class ProgressTracker:
         try:
             ending = False
             while not ending:
-                # One more look at the end: a batch may have been logged since the last.
+                # One more look at the end: a batch may have ended since the last.
                 ending = self._ending.wait(_LOOK_SECONDS)
-                done = self._commits.last()
-                if done > self._noted:
-                    self._note(done)
+                end = self._signals.batch_end()
+                if end is not None and end != self._noted:
+                    self._note(end)
                 elif (ahead := self._ahead()) is not None and time.monotonic() >= self._next:
                     self._advance(Offset(ahead), Counters())
                 elif time.monotonic() >= self._next_look:
@@ -115,18 +111,15 @@ class ProgressTracker:
     def _retrying(self) -> Retrying:
         return retrying(longest=1.0, ending=self._ending)
 
-    def _note(self, batch: int) -> None:
+    def _note(self, end: dict[str, Any]) -> None:
         """Save that everything up to the end of a batch is durable or deferred."""
-        try:
-            end = self._commits.end_of(batch)
-        except FileNotFoundError:
-            return  # Spark has removed it: there are later ones
-        counters = self._counted(batch)
+        reached = Offset.from_json(end)
+        batch, counters = self._counted(reached)
         origin = LogOrigin.from_json(end)
         with log_fields(batch=batch, position=end["lsn"]):
             began = time.time_ns()
-            self._advance(Offset.from_json(end), counters, None if origin is None else origin.began)
-            self._noted = batch
+            self._advance(reached, counters, None if origin is None else origin.began)
+            self._noted = end
             self._saved((began, time.time_ns()))
             _LOG.debug(
                 "batch %d is applied up to %s: %d changes, %d documents written, %d deleted, %d refused",
@@ -139,7 +132,7 @@ class ProgressTracker:
         """Save a position, and look again soon where documents before it are deferred."""
         for attempt in self._retrying():
             with attempt:
-                # Counted behind the batch: what its tasks have deferred was stored before Spark logged it.
+                # Counted behind the batch: what its tasks have deferred was stored before it ended.
                 state = self._store.advance(
                     reached.lsn,
                     counters,
@@ -151,29 +144,3 @@ class ProgressTracker:
         self._signals.set_confirm_limit(state.applied)
         self._next = time.monotonic() + _DEFERRED_SECONDS
         self._next_look = time.monotonic() + _RESTORED_SECONDS
-
-
-class CommitLog:
-    """The checkpoint of a query with one source, in a local folder: which batches are done.
-
-    `commits/N` exists when batch N is done; `offsets/N` holds a line with its version, one with Spark's
-    metadata of the batch, and one with the end of each source, as JSON (Spark's OffsetSeqLog).
-    """
-
-    def __init__(self, checkpoint: Path) -> None:
-        self._commits = checkpoint / "commits"
-        self._offsets = checkpoint / "offsets"
-
-    def last(self) -> int:
-        """Return the last batch that is done; -1 where none is."""
-        try:
-            names = [file.name for file in self._commits.iterdir()]
-        except FileNotFoundError:
-            return -1
-        return max((int(name) for name in names if name.isdigit()), default=-1)
-
-    def end_of(self, batch: int) -> dict[str, Any]:
-        """Return the source's offset at the end of a batch; Spark keeps the last batches only."""
-        lines = (self._offsets / str(batch)).read_text(encoding="utf-8").splitlines()
-        found: dict[str, Any] = json.loads(lines[2])
-        return found
