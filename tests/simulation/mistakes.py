@@ -59,6 +59,9 @@ MISTAKES = {
     "a gap that the query found is forgotten with it": Mistake(
         "log", "(CloseQuery(gap.cause, gap), BeginAgain(gap.cause))", "(CloseQuery(gap.cause, gap),)"
     ),
+    "a slot over its budget waits for the cluster that keeps the state": Mistake(
+        "reconcile", "yield from decide_release(world, desired)", "yield from ()"
+    ),
     "a sink that is away has no indexes": Mistake(
         "generations",
         "sink if isinstance(sink, SinkSeen) else None,",

@@ -398,6 +398,7 @@ class Process:
         self.query: Query | None = None
         self.backfills: dict[str, BackfillSteps] = {}
         self.ended: EndRun | None = None
+        self.owns_slot = False
         self.reloaded: dict[str, str] = {}
         self._between = between
         self._seen_at: dict[tuple[str, int], Lsn] = {}
@@ -472,6 +473,8 @@ class Process:
         slot = self._seen(self._slot)
         self._between()
         state = self._seen(self.store.load)
+        if not isinstance(state, Unknown):
+            self.owns_slot = state is not None and state.phase == "following"
         self._between()
         server = self._seen(self._server)
         catalog = self._seen(lambda: self._catalog(state))
@@ -533,7 +536,7 @@ class Process:
         server.check_up()
         if server.slot is None:
             return None
-        budget = "the slot retains too much" if server.over_budget else ""
+        budget = "the slot retains too much" if server.over_budget and self.owns_slot else ""
         return SlotSeen("slot", server.slot.confirmed, server.slot.lost, server.slot.reader, budget)
 
     def _server(self) -> ServerSeen:

@@ -24,6 +24,7 @@ EVENTS = 120
 """Events of one schedule."""
 _MOST_ROUNDS = 100
 _MOST_WITHOUT_QUERY = 6
+_MOST_OVER_BUDGET = 6
 _FOLLOWING_FIRST = 0.7
 """How many schedules begin with a deployment that is live."""
 _READS = {
@@ -54,7 +55,7 @@ class Schedule:
         self.causes: Counter[Unit] = Counter()
         self.stored: Counter[Unit] = Counter()
         self.built_for: Counter[str] = Counter()
-        self._without_query = 0
+        self._without_query = self._over_budget = 0
         self._killing = 0.0
         self._kills = random.Random(self.seed + 1)
         chance = self.random
@@ -156,7 +157,7 @@ class Schedule:
 
     def _die(self) -> None:
         self.process = None
-        self._without_query = 0
+        self._without_query = self._over_budget = 0
 
     def _acted(self, action: Action) -> None:
         self._tell(f"    {type(action).__name__} {getattr(action, 'unit', '')}: {action.why}")
@@ -192,6 +193,7 @@ class Schedule:
 
     def _round(self) -> None:
         self._check_stream()
+        self._check_budget()
         before = {state.id for state in self.setting.stored.generations}
         try:
             self._alive().go_round()
@@ -392,6 +394,17 @@ class Schedule:
         if "StartQuery" not in process.controller.failures:
             self._without_query += 1
         self._must(self._without_query <= _MOST_WITHOUT_QUERY, "the stream stands though everything is up")
+
+    def _check_budget(self) -> None:
+        """The primary's disk waits for nothing else: not for a cluster that is away."""
+        setting, process = self.setting, self.process
+        is_due = setting.server.up and setting.server.over_budget and setting.reseeds
+        if process is None or process.ended is not None or not process.owns_slot or not is_due:
+            self._over_budget = 0
+            return
+        if "DropSlot" not in process.controller.failures:
+            self._over_budget += 1
+        self._must(self._over_budget <= _MOST_OVER_BUDGET, "a slot over its budget is not dropped")
 
     def _some_index(self) -> tuple[str, str] | None:
         found = [

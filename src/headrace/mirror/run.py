@@ -43,6 +43,8 @@ _POLL_SECONDS = 0.2
 _QUIET_SECONDS = 60.0
 _LONGEST_WAIT = 30.0
 _MOST_FAILURES = 3
+# A start finds the tables that these concern: it reads them anew, or they wait alone.
+_OF_TABLES = frozenset({Kind.PUBLICATION, Kind.REPLICA_IDENTITY})
 _OTHER_ENDS_WITHIN = 60.0
 """So long (seconds) a start waits for another mirror of its slot that ends."""
 
@@ -182,9 +184,9 @@ class MirrorRun:
 
     @staticmethod
     def _can_go_on(error: HeadraceError, failures: int) -> bool:
-        """Tell whether a new start may help; it loads tables that were made anew, or left the publication."""
+        """Tell whether a new start may help."""
         is_passing = POLICIES[error.kind].retry is Retry.BACK_OFF or isinstance(error, LockTimeoutError)
-        return is_passing or (error.kind is Kind.PUBLICATION and failures < _MOST_FAILURES)
+        return is_passing or (error.kind in _OF_TABLES and failures < _MOST_FAILURES)
 
     def _with_own_advice(self, error: HeadraceError, *, is_following: bool) -> HeadraceError:
         """Return an error that says what to do with a mirror, where it says so of documents.

@@ -90,8 +90,8 @@ def _follow(
     if gap is not None:
         return _mend_gap(world, desired, gap)
     assert slot is not None, "a missing slot is a gap"
-    if slot.over_budget and desired.reseeds:
-        return _release_slot(world, slot)
+    if actions := decide_release(world, desired):
+        return LogDecision(actions, has_begun=True)
     return LogDecision(has_begun=True, goes_on=not slot.reader)
 
 
@@ -126,12 +126,18 @@ def _mend_gap(world: World, desired: Desired, gap: HeadraceError) -> LogDecision
     return LogDecision((CloseQuery(gap.cause, gap), BeginAgain(gap.cause)))
 
 
-def _release_slot(world: World, slot: SlotSeen) -> LogDecision:
-    """Drop the slot, also while a sink is away: the primary's disk cannot wait for it."""
+def decide_release(world: World, desired: Desired) -> tuple[Action, ...]:
+    """Drop a slot of this deployment that retains more than its budget.
+
+    Also while the state cannot be asked for: the primary's disk cannot wait for the cluster that keeps it.
+    """
+    slot = world.slot
+    if not isinstance(slot, SlotSeen) or not slot.over_budget or not desired.reseeds:
+        return ()
     if world.query is None:
-        return LogDecision((DropSlot(slot.over_budget),), has_begun=True)
+        return (DropSlot(slot.over_budget),)
     error = HeadraceError(Kind.SLOT_LOST, slot.over_budget)
-    return LogDecision((CloseQuery(error.cause, error),), has_begun=True)
+    return (CloseQuery(error.cause, error),)
 
 
 def why_another_server(state: PipelineState, server: ServerSeen) -> HeadraceError | None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from headrace.pipeline.controller.actions import Action, EndRun
 from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.generations import decide_drops, decide_forgetting, decide_units
-from headrace.pipeline.controller.log import decide_log
+from headrace.pipeline.controller.log import decide_log, decide_release
 from headrace.pipeline.controller.orders import decide_orders
 from headrace.pipeline.controller.stream import decide_backfills, decide_query
 from headrace.pipeline.controller.world import Unknown, World
@@ -38,7 +38,8 @@ def _decide(world: World, desired: Desired) -> Iterator[Action]:
         return
     state = world.state
     if isinstance(state, Unknown):
-        return  # whatever is decided is stored first
+        yield from decide_release(world, desired)
+        return  # whatever else is decided is stored first
     log = decide_log(world, desired)
     yield from log.actions
     if log.actions or not log.has_begun:
