@@ -100,11 +100,13 @@ def executors_of(events: list[dict[str, Any]], pool: str, least_tasks: int) -> s
 
 
 def reader_of_the_log(pipeline: Headrace) -> psutil.Process:
-    """The process that holds the replication connection."""
-    port = pipeline.shop.id(
+    """The process that holds the replication connection, once one does."""
+    ports = (
         "SELECT a.client_port FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid "
         f"WHERE s.slot_name = '{pipeline.name}'"
     )
+    pipeline.wait_until(lambda: bool(pipeline.shop.ids(ports)), "does not read the log", 30)
+    port = pipeline.shop.id(ports)
     [pid] = {one.pid for one in psutil.net_connections("tcp") if one.laddr and one.laddr.port == port}
     return psutil.Process(pid)
 

@@ -50,6 +50,7 @@ def test_a_storage_that_was_put_back_under_a_run_is_noticed_then_and_at_the_next
         shop = Shop(server.create_database("shop"), 30)
         pipeline = Headrace(tmp_path, shop, opensearch.url, "putback")
         try:
+            pipeline.arguments = ("--on-gap", "stop")
             pipeline.start()
             pipeline.wait_ready()
             data, copy = server._site.data, server._site.folder / "copy"
@@ -78,8 +79,7 @@ def test_a_storage_that_was_put_back_under_a_run_is_noticed_then_and_at_the_next
             assert pipeline.wait_end(180) == 1
             assert pipeline.output.read_text().count(_REFUSED) > told
             pipeline.close()
-            text = pipeline.config.read_text().replace("[source]", '[source]\non_gap = "reseed"')
-            pipeline.config.write_text(text)
+            pipeline.arguments = ()
             pipeline._ready_within = 400.0
             pipeline.start()
             pipeline.wait_ready()

@@ -99,14 +99,8 @@ def test_a_log_names_the_field_that_is_refused_and_the_quarantine_its_value(
         pipeline.wait_ready()
         user = pipeline.shop.id("SELECT min(id) FROM users WHERE deleted_at IS NULL")
         pipeline.shop.run(f"UPDATE users SET level = 987654 WHERE id = {user}")
-        assert pipeline.wait_end() == 1
-        assert "failed to parse field [level] of type [byte]" in pipeline.last_output()
-        assert "987654" not in pipeline.output.read_text()
-        pipeline.close()
-
-        pipeline.config.write_text(f'on_error = "quarantine"\n{text}')
-        pipeline.start()
-        pipeline.wait_ready()
+        refused = "failed to parse field [level] of type [byte]"
+        pipeline.wait_until(lambda: refused in pipeline.output.read_text(), "did not name the field", 30)
         quarantine = Quarantine(client, StateKey(pipeline.name, pipeline.prefix))
         pipeline.wait_until(lambda: len(quarantine.entries()) == 1, "kept no entry", 30)
         assert "987654" in quarantine.entries()[0].reason

@@ -20,9 +20,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headrace.embedded.processes import port_is_free
+from headrace.embedded.processes import port_is_free, until
 from headrace.postgres.connection import connect, execute
-from headrace.postgres.slot import drop_slot
+from headrace.postgres.locks import SlotLock
 from integration.cli.command_line import environment
 
 _SHOWN_WITHIN = 180.0
@@ -30,6 +30,9 @@ _ENDED_WITHIN = 30.0
 _CTRL_C = b"\x03"
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MARK = "HEADRACE_TEST_TERMINAL"
+_END_LOCKS = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'headrace lock headrace'"
+)
 
 
 class Demo:
@@ -169,8 +172,13 @@ def test_the_demo_s_servers_stay_up_where_its_run_has_ended(demo: Demo) -> None:
     demo.shows("→ .* after .* ms")
     [url] = re.findall(r"psql (\S+)", demo.text)
     with connect(url) as connection:
-        execute(connection, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots")
-        drop_slot(connection, "headrace")
+        lock = SlotLock(url, "headrace")
+
+        def takes_lock() -> bool:
+            execute(connection, _END_LOCKS)
+            return lock.lost_to() is None
+
+        assert until(takes_lock, 10), "another process has its deployment"
         demo.shows("the run has ended; its servers stay up")
         assert execute(connection, "SELECT 1") == [(1,)]
     demo.press_ctrl_c()

@@ -216,6 +216,8 @@ def _play(scene: Scene, connection: Connection, client: Client, stopping: thread
     found, took = await_arrival(
         lambda: document(client, scene.index, scene.id), scene.arrived, stopping, _LOOK_SECONDS
     )
+    if not scene.arrived(found) and stopping.is_set():
+        return took  # it was stopped while it looked
     print_scene(scene.title, scene.sql, has_arrived=scene.arrived(found))
     after = f"after {1000 * took:,.0f} ms" if scene.sql else "by then"
     shown = json.dumps(scene.shown(found), ensure_ascii=False) if found is not None else "no document"

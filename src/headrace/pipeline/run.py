@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError, Kind, Retry
 from headrace.logs import LogLevel, WorkerLogs
 from headrace.pipeline.answers import Answers
 from headrace.pipeline.claim import Claim, Claimed
@@ -94,6 +94,7 @@ class PipelineRun:
         self._spark = BackgroundSpark(self._open_spark)
         self._held = contextlib.ExitStack()
         self._is_live = False
+        self._checked: LocalSpark | None = None
 
     def execute(self) -> None:
         """Backfill incomplete indexes and follow the log until stopping is requested.
@@ -157,6 +158,7 @@ class PipelineRun:
         Raises:
             HeadraceError: the error that ended it.
         """
+        self._check_first(claimed.project)
         with contextlib.ExitStack() as held:
             rounds = self._open_rounds(claimed, held)
             while (end := rounds.go()) is None:
@@ -241,9 +243,24 @@ class PipelineRun:
             on_followed=lambda followed: self._note_followed(followed, claimed),
         )
 
+    def _check_first(self, project: Project) -> None:
+        """Check the executors of a cluster before anything is made that would be left behind."""
+        stopping = self._context.stopping
+        if self._options.is_local:
+            return
+        try:
+            with stopping.interrupting(), stopping.patient():
+                self._check_spark(self._spark.current, project)
+        except HeadraceError as error:
+            if error.retry is Retry.NEVER:
+                raise
+            # What passes by itself is waited for where the query starts, which checks them again.
+
     def _check_spark(self, spark: LocalSpark, project: Project) -> None:
-        if not self._options.is_local:
+        """Check the executors of a session once; one that is opened later may have others."""
+        if not self._options.is_local and spark is not self._checked:
             check_cluster(spark, project, self._endpoints, self._board.report)
+            self._checked = spark
 
     def _note_followed(self, project: Project, claimed: Claimed) -> None:
         """Note which indexes the run follows now."""

@@ -60,7 +60,9 @@ class RunBoard:
         elif isinstance(action, actions.CloseQuery):
             self.board.record_error(action.failure)
             if not action.charged:
-                self.board.report.warning(f"starting the stream again after {action.failure}")
+                # Without its remedy: what the run does by itself, nobody has to do.
+                failure = action.failure
+                self.board.report.warning(f"starting the stream again after [{failure.code}] {failure.cause}")
         elif isinstance(action, actions.TakeUpCatalog):
             for generation in action.renewed:
                 self.board.report.info(
