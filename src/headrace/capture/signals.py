@@ -127,11 +127,15 @@ class SignalFiles:
 
     def batch_end(self) -> dict[str, Any] | None:
         """Return where the last finished batch ended; None where none has finished."""
-        text = self._read("batch_end")
-        if text is None:
-            return None
-        end: dict[str, Any] = json.loads(text)
-        return end
+        return self._read_offset("batch_end")
+
+    def set_planned_end(self, end: dict[str, Any]) -> None:
+        """Report where the batch ends that is planned now, an offset as Spark stores it; holds on return."""
+        self._write("planned_end", json.dumps(end))
+
+    def planned_end(self) -> dict[str, Any] | None:
+        """Return where the batch ends that was planned last; None where none was."""
+        return self._read_offset("planned_end")
 
     def accept_plan(self, number: int, position: Lsn) -> None:
         """Report that everything before `position` is applied, and that later batches use this plan."""
@@ -219,6 +223,13 @@ class SignalFiles:
         new.write_text(text)
         # A reader sees the old text or the new one, and a kill between the two leaves the old one.
         os.replace(new, self.folder / name)  # noqa: PTH105 - atomic
+
+    def _read_offset(self, name: str) -> dict[str, Any] | None:
+        text = self._read(name)
+        if text is None:
+            return None
+        offset: dict[str, Any] = json.loads(text)
+        return offset
 
     def _read(self, name: str) -> str | None:
         try:

@@ -116,6 +116,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan = plan
         self._tables = FollowedTables(options, plan)
         self._describer = TableDescriber(options)
+        folder = options.confirm_folder
+        self._signals = None if folder is None else SignalFiles(Path(folder))
         self._url = for_slot(options.connection, options.slot)
         self._planner = ChangePlanner(self._url, options.max_bytes_per_trigger)
         self._initial: dict[str, Any] | None = None
@@ -314,7 +316,10 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @short_traceback()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Split the changes in (start, end] into tasks; the range may be from another process's log."""
-        return self._retry_after_loss(lambda: self._partitions(start, end))
+        partitions = self._retry_after_loss(lambda: self._partitions(start, end))
+        if self._signals is not None:
+            self._signals.set_planned_end(end)
+        return partitions
 
     def _partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = SnapshotProgress.from_json(start), SnapshotProgress.from_json(end)
@@ -408,7 +413,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 origin=origin,
                 read=read,
                 holder=None if holder is None else holder.connection,
-                signals=None if options.confirm_folder is None else SignalFiles(Path(options.confirm_folder)),
+                signals=self._signals,
             )
             self._used = True
             self._planner.open(settings, start)

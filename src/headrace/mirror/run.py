@@ -219,14 +219,16 @@ class MirrorRun:
         """Follow the log until stopped, or until tables were added, dropped or altered."""
         config = self._config
         ending = threading.Event()
-        signals = checkpoint.with_name(f"{checkpoint.name}-signals")
-        signals.mkdir()
-        self.mirrored.notes.limit_confirmation = SignalFiles(signals).set_confirm_limit
+        signals = SignalFiles(checkpoint.with_name(f"{checkpoint.name}-signals"))
+        signals.folder.mkdir()
+        self.mirrored.notes.limit_confirmation = signals.set_confirm_limit
         self.mirrored.notes.limit_confirmation(self.mirrored.notes.find_limit(0))
 
-        def write(batch: DataFrame, number: int) -> None:
+        def write(batch: DataFrame, _number: int) -> None:
             arrow = batch.toArrow()
-            end = json.loads((checkpoint / "offsets" / str(number)).read_text().splitlines()[-1])
+            # Spark plans the next batch only once this one is written.
+            end = signals.planned_end()
+            assert end is not None, "its rows were read, so it was planned"
             self.mirrored.notes.check_published(end)
             with reaching(self.mirrored.lake):
                 self.mirrored.write(arrow, end, tables)
@@ -245,7 +247,7 @@ class MirrorRun:
                 unchangedToast="mark",
                 onUnloggedChange="ignore",  # it reads tables anew itself
                 maxBytesPerTrigger=str(_BATCH_BYTES),
-                confirmFolder=str(signals),
+                confirmFolder=str(signals.folder),
                 **self._conditions(),
             )
             .load()

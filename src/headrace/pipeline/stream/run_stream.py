@@ -29,7 +29,7 @@ from headrace.status.traces import Traces
 
 # The slot follows an idle server this often, and several times within the time that counts as a stall.
 _IDLE_SECONDS = 10.0
-# Without a change, the first batch does not end before; the stream counts as begun then.
+# Without a change, the first batch does not end before; the stream counts as begun then, if it reads the log.
 _QUIET_SECONDS = 15.0
 
 
@@ -132,7 +132,8 @@ class RunStream:
             return False
         query.signals.set_paused(paused=self.board.control.paused is not None)
         self.board.staged(query.stages)
-        if query.begun() or time.monotonic() - running.began > _QUIET_SECONDS:
+        is_quiet = time.monotonic() - running.began > _QUIET_SECONDS
+        if query.begun() or (is_quiet and query.signals.seconds_since_beat() is not None):
             running.has_begun = True
         if running.has_begun:
             # Also where no batch has ended yet: what is said to be live has no longer time than any other.
