@@ -109,7 +109,6 @@ class ClusterSink:
         """Make a filled index searchable, give it its lasting settings, and lead readers to it."""
         self._generations.finish(_index_of(generation), self._options(generation.index))
         self._generations.publish(_index_of(generation))
-        backfill_progress(self._state, self._target.key, generation.generation).delete()
 
     def serve(self, generation: GenerationState) -> None:
         """Lead readers to an index."""
@@ -273,8 +272,7 @@ class PlainSink:
         return GenerationState(index, f"{index}_{definition}_{identity[:8]}", identity, definition)
 
     def complete(self, generation: GenerationState) -> None:
-        """Forget how far it was filled: whoever reads the sink sees each document as it is written."""
-        backfill_progress(self._state, self._target.key, generation.generation).delete()
+        """Do nothing: whoever reads the sink sees each document as it is written."""
 
     def serve(self, generation: GenerationState) -> None:
         """Do nothing: there are no readers to lead."""

@@ -118,7 +118,8 @@ def _(action: actions.Forget, ports: Ports) -> None:
 def _(action: actions.Complete, ports: Ports) -> None:
     reach("filled")
     ports.sinks[action.unit.sink].complete(action.generation)
-    # A kill here leaves readers with a complete index; the next round swaps again, and stores it then.
+    # A kill here leaves readers with a complete index. The next start finds all ranges noted, compares the
+    # ids and swaps again; what was served before it may be shown until then.
     reach("swapped")
     _change(ports, lambda state: _served(state, action.generation, "", action.generation.request))
 
