@@ -31,6 +31,7 @@ from headrace.status.phases import Event, Phase
 from integration.cli.command_line import Deployment
 from integration.cli.conftest import fill
 from support.servers import short_lived_server
+from support.tcp_proxy import TcpProxy
 
 _numbers = itertools.count(1)
 
@@ -216,6 +217,32 @@ def test_a_stranger_who_reads_the_slot_is_shown_with_his_name(
                     assert said["code"] == "HEADRACE_SLOT_IN_USE"
                     assert f"(pid {reader.pid}, nightly export of postgres, from 127.0.0.1)" in said["text"]
             assert until(lambda: _reader(deployment.url) is None, 60)
+
+
+def test_a_slot_that_another_server_lacks_is_not_gone(
+    own: tuple[EmbeddedPostgres, Deployment], watched: Watched, postgres: EmbeddedPostgres
+) -> None:
+    """The address led there for a moment: what was seen there says nothing of the server that answers now."""
+    server, _ = own
+    for each in (server, postgres):
+        with connect(each.url) as connection:
+            execute(connection, "DROP ROLE IF EXISTS twin")
+            execute(connection, "CREATE ROLE twin LOGIN SUPERUSER PASSWORD 'twin'")
+    with TcpProxy.before(postgres.url) as address:
+        url = f"postgresql://twin:twin@127.0.0.1:{address.port}/postgres"
+        endpoints, lock = replace(watched.endpoints, database=url), SlotLock(url, watched.project.slot)
+        watch = HealthMonitor(endpoints, lambda: watched.project, watched.board, lock, watched.store)
+        with lock, watch:
+            look(watch)
+            assert (watch.slot, watch.error) == (None, None)
+            address.lead_to(server.url)
+            for _ in range(3):
+                with pytest.raises(HeadraceError):
+                    watch.facts(fresh=True)
+            look(watch)
+            assert watch.slot is not None
+            assert not watch.facts(fresh=True).in_recovery
+            assert not watch.standby
 
 
 def _reader(url: str) -> int | None:
