@@ -19,7 +19,7 @@ from headrace.postgres.address import application_name
 from headrace.postgres.connection import Connection, connect
 from headrace.postgres.locks import LockSession, SlotLock
 from headrace.postgres.server import ServerFacts, inspect_server, is_in_recovery
-from headrace.postgres.slot import SlotFacts, read_slot, slot_in_use
+from headrace.postgres.slot import SlotFacts, held_back, read_slot, slot_in_use
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import index_sizes
@@ -247,12 +247,7 @@ class HealthMonitor:
         self._held_since = now if self._held_since is None else self._held_since
         if now - self._held_since < _HELD_BACK_SECONDS:
             return None
-        return HeadraceError(
-            Kind.CONNECTION,
-            "the server sends no changes, because a standby that must have them first does not get them",
-            "Start the standbys that synchronized_standby_slots names, or take out of it those that are gone "
-            "and run SELECT pg_reload_conf().",
-        )
+        return held_back()
 
     def _look_at_server(self) -> None:
         """Read the slot, also while the cluster is away; keep the last on failure."""

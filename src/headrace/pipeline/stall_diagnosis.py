@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.model.stage import Stage
-from headrace.postgres.slot import SlotFacts
+from headrace.postgres.slot import SlotFacts, held_back
 from headrace.postgres.stream_waits import NO_WAITS, StreamWaits
 from headrace.status.sinks import SinkActivity, TaskActivity
 from headrace.status.stall import NOT_DIAGNOSED, Diagnosis, StallCause
@@ -58,7 +58,7 @@ class StallFacts:
 def diagnose_stall(facts: StallFacts) -> Diagnosis:
     """Return the stage that stands still, and the likely cause."""
     stage = _stage(facts)
-    for find in (_server, _lock, _transaction, _cluster, _reader, _walsender, _worker):
+    for find in (_server, _lock, _standby, _transaction, _cluster, _reader, _walsender, _worker):
         found = find(facts, stage)
         if found is not None:
             return Diagnosis(stage, *found)
@@ -79,6 +79,8 @@ def _stage(facts: StallFacts) -> Stage | None:
 def _stage_between_batches(facts: StallFacts) -> Stage:
     """Return the stage of a stream whose documents are written: it reads, or it does not confirm."""
     if facts.is_invisible and facts.cluster is None:  # the next batch confirms the last one
+        return Stage.CAPTURE
+    if facts.slot is not None and facts.slot.awaits_standbys:
         return Stage.CAPTURE
     confirmed = None if facts.slot is None else facts.slot.confirmed_flush
     is_behind = _is_before(facts.applied, facts.reached) or _is_before(confirmed, facts.applied)
@@ -122,6 +124,13 @@ def _lock(facts: StallFacts, _stage: Stage | None) -> _Found:
         f"its session (pid {wait.pid}) waits for a lock{what} that is held by {who}",
         "End that transaction: COMMIT or ROLLBACK there, or SELECT pg_terminate_backend(PID).",
     )
+
+
+def _standby(facts: StallFacts, stage: Stage | None) -> _Found:
+    if facts.slot is None or not facts.slot.awaits_standbys or stage is not Stage.CAPTURE:
+        return None
+    error = held_back()
+    return StallCause.SERVER, error.cause, error.remedy
 
 
 def _transaction(facts: StallFacts, stage: Stage | None) -> _Found:

@@ -245,6 +245,16 @@ def read_slot(connection: Connection, name: str) -> SlotFacts | None:
     return _facts(rows[0]) if rows else None
 
 
+def held_back() -> HeadraceError:
+    """Return the error of a slot that awaits standbys, see `SlotFacts.awaits_standbys`."""
+    return HeadraceError(
+        Kind.CONNECTION,
+        "the server sends no changes, because a standby that must have them first does not get them",
+        "Start the standbys that synchronized_standby_slots names, or take out of it those that are gone "
+        "and run SELECT pg_reload_conf().",
+    )
+
+
 def list_slots(connection: Connection) -> tuple[SlotFacts, ...]:
     """Read every slot of the connection's database, by name.
 

@@ -56,6 +56,12 @@ COMMITTING = StreamWaits(unacknowledged=("pid 8, psql of app",))
             "pid 4711) sends no changes, it waits for LogicalDecoding",
         ),
         (
+            replace(READING, slot=replace(SLOT, awaits_standbys=True), applied=SLOT.current + 1),
+            Stage.CAPTURE,
+            StallCause.SERVER,
+            "a standby that must have them first",
+        ),
+        (
             replace(BETWEEN, slot=replace(SLOT, active_pid=None)),
             Stage.CAPTURE,
             StallCause.SERVER,
