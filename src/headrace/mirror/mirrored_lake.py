@@ -32,6 +32,7 @@ from headrace.mirror.upkeep import LakeUpkeep
 from headrace.mirror.verify import LakeComparer
 from headrace.mirror.waiting import WaitingTables, concerns_table
 from headrace.mirror.writing import LakeWriter
+from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.postgres.provision import prepare_slot
 from headrace.postgres.publication_filters import PublicationFilter, PublicationRequirements
@@ -214,8 +215,8 @@ class MirroredLake:
         stream = dict(stream) | published.to_json()
         self._follow(tables, missing, notes, stream)
         self.notes.relations = relations
-        self._load_missing(missing, len(tables), stream)
-        self.notes.note(stream, self._writer.tables, {})
+        self._load_missing(missing, len(tables), stream, confirmed)
+        self.notes.note(stream, self._writer.tables, {}, read_from=confirmed)
         # From now on, what is noted knows of tables that this look did not see.
         self.notes.relations = None
         self._show(Phase.LIVE)
@@ -244,7 +245,9 @@ class MirroredLake:
         self.notes.positions = LakePositions(again, stream)
         self._writer.tables = {name: tables[name] for name in followed}
 
-    def _load_missing(self, missing: Sequence[TableName], of: int, stream: Mapping[str, Any]) -> None:
+    def _load_missing(
+        self, missing: Sequence[TableName], of: int, stream: Mapping[str, Any], read_from: Lsn | None
+    ) -> None:
         """Load tables, and note each: a killed load goes on with the next one."""
         if not missing:
             return
@@ -257,7 +260,7 @@ class MirroredLake:
             for name, loaded in self._writer.loader.load(missing, others_go_on=bool(self._writer.tables)):
                 self._waiting.remove(name)
                 self._writer.tables[name], _ = loaded
-                self.notes.note(stream, self._writer.tables, {name: loaded}, only={name})
+                self.notes.note(stream, self._writer.tables, {name: loaded}, only={name}, read_from=read_from)
                 left.discard(name)
                 self._show(Phase.BACKFILLING, left)
 

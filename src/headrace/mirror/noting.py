@@ -55,6 +55,7 @@ class LakeNotes:
         followed: Mapping[TableName, MirroredTable],
         loaded: Mapping[TableName, tuple[MirroredTable, Lsn]],
         only: Collection[TableName] | None = None,
+        read_from: Lsn | None = None,
     ) -> None:
         """Write down that all tables have reached an offset; one that waits stays where it was.
 
@@ -63,8 +64,11 @@ class LakeNotes:
             followed: the tables as the database had them when their changes were written.
             loaded: those that were read anew, and up to where (bytes).
             only: the tables that may have new versions; None: all.
+            read_from: from where (bytes) the log will be read again; None: it goes on behind the offset.
         """
         offset = Offset.from_json(stream)
+        # A table that has waited lacks what lies behind its own position, also where the others have it.
+        reached = offset.lsn if read_from is None else min(read_from, offset.lsn)
         tables: dict[TableName, TablePosition] = dict(self.positions.tables)
         for name, (table, start) in loaded.items():
             leaves = table.leaves.after(tables[name].leaves, None) if name in tables else table.leaves
@@ -75,7 +79,9 @@ class LakeNotes:
             elif position.waits_for is None:
                 is_new = only is None or name in only or name in self._ahead
                 lake = self._ends.lake.open(name) if is_new else None
-                tables[name] = self._describe(self._reach(position, offset, lake), followed.get(name))
+                tables[name] = self._describe(
+                    self._reach(position, offset, reached, lake), followed.get(name)
+                )
         self.positions = LakePositions(tables, dict(stream))
         self.table.write(self.positions)
         # The slot may be confirmed behind this, and then nobody has the changes but this machine's disk.
@@ -83,15 +89,18 @@ class LakeNotes:
             flush(self._ends.lake.location)
         self.limit_confirmation(self.find_limit(offset.lsn))
 
-    def _reach(self, position: TablePosition, offset: Offset, lake: LakeTable | None) -> TablePosition:
+    def _reach(
+        self, position: TablePosition, offset: Offset, reached: Lsn, lake: LakeTable | None
+    ) -> TablePosition:
         """Return the position of a table that has reached an offset.
 
         Args:
             position: what was noted of it.
             offset: the offset.
+            reached: up to where (bytes) it has the log by now.
             lake: the lake's table; None: it has no new version.
         """
-        complete = max(position.complete, offset.lsn)
+        complete = max(position.complete, reached)
         is_whole = offset.transaction is None or position.complete >= offset.order[0]
         if lake is None:
             return replace(position, complete=complete, is_whole=is_whole)

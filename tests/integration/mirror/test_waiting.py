@@ -192,6 +192,25 @@ def test_a_table_for_which_the_slot_keeps_the_log_misses_nothing(url: str, tmp_p
     assert mended.limits[-1] == (1 << 64) - 1
 
 
+def test_a_table_that_fails_again_has_no_more_of_the_log_than_before(url: str, tmp_path: Path) -> None:
+    config = config_of(tmp_path, KEPT, OTHERS)
+    mirror = FollowedMirror(url, config)
+    mirror.prepare()
+    run(url, "INSERT INTO b VALUES (2, 'NaN')", "UPDATE b SET price = 5 WHERE id = 1")
+    mirror.follow()
+    behind = positions_of(config)[B].complete
+    for number in range(2):
+        run(url, f"INSERT INTO a VALUES ({number + 10}, 2)", "UPDATE b SET price = price + 1 WHERE id = 1")
+        again = FollowedMirror(url, config)
+        assert [text for text in again.follow() if "the table b waits" in text]
+        assert positions_of(config)[B].complete == again.limits[-1] == behind
+    part = MirroredTables.model_validate(KEPT.model_dump() | {"on_value": {"price": "null"}})
+    texts = FollowedMirror(url, config_of(tmp_path, part, OTHERS)).follow()
+    assert not [text for text in texts if text.startswith("loading")]
+    prices = [(1, "1.50"), (2, None), (1, "5.00"), (1, "6.00"), (1, "7.00")]
+    assert versions_of_b(tmp_path) == prices
+
+
 def test_a_table_that_is_altered_in_the_batch_in_which_it_begins_to_wait_goes_on(
     url: str, tmp_path: Path
 ) -> None:
