@@ -208,7 +208,7 @@ def test_partitioned_tables_are_followed_and_altered(story: Story) -> None:
     story.converges()
 
     story.sql("ALTER TABLE shop RENAME total TO amount")
-    waits = "shops: waits until its schema file fits the database: [HEADRACE_BINDING]"
+    waits = "shops waiting: [HEADRACE_BINDING]"
     story.wait_until(lambda: waits in story.output.read_text(), "did not wait", 60)
     story.sql("UPDATE event SET what = what || '?'; ALTER TABLE shop RENAME amount TO total")
     story.converges()
