@@ -176,7 +176,7 @@ def test_the_demo_s_servers_stay_up_where_its_run_has_ended(demo: Demo) -> None:
 
         def takes_lock() -> bool:
             execute(connection, _END_LOCKS)
-            return lock.lost_to() is None
+            return until(lambda: lock.lost_to() is None, 0.5)
 
         assert until(takes_lock, 10), "another process has its deployment"
         demo.shows("the run has ended; its servers stay up")

@@ -97,6 +97,7 @@ def test_programs_that_read_text_find_every_page_and_its_text(site: Path) -> Non
 
 
 @needs(CHROMIUM)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     "pages", [["index.html", "start/index.html"], pytest.param([], marks=pytest.mark.long)]
 )

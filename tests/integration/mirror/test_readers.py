@@ -1,0 +1,120 @@
+"""Do other engines read from a lake's tables what the database has, also where they skip files?"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, QueryBuilder
+from pyiceberg.table import StaticTable
+
+from headrace.config.mirror import Format, MirroredTables
+from headrace.postgres.connection import connect, execute
+from support.followed_mirror import FollowedMirror, prepared_database, run
+
+SLOT = "mirror_readers"
+_TABLE = "We ird"
+_SETUP = (
+    """CREATE TABLE "We ird" (id int PRIMARY KEY, name text, price numeric(10,2), at timestamptz, day date,
+    tags text[], flag boolean, ratio float8, doc jsonb, raw bytea, small smallint)""",
+    """INSERT INTO "We ird" SELECT i, 'n' || i, i + 0.25,
+    timestamptz '2026-01-01 00:00:00.123456+00' + i * interval '1 h', date '2026-01-01' + i,
+    ARRAY['a', NULL, 'b' || i], i % 2 = 0, i / 3.0, '{"a": [1, null]}', decode('00ff', 'hex'), i
+    FROM generate_series(1, 300) AS i""",
+)
+_CHANGES = (
+    """UPDATE "We ird" SET name = name || '!', price = NULL, at = at + interval '1 us' WHERE id % 10 = 0""",
+    """DELETE FROM "We ird" WHERE id % 7 = 0""",
+    """INSERT INTO "We ird" (id, at) VALUES (1000, '2026-06-01 00:00:00.999999+00'), (1001, NULL)""",
+)
+_BEHIND = dt.datetime(2026, 6, 1, 0, 0, 0, 999_999, dt.UTC)
+_COLUMNS = ("id", "name", "price", "at", "day", "tags", "flag", "ratio", "raw", "small")
+
+Read = Callable[[Path], pa.Table]
+
+
+def _metadata(path: Path) -> str:
+    """The newest metadata of an Iceberg table, as its hint says."""
+    version = (path / "metadata" / "version-hint.text").read_text()
+    return str(path / "metadata" / f"v{version}.metadata.json")
+
+
+def _by_datafusion(path: Path) -> pa.Table:
+    found = QueryBuilder().register("lake", DeltaTable(str(path))).execute("SELECT * FROM lake")
+    return pa.table(found.read_all())
+
+
+def _by_duckdb(path: Path) -> pa.Table:
+    lake = DeltaTable(str(path)).to_pyarrow_dataset()
+    return duckdb.from_arrow(lake).to_arrow_table()
+
+
+def _iceberg_by_duckdb(path: Path) -> pa.Table:
+    connection = StaticTable.from_metadata(_metadata(path)).scan().to_duckdb("lake")
+    return connection.sql("SELECT * FROM lake").to_arrow_table()
+
+
+READERS: dict[Format, dict[str, Read]] = {
+    "delta": {
+        "deltalake": lambda path: DeltaTable(str(path)).to_pyarrow_table(),
+        "polars": lambda path: pl.read_delta(str(path)).to_arrow(),
+        "DataFusion": _by_datafusion,
+        "DuckDB": _by_duckdb,
+    },
+    "iceberg": {
+        "PyIceberg": lambda path: StaticTable.from_metadata(_metadata(path)).scan().to_arrow(),
+        "polars": lambda path: pl.scan_iceberg(str(path)).collect().to_arrow(),
+        "DuckDB": _iceberg_by_duckdb,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_each_reader_finds_what_the_database_has(kind: Format, database: str, tmp_path: Path) -> None:
+    with prepared_database(database, *_SETUP) as url:
+        mirror = FollowedMirror.of(url, tmp_path, SLOT, MirroredTables(tables=("public.*",)), kind=kind)
+        mirror.prepare()
+        run(url, *_CHANGES)
+        mirror.follow()
+        with connect(url) as connection:
+            rows = execute(connection, f'SELECT {", ".join(_COLUMNS)} FROM "{_TABLE}" ORDER BY id')
+    path = tmp_path / "public" / "We~20ird"
+    for reader, read in READERS[kind].items():
+        assert rows_of(read(path)) == [_plain(tuple(row)) for row in rows], reader
+
+
+def test_a_reader_that_skips_files_by_their_times_skips_none_that_it_needs(
+    database: str, tmp_path: Path
+) -> None:
+    with prepared_database(database, *_SETUP) as url:
+        mirror = FollowedMirror.of(url, tmp_path, SLOT, MirroredTables(tables=("public.*",)))
+        mirror.prepare()
+        run(url, *_CHANGES)
+        mirror.follow()
+    path = str(tmp_path / "public" / "We~20ird")
+    assert pl.scan_delta(path).filter(pl.col("at") >= _BEHIND).collect()["id"].to_list() == [1000]
+    behind = f"at >= timestamptz '{_BEHIND.isoformat()}'"
+    found = QueryBuilder().register("lake", DeltaTable(path)).execute(f"SELECT id FROM lake WHERE {behind}")
+    assert pa.table(found.read_all())["id"].to_pylist() == [1000]
+
+
+def rows_of(table: pa.Table) -> list[tuple[Any, ...]]:
+    """The rows by their ids, with values as they can be compared."""
+    rows = sorted(table.to_pylist(), key=lambda row: int(row["id"]))
+    return [_plain(tuple(row[name] for name in _COLUMNS)) for row in rows]
+
+
+def _plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(_plain_value(value) for value in row)
+
+
+def _plain_value(value: object) -> object:
+    if isinstance(value, memoryview | bytearray):
+        return bytes(value)
+    return value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value
