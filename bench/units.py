@@ -14,6 +14,7 @@ import itertools
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -114,6 +115,7 @@ def _asking(sink: str) -> Callable[[str], object]:
 @contextlib.contextmanager
 def decks() -> Iterator[Decks]:
     """Start both servers and the run; end all of them."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that what was started is ended
     folder = Path(tempfile.mkdtemp(prefix="headrace-bench-"))
     try:
         with EmbeddedPostgres() as postgres, EmbeddedOpenSearch() as opensearch:
@@ -190,7 +192,7 @@ def raising_transform(decks: Decks) -> Iterator[str]:
 def refused_index(decks: Decks) -> Iterator[str]:
     """The cluster has no shard left for the next generation."""
     _set_cluster(decks, 1)
-    decks.sql("ALTER TABLE t3 ALTER n TYPE bigint")
+    decks.sql("ALTER TABLE t3 ALTER n TYPE smallint")
     yield "t3"
     _set_cluster(decks, None)
 
