@@ -14,7 +14,7 @@ from typing import Literal
 from headrace.catalog.binding import BindingFinding
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind, LocatedError, Place
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.model.suggestion import meant
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
@@ -438,8 +438,7 @@ def read_fanouts(session: ReadSession, links: set[Link]) -> dict[Link, Fanout]:
         return {}
     ordered = sorted(links)
     columns = (
-        [table.schema for table, _ in ordered],
-        [table.name for table, _ in ordered],
+        *name_arrays([table for table, _ in ordered]),
         [column for _, column in ordered],
     )
     fanouts = {}

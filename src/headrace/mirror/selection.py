@@ -18,7 +18,7 @@ from headrace.mirror.lake_types import LakeTypes, lake_type, read_type, shows_na
 from headrace.mirror.masks import Masks
 from headrace.mirror.partition_bounds import Bounds, Leaves, parse_bounds
 from headrace.mirror.tables import MirroredTable
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.model.value_type import ValueType
 from headrace.postgres.publication import read_column_lists, will_send_generated
 from headrace.postgres.session import ReadSession
@@ -182,7 +182,7 @@ class Selection:
             found: the tables.
         """
         names = sorted(name for name in self._named if name not in found)
-        rows = session.query(_UNFIT, ([name.schema for name in names], [name.name for name in names]))
+        rows = session.query(_UNFIT, name_arrays(names))
         said = {TableName(schema, name): what for schema, name, what in rows}
         problems = {
             name: HeadraceError(
@@ -230,9 +230,8 @@ class Selection:
         types = read_row_types(session, names)
         published = read_column_lists(session, self._publication)
         sends_stored = will_send_generated(session, self._publication)
-        parameters = ([name.schema for name in names], [name.name for name in names])
         found: dict[TableName, MirroredTable] = {}
-        for schema, name, *values in session.query(_COLUMNS, parameters):
+        for schema, name, *values in session.query(_COLUMNS, name_arrays(names)):
             table, facts = TableName(schema, name), _Facts(*values)
             if table in known and table in types:
                 # What is not published yet will be, before its rows are read: with its stored columns.
