@@ -152,8 +152,8 @@ def _value_parts(value: Value, alias: Alias, rendered: Rendered) -> list[Part]:
             # concat leaves out NULL: without this a key would stand without a value.
             return [f"coalesce({text}, {literal(default).strip()})"]
         case PointValue(lat, lon):
-            names = tuple((column, column_sql(str(alias), column)) for column in (lat, lon))
-            return [f"coalesce({point_text(names[0], names[1])}, 'null')"]
+            text = point_text((lat, column_sql(str(alias), lat)), (lon, column_sql(str(alias), lon)))
+            return [f"coalesce({text}, 'null')"]
         case LocationValue(column):
             return [f"coalesce({location_text(column, column_sql(str(alias), column))}, 'null')"]
         case RelatedValue() | AggregateValue():

@@ -158,8 +158,8 @@ def path_statement(path: Path) -> str | None:
         values = tuple((_column_sql(alias, column), column) for column in hop.lead)
     if not joins:
         return None
-    arrays = ", ".join(f"${number}::text[]" for number in range(1, len(path.lead) + 1))
-    names = ", ".join(f"v{number}" for number in range(1, len(path.lead) + 1))
+    numbers = range(1, len(path.lead) + 1)
+    arrays, names = ", ".join(map("${}::text[]".format, numbers)), ", ".join(map("v{}".format, numbers))
     selected = ", ".join(f"{sql}::text" for sql, _ in values)
     return "\n".join([f"SELECT DISTINCT {selected}", f"FROM unnest({arrays}) AS v ({names})", *joins])
 

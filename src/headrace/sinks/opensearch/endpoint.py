@@ -108,8 +108,8 @@ class Endpoint:
             raise HeadraceError(
                 Kind.CONFIG, "the OpenSearch sink has no URL", 'Set url = "http://HOST:9200".'
             )
-        auth = next((url.auth for url in parsed if url.auth), None)
-        user, _, secret = (auth or "").partition(":")
+        auth = next((url.auth for url in parsed if url.auth), "")
+        user, _, secret = auth.partition(":")
         return replace(
             self,
             urls=tuple(url._replace(auth=None).url.rstrip("/") for url in parsed),
