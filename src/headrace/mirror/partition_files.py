@@ -64,17 +64,7 @@ def write_partitions(
     """
     own = pa.schema([field for field in schema if field.name not in partition_by])
     with _Runs(table, own, partition_by) as runs:
-        waiting: list[pa.RecordBatch] = []
-        size = 0
-        for batch in (batch for batch in batches if len(batch)):
-            waiting.append(batch)
-            size += batch.nbytes
-            if size >= run_bytes:
-                runs.add(pa.Table.from_batches(waiting, schema))
-                runs.keep()
-                waiting, size = [], 0
-        if waiting:
-            runs.add(pa.Table.from_batches(waiting, schema))
+        runs.add_all(batches, schema, run_bytes)
         files: list[DataFile] = []
         # Each partition is written at once, so that it has as few files as it can have.
         for values in runs.partitions:
@@ -124,6 +114,20 @@ class _Runs:
     def partitions(self) -> list[Values]:
         """The partitions, in order."""
         return sorted(self._parts, key=lambda values: [(text is not None, text or "") for text in values])
+
+    def add_all(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, run_bytes: int) -> None:
+        """Sort rows in runs of `run_bytes`; the last one stays in memory."""
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in filter(len, batches):
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= run_bytes:
+                self.add(pa.Table.from_batches(waiting, schema))
+                self.keep()
+                waiting, size = [], 0
+        if waiting:
+            self.add(pa.Table.from_batches(waiting, schema))
 
     def add(self, rows: pa.Table) -> None:
         """Sort a run."""
