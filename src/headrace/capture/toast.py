@@ -103,6 +103,7 @@ def _whole_keys(changes: pa.RecordBatch, key: tuple[str, ...]) -> dict[int, Key]
 
 
 _KEYS_AT_ONCE = 1_000
+# undefined_column; a cause ends with the server's code.
 _NO_COLUMN = "(SQLSTATE 42703)"
 _COLUMNS = """
 SELECT a.attname::text

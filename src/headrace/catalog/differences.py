@@ -104,6 +104,7 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
             plain.append(CatalogChange(table, f"the table {table} was dropped and created again"))
         else:
             plain += _table(table, old, new)
+            # An ordinary table is its own only part: none can come or go.
             if old.parts.keys() != {old.oid} or new.parts.keys() != {new.oid}:
                 came, went = _moved_leaves(old, new)
                 arrivals += [PartChange(table, oid, new.parts[oid]) for oid in came]

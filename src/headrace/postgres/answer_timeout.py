@@ -143,6 +143,7 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 def hang_up(descriptor: int) -> None:
     """Shut a socket's connection down for its reader; the descriptor stays its owner's."""
+    # A socket object closes its descriptor at the end: it gets one of its own.
     with socket.socket(fileno=os.dup(descriptor)) as shared, suppress(OSError):
         shared.shutdown(socket.SHUT_RDWR)
 

@@ -101,12 +101,14 @@ class SlotLock:
         """As `hold`, but return the SLOT_IN_USE error where another process holds the lock."""
         if self._connection is not None:
             with suppress(HeadraceError):
+                # A session may be cut off without a sign: only an answer shows that it still holds the lock.
                 query(self._connection, "SELECT 1")
                 return None
             self._close()
         self._connection = connect(self._url, application_name=f"headrace lock {self._slot}")
         try:
             other_holder = self._take(self._connection)
+        # Also for a stop: a session that nobody knows of would go on holding the lock.
         except BaseException:
             self._close()
             raise
@@ -303,6 +305,7 @@ def _holder_sql(first: int, second: int) -> str:
 
     Its row: the pid, when the session began, a text for people, and when it began as in `LockSession`.
     """
+    # pg_locks shows keys as unsigned oids; objsubid is 2 for a lock of two keys, 1 for one of 64 bits.
     return f"""
         SELECT l.pid, coalesce(a.backend_start::text, ''),
                {session_text("l.pid")}, coalesce(extract(epoch FROM a.backend_start)::text, '')

@@ -55,6 +55,7 @@ _PUBLICATIONS = 0x48_52_50_42  # "HRPB": the first key of the locks on publicati
 _READER_ENDS_WITHIN = 75.0
 _WRITERS_END_WITHIN = 60.0
 _POLL_SECONDS = 0.1
+# ROW EXCLUSIVE is what writers of rows hold; the stronger modes let a transaction write, too.
 _WRITERS = """
 SELECT l.virtualtransaction, coalesce('pid ' || l.pid, 'a prepared transaction')
 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -216,6 +217,7 @@ def _await_writers(connection: Connection, tables: Sequence[TableName]) -> None:
                 "End them (pg_stat_activity), and start again.",
             )
         time.sleep(_POLL_SECONDS)
+        # Only those of the first look: who came later writes to a table that is published already.
         now = _writers(connection, names)
         writing = {transaction: pid for transaction, pid in writing.items() if transaction in now}
 

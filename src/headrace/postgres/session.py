@@ -154,6 +154,7 @@ class ReadSession(Closeable):
             yield
         finally:
             if not self.closed:
+                # Nothing was written: rolled back it ends the same, also after an error.
                 self.query("ROLLBACK")
 
     def await_replay(self, lsn: Lsn) -> None:

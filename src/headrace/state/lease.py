@@ -132,6 +132,7 @@ class Lease:
         self._address = address
         self._owner = uuid.uuid4().hex
         self._patience, self._beat_seconds = patience, beat
+        # One attempt: the next beat is the next try.
         self._quick = Client(client.endpoint.with_timeout(_REQUEST_SECONDS), read_attempts=1, accepted=True)
         self._found: dict[str, Mapping[str, Any]] = {}
         self._seen: dict[str, tuple[_Mark, float]] = {}

@@ -166,6 +166,7 @@ class IcebergTable:
         is_flagged = rows.column(flag).to_numpy()
         batch = _one_batch(rows.drop_columns([flag]))
         written = np.array(is_flagged)  # which of the rows are in a file by now, or need not be
+        # `_rewrite` changes several files at once, and each new row must be written once.
         lock = threading.Lock()
 
         def update(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
@@ -200,6 +201,7 @@ class IcebergTable:
             ended, ends = old.filter(is_ended), ends.filter(is_ended)
             times = closings.column(VALID_TO).cast(FIELDS[0].type).take(ends)
             ended = closed(ended, times, closings.column(TO_LSN).take(ends))
+            # A version that one commit began and ended was never visible to anybody.
             yield ended.filter(pc.not_equal(ended.column(FROM_LSN), ended.column(TO_LSN)))
 
         begun = _one_batch(found.rows)

@@ -134,6 +134,7 @@ def _decide_catalog(
     followed = [(view, generation) for view in views for generation in view.followed]
     stops = any(_why_drifted(view, generation) for view, generation in followed)
     renewed = [generation for view, generation in followed if _has_lost_rows(view, generation)]
+    # First in the database: a generation whose tables are not published would miss changes (decision 0088).
     if catalog.set_up:
         yield SetUp(catalog.set_up)
     if stops or not is_newer(catalog, state):
@@ -284,6 +285,7 @@ def _complete(view: UnitView) -> UnitAction | None:
 def _roll_back(view: UnitView) -> UnitAction | None:
     """Serve the generation before, as ordered."""
     order = view.order
+    # The request is stored with the generation: a rollback is carried out once, also over restarts.
     if order is None or order.kind is not OrderKind.ROLLBACK or view.sink is None or view.definition is None:
         return None
     if _is_answered(view, order):
@@ -348,6 +350,7 @@ def _why_unneeded(view: UnitView, generation: GenerationState) -> str:
         return "" if _is_shown(view, generation) else generation.frozen
     if generation.building:
         return _why_not_built(view, generation)
+    # By when readers saw them, not by age: a rollback makes an old one the newest.
     retained = sorted(_retained(view.generations), key=lambda former: former.served_at or 0.0)
     beyond = len(retained) - view.policy.keep
     return "newer ones are retained" if generation in retained[: max(0, beyond)] else ""
@@ -482,6 +485,7 @@ def decide_drops(world: World, state: PipelineState) -> Iterator[Action]:
     One that a query or a backfill may still write, or that readers see, stays.
     """
     written = set() if world.query is None else {*world.query.plan, *world.query.leaving}
+    # A backfill that was asked to end may still have a request under way.
     written |= world.backfills.keys()
     stored = {generation.id for generation in state.generations}
     for name, sink in sorted(world.sinks.items()):

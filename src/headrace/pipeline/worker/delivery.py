@@ -80,6 +80,7 @@ class Delivery:
         self._quarantine_documents(refused, version)
         self._report_refusals(result.rejected)
         for rejection in result.rejected:
+            # Refused again: its entry must stay.
             passed.get(rejection.index, set()).discard(rejection.id)
         for index, written in passed.items():
             if written:

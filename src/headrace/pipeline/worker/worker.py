@@ -132,12 +132,15 @@ class Worker:
         self._policy.begin_batch()
         self._is_stream = True
         try:
+            # An empty batch still advances the position; it is also the moment to connect without anybody
+            # waiting.
             if not task.rows.num_rows:
                 self._warm_up()
                 return WrittenBatch(0)
             self._reports = self.work.plan.writer.report
             return self._apply(task)
         finally:
+            # Also after an error: else the stall monitor would watch a stage that nobody works on.
             report_stage(self._reports, None)
             self._reports, self._is_stream = None, False
 
@@ -149,6 +152,7 @@ class Worker:
             self._times.resolve_seconds = time.perf_counter() - began
             self._times.tables = task.count_by_table()
         report_stage(self._reports, Stage.ASSEMBLE)
+        # What readers see first, then what is built or retained (decision 0066).
         for index_keys in deferral.keys_to_write(self.work.plan.served):
             self._times.resolved += sum(len(keys) for keys in index_keys.values())
             written = self._write(index_keys, task.version)
@@ -181,6 +185,8 @@ class Worker:
                 attempt,
                 self._session_at(part.snapshot) as session,
             ):
+                # A standby may not be so far: rows that it lacks would be missing under a version that covers
+                # them.
                 session.await_replay(part.version)
                 result = self._backfill(session, part, counter)
                 rewritten = session.in_transaction and are_rewritten(session, tables)
@@ -196,6 +202,8 @@ class Worker:
         except HeadraceError as error:
             if snapshot is None or error.kind is not Kind.DATABASE:
                 raise
+        # The connection that exported the snapshot has ended. What is there now is no older, so the version
+        # is safe.
         return ReadSession(url)
 
     def _backfill(
@@ -238,6 +246,7 @@ class Worker:
             yield from operations
             return
         with self._open_session() as another:  # opened before the read: a crash of the server ends it
+            # The first row comes when the statement's snapshot is taken: only what that saw must be on disk.
             first = next(operations, None)
             another.await_flush()
         if first is not None:
@@ -278,6 +287,7 @@ class Worker:
         if not batches:
             return WriteResult()
         version = max(batch.version for batch in batches)
+        # Once each, although several batches may have deferred it: the newest version covers all of them.
         keys = dict.fromkeys((batch.generation, key) for batch in batches for key in batch.keys)
         result = WriteResult()
         for generation, key in keys:
@@ -401,6 +411,7 @@ class Worker:
                     try:
                         written = self._write_once(left[-1], version)
                     except HeadraceError as error:
+                        # the size.
                         if error.kind in UNAVAILABLE:
                             left[-1:] = halves(left[-1])
                         raise
@@ -466,6 +477,7 @@ class Worker:
         if self._session is None or self._session.closed:
             self._session = ReadSession(self.work.endpoints.database)
             self._session_name = ""
+            # They are bound to the session that has ended.
             self._assemblers.clear()
         try:
             self._name(self._session)

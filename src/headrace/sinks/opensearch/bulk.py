@@ -242,6 +242,7 @@ class BulkSize:
         with self._lock:
             # Several senders are refused at once for one overload, which must count once.
             if sent <= self._bytes:
+                # Half of what was sent, not of the limit: the request may have been smaller.
                 self._bytes = max(self._floor, sent // 2)
 
     def too_large(self, sent: int) -> None:
