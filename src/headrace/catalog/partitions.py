@@ -143,5 +143,6 @@ class PartitionRoots:
         if place is not None and (place.is_partition or is_renamed):
             self._known[oid] = place.root
         elif place is not None and not self._keep:
+            # It is detached: the changes that follow are its own.
             self._known.pop(oid, None)
         return self._known.get(oid, table)

@@ -70,6 +70,7 @@ def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersion
     following, is_first = _following(equal_keys(rows.select(key)).take(pa.array(events)), events)
     ends = _earliest(following, _next_of(truncations, events))
     lsn, time = rows.column(_LSN).to_numpy(), rows.column(_TIMESTAMP).combine_chunks()
+    # -1: the version goes on. Its place is masked, but it must be one.
     ends_at = pa.array(np.maximum(ends, 0), mask=ends < 0)
     to_lsn = pa.array(lsn).take(ends_at)
     is_version = pc.not_equal(kinds.take(pa.array(events)), "delete").to_numpy()

@@ -197,6 +197,7 @@ def group_files(files: Sequence[File], target: int) -> Iterator[PlannedPart]:
             continue
         for first, last in cut(file.blocks, target):
             size = (file.blocks if last is None else last + 1) - first
+            # Half a part more is taken in: small rests would have tasks of their own.
             if waiting and size > remaining + target // 2:
                 yield PlannedPart(tuple(waiting), target - remaining)
                 waiting, remaining = [], target

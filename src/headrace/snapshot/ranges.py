@@ -164,6 +164,7 @@ class RangesDone:
             return self
         known = self.files.get(part.table)
         if known is None or known.filenode != part.filenode:
+            # Another file: blocks that were read of the one before mean other rows.
             known = _File(part.filenode)
         blocks = _merge((*known.blocks, (part.first_block, part.last_block)))
         return replace(self, files={**self.files, part.table: replace(known, blocks=blocks)})
@@ -228,6 +229,7 @@ def _merge(intervals: Iterable[_Interval]) -> tuple[_Interval, ...]:
     for begin, end in sorted(intervals, key=lambda interval: interval[0]):
         if merged:
             before, last = merged[-1]
+            # This one has no end: all that follow lie in it.
             if last is None:
                 break
             if begin <= last + 1:

@@ -47,6 +47,7 @@ class Shards:
         if count == 1:
             return ("0",)
         found: dict[int, str] = {}
+        # The cluster hashes a routing, and names none for a shard: they are tried until each shard was met.
         for number in range(_MAX_TRIES):
             target = path(index, "_search_shards", query={"routing": str(number)})
             [led_to] = self._client.read(target).json()["shards"]
