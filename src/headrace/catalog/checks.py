@@ -120,6 +120,7 @@ def _admits(session: ReadSession, checks: Sequence[str], column: Column, text: s
     """Return whether the checks on a column allow this value; True without checks."""
     if not checks:
         return True
+    # A CHECK refuses FALSE alone: NULL passes in the server too.
     tested = " AND ".join(f"({check}) IS NOT FALSE" for check in checks)
     # A cast to varchar(n) would cut the tried value silently.
     kind = "text" if column.base_type in ("varchar", "bpchar", "name") else column.type
@@ -128,6 +129,7 @@ def _admits(session: ReadSession, checks: Sequence[str], column: Column, text: s
             f"SELECT {tested} FROM (SELECT {literal(text)}::{kind}) AS row ({identifier(column.name)})"  # noqa: S608
         )
     except HeadraceError as error:
+        # A check that fails on the tried value proves nothing: the value counts as allowed.
         if error.kind is not Kind.DATABASE:
             raise
         return True

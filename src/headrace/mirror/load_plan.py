@@ -33,6 +33,7 @@ class UnitPlan:
         done = functools.reduce(RangesDone.done, known, RangesDone())
         self._parts = deque(_left(parts, done))
         self._file_bytes = file_bytes
+        # Nothing tells at first how many blocks fill a file: the first units are single parts.
         self._wanted = 1.0
         self._blocks: dict[Ranges, int] = {}
 
@@ -54,6 +55,7 @@ class UnitPlan:
 
     def learn(self, ranges: Ranges, files: Sequence[DataFile]) -> None:
         """Take note of the files that a unit made."""
+        # A unit may make several files: the largest one says how full it makes a file.
         largest = max((file.size for file in files), default=0)
         if largest and ranges in self._blocks:
             self._wanted = self._blocks[ranges] * _FILLED * self._file_bytes / largest

@@ -211,6 +211,7 @@ class Selection:
             try:
                 known = read_known(session, names, dict.fromkeys(problems, ()), self._publication)
             except UncarriedKeyError as error:
+                # A reading stops at the first bad key: that table goes on without one, all are read again.
                 problems[error.table] = error
             else:
                 return known, problems
@@ -280,6 +281,7 @@ class Selection:
         chosen: dict[str, LakeType | OnValue] = {**part.types, **part.on_value}
         read, kinds = _choose_types(row_type, chosen, masks, told_apart)
         mirrored = [column for column in read if not part.leaves_out(column)]
+        # RENAME changes such a text without a change of the row, so that the lake could not follow.
         unheld = tuple(
             column
             for column in mirrored

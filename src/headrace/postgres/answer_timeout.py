@@ -24,6 +24,7 @@ _QUERY_SECONDS = 10.0
 _MAX_FAILURES = 2
 _FATAL = "FATAL:"
 
+# `disabled` is the state where track_activities is off: nothing tells then that the server is idle.
 _STATE = """
 SELECT state IN ('active', 'disabled') AND coalesce(wait_event, '') NOT IN ('ClientRead', 'ClientWrite')
 FROM pg_stat_activity WHERE pid = %(pid)s

@@ -121,6 +121,7 @@ class SlotLock:
 
         The server may then have been restored from a backup.
         """
+        # A second session of ours has taken the lock: the first one had ended.
         if self._connection is None or len(self._own_backends) > 1:
             return True
         try:
@@ -204,6 +205,7 @@ def end_holders(connection: Connection, slot: str) -> None:
         HeadraceError: SLOT_IN_USE, where one goes on; PRIVILEGE, where the role may not end it; CONNECTION,
             DATABASE.
     """
+    # The deployment first: a reader that comes meanwhile finds its lock gone, and gives up.
     for lock_class in (_DEPLOYMENTS, _READERS):
         keys = _lock_keys(lock_class, slot)
         for row in query(connection, _holder_sql(*keys)):

@@ -113,6 +113,7 @@ class JobGate:
         Raises:
             HeadraceError: SPARK, once `ending` is set.
         """
+        # Both waits are short, since `ending` may be set at any time.
         while not (self._stream_started.wait(_POLL_SECONDS) and self._lock.acquire(timeout=_POLL_SECONDS)):
             if ending.is_set():
                 raise HeadraceError(Kind.SPARK, "it is ending")
