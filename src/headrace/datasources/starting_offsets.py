@@ -99,7 +99,6 @@ def check_order(begin: Offset, end: Offset) -> None:
 
 LOSSES = frozenset({Kind.CONTINUITY, Kind.SLOT_UNKNOWN, Kind.SLOT_LOST})
 """The kinds of errors that end a reader of the log where changes are lost."""
-_LOG = logging.getLogger(__name__)
 
 
 def resume_offset(

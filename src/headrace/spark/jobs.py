@@ -52,7 +52,6 @@ def interruptibly(
             raise
 
 
-_POLL_SECONDS = 0.2
 RECENT_SECONDS = 10.0
 """After this time, an earlier job says nothing about the stream."""
 _LONG_SECONDS = 0.25
