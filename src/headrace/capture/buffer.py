@@ -51,8 +51,7 @@ class _Chunk:
 
     def ends_upto(self, offset: Offset) -> int:
         """Count its ends that lie at or before `offset`."""
-        # A place inside a transaction stands last. Its `lsn` is that of the commit before it: it is compared
-        # apart.
+        # A place inside a transaction stands last; its `lsn` is of the commit before, so it is compared apart.
         inside = self.ends.inside
         whole = len(self.ends) - (inside is not None)
         count = int(np.searchsorted(self.ends.lsn[:whole], offset.order[0], side="right"))
@@ -126,8 +125,7 @@ class ChangeBuffer:
             self._chunks.append(_Chunk(batch, memory, before, ends))
             self._memory += memory
             last = ends.offset(-1) if len(ends) else before.offset
-            # Totals since the beginning: what lies between two marks is a difference, without a walk over
-            # chunks.
+            # Totals since the beginning: what lies between two marks is a difference, without a walk.
             self._filled = _Mark(last, before.bytes + size, before.rows + batch.num_rows)
             self._changed.notify_all()
 
@@ -277,8 +275,7 @@ class ChangeBuffer:
         """Return whether no change, not even of an unfinished transaction, lies behind `offset`."""
         with self._changed:
             nothing = all(chunk.ends_upto(offset) == len(chunk.ends) for chunk in self._chunks)
-            # The first rows of an unfinished transaction may have no end yet: only their number tells of
-            # them.
+            # The first rows of an unfinished transaction may have no end yet: their number alone tells of them.
             return nothing and self._filled.rows == self._at(offset).rows
 
     def is_empty_between(self, start: Offset, upto: Lsn) -> bool:

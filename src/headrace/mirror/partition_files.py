@@ -135,6 +135,7 @@ class _Runs:
         # Stable: rows of one partition keep the order in which they were read.
         order = np.argsort(codes, kind="stable")
         own = rows.select(self._schema.names).take(pa.array(order)).combine_chunks()
+        # No code is -1, so that the first row begins a partition too.
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
         for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
             first = order[start]
@@ -194,6 +195,7 @@ def _coded(rows: pa.Table, names: Sequence[str]) -> tuple[_Numbers, list[tuple[p
         encoded = rows.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
         indices = encoded.indices.to_numpy().astype(np.int64)
+        # Numbered anew at each column: the product over all columns could exceed 64 bits.
         _, codes = np.unique(codes * len(encoded.dictionary) + indices, return_inverse=True)
         columns.append((encoded.dictionary.cast(pa.string()), indices))
     return codes, columns

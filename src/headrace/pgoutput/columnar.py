@@ -179,6 +179,7 @@ class _Walk:
                 position += 4
             else:
                 valued = _HAS_LENGTH[kinds]
+                # A NULL and an unchanged value have no length: what is read there belongs to the next column.
                 lengths = np.where(valued, self.numerals.uint32(position), 0)
                 position += valued * np.int64(4)
             kind[column], begin[column], size[column] = kinds, position, lengths

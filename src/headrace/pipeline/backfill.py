@@ -194,6 +194,7 @@ class Backfill:
                         self._fail(error, waiting)
                 if not waiting and not self._added:
                     self._wake.wait()
+                # Behind the wait: what is added from now on is in the list when `_run` looks at it.
                 self._wake.clear()
 
     def _fail(self, error: Exception, waiting: list[_GenerationBackfill]) -> None:
@@ -438,6 +439,7 @@ class Backfill:
 
     def _compare(self, client: Client, backfill: _GenerationBackfill) -> None:
         state = self._state()  # after the refresh: what came in between counts as a change
+        # The stream's changes write and delete documents that no range counts: then only the ids tell.
         undisturbed = state.counters.changes == backfill.changes and not backfill.disturbed
         if not undisturbed or count(client, backfill.name) != backfill.documents:
             self._reconcile(client, backfill)

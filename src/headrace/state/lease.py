@@ -322,6 +322,7 @@ class Lease:
         return {
             "holder": asdict(self._me),
             "owner": self._owner,
+            # Another one at each renewal: who waits sees by it that the holder lives.
             "beat": self._beat,
             "address": self._address,
         }
@@ -381,6 +382,7 @@ def find_running(client: Client, key: StateKey, *, patience: float = LOST_SECOND
     """
     first = found = read_slot_lease(client, key)
     end = time.monotonic() + patience
+    # Only a renewal shows that a process of another machine lives; one of this machine was looked up.
     while found.holder is not None and not found.holder.is_here and found.mark == first.mark:
         if time.monotonic() > end:
             return None

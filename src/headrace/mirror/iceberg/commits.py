@@ -244,6 +244,7 @@ class _SnapshotWriter:
                     yield manifest
             # One with deleted files alone told of the snapshot before: it would be dragged along for ever.
             elif manifest.has_added_files() or manifest.has_existing_files():
+                # In Iceberg a list has files of one partitioning alone.
                 is_joined = joins and manifest.partition_spec_id == self._metadata.default_spec_id
                 yield from self._split(manifest, staying if is_joined else None)
         yield from self._list(staying, [], self._metadata.default_spec_id)

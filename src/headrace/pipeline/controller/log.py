@@ -176,8 +176,7 @@ def _gaps(
     world: World, state: PipelineState, server: ServerSeen, slot: SlotSeen | None
 ) -> Iterator[HeadraceError]:
     yield from find_gaps(state, server, slot)
-    # System, timeline and positions may all agree: only the reader sees that transactions differ (decision
-    # 0035).
+    # System, timeline and positions may agree: only the reader sees other transactions (decision 0035).
     failure = None if world.query is None else world.query.failure
     if failure is not None and failure.kind in _READS_ANOTHER_LOG:
         yield GapError(failure.kind, failure.cause)

@@ -142,8 +142,7 @@ class Observer:
             facts = self.health.facts(fresh=fresh)
         except HeadraceError as error:
             return Unknown(error)
-        # Facts that are not fresh may be older than a batch that was stored since: its position is in the
-        # log.
+        # Facts that are not fresh may be older than a batch that was stored since: it is in the log.
         reached = 0 if state is None or fresh else state.reached
         server = see_server(facts, max(facts.current_lsn, reached))
         # The slot was looked at first. What a standby lacked is no gap, though it is promoted by now.

@@ -132,8 +132,7 @@ class Worker:
         self._policy.begin_batch()
         self._is_stream = True
         try:
-            # An empty batch still advances the position; it is also the moment to connect without anybody
-            # waiting.
+            # An empty batch still advances the position, and is a moment to connect while nobody waits.
             if not task.rows.num_rows:
                 self._warm_up()
                 return WrittenBatch(0)
@@ -185,8 +184,7 @@ class Worker:
                 attempt,
                 self._session_at(part.snapshot) as session,
             ):
-                # A standby may not be so far: rows that it lacks would be missing under a version that covers
-                # them.
+                # A standby may not be so far: the version would cover rows that it lacks.
                 session.await_replay(part.version)
                 result = self._backfill(session, part, counter)
                 rewritten = session.in_transaction and are_rewritten(session, tables)
@@ -202,8 +200,7 @@ class Worker:
         except HeadraceError as error:
             if snapshot is None or error.kind is not Kind.DATABASE:
                 raise
-        # The connection that exported the snapshot has ended. What is there now is no older, so the version
-        # is safe.
+        # The connection that exported it has ended. What is there now is no older: the version is safe.
         return ReadSession(url)
 
     def _backfill(
@@ -411,7 +408,6 @@ class Worker:
                     try:
                         written = self._write_once(left[-1], version)
                     except HeadraceError as error:
-                        # the size.
                         if error.kind in UNAVAILABLE:
                             left[-1:] = halves(left[-1])
                         raise

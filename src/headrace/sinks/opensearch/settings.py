@@ -277,6 +277,7 @@ def try_creation(
     Raises:
         HeadraceError: SINK_REJECTED, with the cluster's reason; AUTHENTICATION.
     """
+    # No reader's pattern finds a hidden index.
     settings = {**body["settings"]["index"], "number_of_replicas": 0, "hidden": True}
     target = path(name, query={"wait_for_active_shards": 0})
     try:
@@ -312,6 +313,7 @@ def check_pipeline(client: Client, name: str) -> None:
     Raises:
         HeadraceError: SINK_REJECTED.
     """
+    # A role that may not look (403) may write through the pipeline all the same.
     if client.read(path("_ingest", "pipeline", name), allow=(403, 404)).status == 404:  # noqa: PLR2004
         raise HeadraceError(
             Kind.SINK_REJECTED,

@@ -196,8 +196,7 @@ class OpenSearchWriter(DocumentWriter):
             if answer.status in _REFUSED_WHOLE:
                 self._halve(delivery, answer, len(data))
                 return
-            # Cut before the answer is judged: the error below leads to another attempt, which sends smaller
-            # parts.
+            # Cut before the answer is judged: the error below leads to an attempt that sends smaller parts.
             if answer.status in _OVERLOADED:
                 self._size.overloaded(len(data))
                 delivery.parts.popleft()
