@@ -51,7 +51,7 @@ class _Chunk:
 
     def ends_upto(self, offset: Offset) -> int:
         """Count its ends that lie at or before `offset`."""
-        # A place inside a transaction stands last; its `lsn` is of the commit before, so it is compared apart.
+        # A place inside a transaction stands last; its `lsn` is that of the commit before.
         inside = self.ends.inside
         whole = len(self.ends) - (inside is not None)
         count = int(np.searchsorted(self.ends.lsn[:whole], offset.order[0], side="right"))
@@ -275,7 +275,7 @@ class ChangeBuffer:
         """Return whether no change, not even of an unfinished transaction, lies behind `offset`."""
         with self._changed:
             nothing = all(chunk.ends_upto(offset) == len(chunk.ends) for chunk in self._chunks)
-            # The first rows of an unfinished transaction may have no end yet: their number alone tells of them.
+            # First rows of an unfinished transaction may have no end yet: only their number tells of them.
             return nothing and self._filled.rows == self._at(offset).rows
 
     def is_empty_between(self, start: Offset, upto: Lsn) -> bool:

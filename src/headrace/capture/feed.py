@@ -92,7 +92,7 @@ class ChangeFeed:
         """Note, unless a transaction is open, that no change lies between the last commit and `upto`."""
         # Inside a transaction no position is idle: its changes lie behind the last commit.
         if self._translation.xid is None and self.position.transaction is None:
-            # A transaction whose changes are all filtered out ends no batch: this alone moves the slot past it.
+            # A transaction without a wanted change ends no batch: only this moves the slot past it.
             self._idle_at(self.position.lsn)
             if upto is not None:
                 self.reach(upto)

@@ -18,6 +18,7 @@ from headrace.catalog.table import (
 from headrace.model.names import TableName, name_arrays
 from headrace.postgres.session import ReadSession
 
+# reltuples is -1 as long as nobody has analysed a table.
 _TABLES = """
 SELECT n.nspname::text, c.relname::text, c.oid::bigint, c.relkind::text, c.relreplident::text,
        greatest(c.reltuples, 0)::bigint, greatest(c.relpages, 0)::bigint,

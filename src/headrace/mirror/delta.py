@@ -286,6 +286,7 @@ class DeltaLakeTable:
         removed = self.delta.vacuum(
             retention_hours=math.ceil(retention_seconds / 3600),
             dry_run=False,
+            # The library refuses less than a week, which is the operator's to decide.
             enforce_retention_duration=False,
             full=True,  # what a killed program wrote, and no commit names
         )

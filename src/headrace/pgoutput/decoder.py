@@ -127,6 +127,7 @@ def _stream_stop(_: Cursor) -> StreamStop:
 
 def _stream_commit(cursor: Cursor) -> StreamCommit:
     xid = cursor.uint32()
+    # Flags, which PostgreSQL does not use yet.
     cursor.uint8()
     return StreamCommit(xid, cursor.uint64(), cursor.uint64(), _time(cursor))
 

@@ -43,6 +43,7 @@ def decode_keepalive(data: bytes) -> Keepalive:
     if letter != "k":
         raise broken(f"unknown frame {letter!r}")
     wal_end = cursor.uint64()
+    # The server's clock.
     cursor.int64()
     reply = cursor.uint8() != 0
     cursor.finish()

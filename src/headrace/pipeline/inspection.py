@@ -291,6 +291,7 @@ def _read_consistent(session: ReadSession, project: Project) -> tuple[Catalog, F
             return catalog, fingerprint
 
 
+# It checks names, types and privileges, and reads no row.
 _EXPLAIN = "EXPLAIN (COSTS OFF) "
 
 

@@ -57,6 +57,7 @@ WHERE p.pubname = $1
 # What pg_publication_tables tells, which waits from PostgreSQL 16 on for a lock on each table that somebody
 # alters. Partitions stand for a partitioned table unless pubviaroot; a table's columns and rows are those of
 # its own membership alone. Before PostgreSQL 15 memberships have neither, and here they are NULL.
+# FOR ALL TABLES leaves out what initdb has made: oids below 16384.
 _SENT = """
 WITH RECURSIVE publication AS (
     SELECT p.oid, p.puballtables, p.pubviaroot, to_jsonb(p) ->> 'pubgencols' AS generated

@@ -74,6 +74,7 @@ def select(selection: RowSelection, expressions: Sequence[str], part: CtidRange)
     whole = part.filenode is None
     bounds = []
     if not whole and part.first_block:
+        # The first row of a block has the number 1: (block,0) lies before it.
         bounds.append(f"ctid >= '({part.first_block},0)'::tid")
     if not whole and part.last_block is not None:
         bounds.append(f"ctid < '({part.last_block + 1},0)'::tid")

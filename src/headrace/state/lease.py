@@ -81,6 +81,7 @@ class LeaseHolder:
 
 def _machine() -> str:
     with contextlib.suppress(OSError):
+        # A pid means a process only in its namespace, and until the machine starts again.
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     return ""
@@ -89,6 +90,7 @@ def _machine() -> str:
 def _born(pid: int) -> str:
     """Return the start time of a process of this machine; empty where it does not exist or is a zombie."""
     with contextlib.suppress(OSError):
+        # The program's name, in parentheses, may have some itself; the start is field 22 of the line.
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         # An id may be of another process by now; with its start time it is unique until the machine restarts.
         return "" if state in "ZX" else rest[18]

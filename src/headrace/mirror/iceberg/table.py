@@ -56,6 +56,7 @@ from headrace.model.names import TableName
 COLUMNS = "headrace.columns"
 """The property with the table's columns, their types and metadata."""
 _THREADS = 2
+# Iceberg has decimals of up to 18 digits as integers in Parquet files.
 _WRITTEN = {"store_decimal_as_integer": True}
 
 Rewrite = Callable[[pa.RecordBatch, Places], Iterator[pa.RecordBatch]]

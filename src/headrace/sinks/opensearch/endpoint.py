@@ -112,6 +112,7 @@ class Endpoint:
         user, _, secret = auth.partition(":")
         return replace(
             self,
+            # Messages and reports show the URLs: no password may stand in them.
             urls=tuple(url._replace(auth=None).url.rstrip("/") for url in parsed),
             username=self.username or unquote(user) or None,
             password=self.password if self.password is not None else unquote(secret) or None,

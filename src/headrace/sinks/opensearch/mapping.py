@@ -108,6 +108,7 @@ class _Build:
         if self._subfields and field.tag != "uuid":
             result |= _search_subfields(field)
         if field.variants:
+            # A keyword is sorted as text: the normalizer puts the variant's rank in its place.
             name = self._rank(field.variants)
             subfields = result.get("fields", {})
             result["fields"] = {**subfields, "sort": {"type": "keyword", "normalizer": name}}
@@ -118,6 +119,7 @@ class _Build:
             leaf = _plain(SCALARS.get(field.values, field.values))
             self.templates.append({where: {"path_match": f"{where}.*", "mapping": leaf}})
         elif not field.dynamic:
+            # Its keys become no fields of the mapping, however many there are.
             return {"type": "flat_object"}
         return {"type": "object", "dynamic": True}
 
