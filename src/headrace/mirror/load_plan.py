@@ -76,4 +76,5 @@ def _left(parts: Iterable[PlannedPart], done: RangesDone) -> Iterator[PlannedPar
                 for range_ in ranges
                 if range_.last_block is not None
             ]
+            # 0 would say that nobody knows how many blocks there are.
             yield PlannedPart(ranges, max(1, sum(known)))

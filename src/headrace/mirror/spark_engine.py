@@ -129,7 +129,7 @@ class SparkEngine:
         """
         self._session.conf.set(_DELTA + "optimize.maxFileSize", str(target_bytes))
         self._session.conf.set(_DELTA + "optimize.minFileSize", str(target_bytes // 2))
-        # Under the last merge's note this commit would pass for one of its rows.
+        # Under the last merge's note this commit would pass for that merge.
         self._session.conf.unset(_DELTA + "commitInfo.userMetadata")
         version = int(delta.version())
         try:

@@ -275,6 +275,7 @@ def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
         HeadraceError: CONNECTION, DATABASE.
     """
     by_schema = _MEMBERSHIPS_BY_SCHEMA if connection.info.server_version >= PARTS_SINCE else ""
+    # A table may be published in several ways: by itself, with its schema, with all tables.
     listed = f"SELECT nspname, relname, max(member) FROM ({_MEMBERSHIPS}{by_schema}) m GROUP BY 1, 2"  # noqa: S608
     rows = query(connection, listed, (name,))
     return {TableName(schema, table): member for schema, table, member in rows}

@@ -89,6 +89,7 @@ class ReadSession(Closeable):
         """
         try:
             # Parameters are sent apart from the statement: no value is ever part of SQL.
+            # psycopg prepares what comes often; the server may then plan it for no values in particular.
             cursor = self._connection.execute(
                 sql.encode(), parameters or None, prepare=None if reusable else False
             )

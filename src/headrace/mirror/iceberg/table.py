@@ -120,6 +120,7 @@ class IcebergTable:
             if snapshot.snapshot_id == since:
                 return None
             operation = "unknown" if snapshot.summary is None else snapshot.summary.operation.value
+            # REPLACE leaves the rows as they are: files were joined.
             if noted_position(snapshot) is None and operation != Operation.REPLACE.value:
                 return f"{operation}, snapshot {snapshot.snapshot_id}"
             if snapshot.parent_snapshot_id == since:

@@ -267,6 +267,7 @@ class OpenSearchWriter(DocumentWriter):
 
 
 def _query(options: WriterOptions) -> dict[str, str | int]:
+    # The `_index` of a delete tells whether it went to an alias or made an index of that name.
     query: dict[str, str | int] = {"filter_path": "errors,items.*.status,items.*.error,items.delete._index"}
     if options.require_alias:
         query["require_alias"] = "true"
