@@ -43,6 +43,7 @@ class UnitPlan:
             # Towards the end units become smaller, so that no connection works alone.
             share = sum(part.blocks or 0 for part in self._parts) / _SHARES
             ranges, blocks = self._take()
+            # A part of which nobody knows the blocks is a unit of its own.
             while (
                 self._parts
                 and blocks

@@ -163,6 +163,7 @@ class SinkConnection:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._plan = work.plan
+        # Worker processes begin with different nodes, so that not all send to the first one.
         self._client = Client(work.endpoints.sink, first=os.getpid(), accepted=True)
         state = work.endpoints.state
         self.state = self._client if state is None else Client(state, first=os.getpid(), accepted=True)
