@@ -48,6 +48,7 @@ class Assembler:
         self._plan = plan_document(spec, catalog)
         self._by_keys: dict[ReadStrategy, str] = {}
         self._careful = replace(self._plan, members=linked_first(self._plan.members))
+        # Nothing of a row but its key is read, so no row can make this one fail.
         self._bare = keys_statement(replace(self._plan, members=(), conditions=(), deletion=None))
         self._presence = keys_statement(replace(self._plan, members=()))
         self._transform = spec.transform
@@ -132,6 +133,7 @@ class Assembler:
     def _query(
         self, statement: str, parameters: Sequence[object], *, reusable: bool = True
     ) -> list[tuple[Any, ...]]:
+        # A refused row must not end a transaction that holds an exported snapshot.
         with self._session.savepoint():
             return self._session.query(statement, parameters, reusable=reusable)
 
@@ -213,6 +215,7 @@ class Assembler:
         """Name the first part of the document at which the server fails."""
         if not self._is_readable((), keys):
             return "a condition"
+        # One after the other: the server's message does not name the field.
         failing = (member.key for member in self._careful.members if not self._is_readable((member,), keys))
         return f"the field {next(failing, '')!r}"
 

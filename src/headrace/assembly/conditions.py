@@ -51,6 +51,7 @@ def row_conditions(table: Table, conditions: tuple[RowCondition, ...], alias: st
     """Render all conditions on one row that is available as `alias`, raw ones in a scope of their own."""
     raw = raw_conditions(conditions)
     if raw:
+        # A raw condition names columns without an alias, or by the table's name: so the row is called.
         scope = f"(SELECT {alias}.*) AS {identifier(table.name.name)}"
         raw = [f"(SELECT {' AND '.join(raw)} FROM {scope})"]
     return plain_conditions(conditions, alias) + raw
@@ -78,6 +79,7 @@ def _plain(filter_: Filter, column: Column, alias: str) -> str:
 
 def _membership(subject: str, column: Column, values: list[str], *, negated: bool) -> str:
     if not values:
+        # `IN ()` is no SQL.
         return "true" if negated else "false"
     if not is_foreign(column):
         return f"{subject} {'NOT IN' if negated else 'IN'} ({', '.join(values)})"

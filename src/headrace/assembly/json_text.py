@@ -32,6 +32,7 @@ _GEOJSON_TYPES = (
 )
 _DEGREES, _DIGITS = 4326, 9
 """WGS 84, and the decimals of degrees: tenths of a millimetre."""
+# PostgreSQL's limit for arrays.
 _MAX_DIMENSIONS = 6
 _LINE_BREAKS = "chr(10) || chr(13)"
 
@@ -64,12 +65,14 @@ def _scalar(base_type: str, sql: str) -> str:  # noqa: PLR0911, one for each way
         return f"'\"' || {sql}::text || '\"'"
     match base_type:
         case "numeric" | "float4" | "float8":
+            # PostgreSQL sorts NaN above Infinity: the first comparison leaves it out, too.
             return f"CASE WHEN {sql} < 'Infinity' AND {sql} > '-Infinity' THEN {sql}::text END"
         case "money":
             return f"{sql}::numeric::text"
         case "date" | "timestamp" | "timestamptz":
             return f"CASE WHEN isfinite({sql}) THEN to_json({sql})::text END"
         case "bytea":
+            # encode breaks lines after 76 characters.
             return f"'\"' || translate(encode({sql}, 'base64'), chr(10), '') || '\"'"
         case "text" | "varchar" | "bpchar" | "citext" | "name" | "char":
             return f"to_json({sql})::text"

@@ -50,6 +50,7 @@ _BARRIER = "OFFSET 0"
 def unused_name(table: Table, ending: str) -> str:
     """Return a name that no column of the table has."""
     prefix = "l"
+    # A prefix that no column has: every ending makes a free name.
     while any(column.name.startswith(prefix) for column in table.columns):
         prefix += "_"
     return prefix + ending
@@ -170,6 +171,7 @@ def _through(value: Joined, junction_plan: Junction, alias: Alias, links: Links,
     rows = (
         f"WITH p AS ({named}) SELECT * FROM ({all_rows}) AS {alias} WHERE {_exists(str(alias), table.proof)}"
     )
+    # Within one type the DISTINCT above has joined equal values; of another type two may meet the same row.
     if junction_plan.right.base_type == junction_plan.related.base_type:
         return rows
     once = f"{links.of(alias)}, {column_list(value.relation.key, alias)}"
@@ -290,6 +292,7 @@ class _Sets:
         rendered: dict[Joined, str] = {}
         joins = ""
         for value in joined_values(members):
+            # The same relation in two places of a document is read once.
             if value in rendered or not reads_as_set(value, self.strategy):
                 continue
             links = links_of(value.relation)

@@ -48,6 +48,7 @@ from headrace.postgres.quoting import table as table_sql
 
 _ARGUMENTS = 90
 _EXACT_ORDER = INTEGERS | {"date", "timestamp", "timestamptz", "text", "varchar", "money"}
+# Some supported versions of PostgreSQL have no min and max of these types.
 _WITHOUT_MINIMUM = frozenset({"bool", "uuid", "bytea", "jsonb"})
 
 
@@ -152,8 +153,8 @@ def _value_parts(value: Value, alias: Alias, rendered: Rendered) -> list[Part]:
             # concat leaves out NULL: without this a key would stand without a value.
             return [f"coalesce({text}, {literal(default).strip()})"]
         case PointValue(lat, lon):
-            names = tuple((column, column_sql(str(alias), column)) for column in (lat, lon))
-            return [f"coalesce({point_text(names[0], names[1])}, 'null')"]
+            text = point_text((lat, column_sql(str(alias), lat)), (lon, column_sql(str(alias), lon)))
+            return [f"coalesce({text}, 'null')"]
         case LocationValue(column):
             return [f"coalesce({location_text(column, column_sql(str(alias), column))}, 'null')"]
         case RelatedValue() | AggregateValue():
@@ -314,6 +315,7 @@ def _average(column: Column, sql: str, order: str) -> str:
     if column.base_type == "float8":
         return _float_sum(column, sql, order, divided=True)
     if column.base_type == "float4":
+        # PostgreSQL averages float4 as doubles: that cannot overflow.
         return number_text("float8", f"avg({sql} ORDER BY {order})")
     mean = f"round(sum({sql}::numeric), 30) / nullif(count({sql}), 0)"
     if column.base_type != "numeric":
@@ -351,6 +353,7 @@ def _extreme(op: str, column: Column, sql: str, order: str) -> str:
         direction = "DESC" if op == "max" else "ASC"
         return f"(array_agg({sql} ORDER BY {sql} {direction}, {order}) FILTER (WHERE {sql} IS NOT NULL))[1]"
     function = f"{identifier(column.home)}.{op}" if is_foreign(column) else op
+    # Equal values of these are spelt alike: no order has to choose between them.
     if (column.base_type in _EXACT_ORDER and not column.collation) or column.category == "E":
         return f"{function}({sql})"
     return f"{function}({sql} ORDER BY {order})"

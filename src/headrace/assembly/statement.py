@@ -204,6 +204,7 @@ def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
     Rows `(bucket, count, sum of the hashes)`; with `listed` rows `(id)` of the buckets in the one parameter,
     an array.
     """
+    # Python computes the same for the ids of the cluster (`digests`).
     digest = "substr(sha256(convert_to(i.id, 'UTF8')), 1, 8)"
     conditions = [*_key_conditions(plan), *_live_conditions(plan)]
     root = f"{table_sql(plan.table.name)} AS {_ROOT}{where_clause(conditions)}"
@@ -211,6 +212,7 @@ def identities_statement(plan: DocumentPlan, *, listed: bool) -> str:
         f"SELECT i.id, ('x' || encode({digest}, 'hex'))::bit(64)::bigint AS hash\n"
         f"FROM (SELECT {_row_id(plan)} AS id FROM {root}) AS i"
     )
+    # `>>` repeats the sign of a bigint: the mask leaves 16 bits.
     bucket = "((h.hash >> 48) & 65535)::int"
     if listed:
         return f"SELECT h.id FROM ({ids}) AS h WHERE {bucket} = ANY ($1::int[])"
@@ -243,6 +245,7 @@ def _with(roots: _Roots) -> str:
 def range_parameters(part: CtidRange) -> tuple[str, ...]:
     """Return the parameters of `range_statement`: the first block, and the first one after the range."""
     last = () if part.last_block is None else (str(part.last_block + 1),)
+    # Exclusive: every row of the last block lies before (next block, 0).
     return (str(part.first_block), *last)
 
 

@@ -164,6 +164,7 @@ class BacklogFeed:
             # Eight batches with values of hundreds of megabytes would not fit into memory.
             while not waiting.empty() and not self._closing.wait(_LARGE_SECONDS):
                 pass
+        # A time limit for each try: after `__exit__` nobody takes from a full queue.
         while not self._closing.is_set():
             try:
                 waiting.put(item, timeout=_POLL_SECONDS)

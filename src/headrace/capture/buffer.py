@@ -51,6 +51,7 @@ class _Chunk:
 
     def ends_upto(self, offset: Offset) -> int:
         """Count its ends that lie at or before `offset`."""
+        # A place inside a transaction stands last; its `lsn` is that of the commit before.
         inside = self.ends.inside
         whole = len(self.ends) - (inside is not None)
         count = int(np.searchsorted(self.ends.lsn[:whole], offset.order[0], side="right"))
@@ -124,12 +125,14 @@ class ChangeBuffer:
             self._chunks.append(_Chunk(batch, memory, before, ends))
             self._memory += memory
             last = ends.offset(-1) if len(ends) else before.offset
+            # Totals since the beginning: what lies between two marks is a difference, without a walk.
             self._filled = _Mark(last, before.bytes + size, before.rows + batch.num_rows)
             self._changed.notify_all()
 
     @property
     def chunks(self) -> int:
         """The number of chunks in the buffer."""
+        # Read without the lock: it only tunes a delay.
         return len(self._chunks)
 
     @property
@@ -147,6 +150,7 @@ class ChangeBuffer:
     def idle_at(self, lsn: Lsn, last: KnownCommit | None = None) -> None:
         """Note that no more changes come before `lsn`; the last transaction before it was `last`."""
         with self._changed:
+            # A new connection reports earlier positions again; what was idle once stays so.
             if lsn >= self._idle.lsn:
                 self._idle = Offset(lsn, last=last)
             self._changed.notify_all()
@@ -219,6 +223,7 @@ class ChangeBuffer:
             return arrived
 
     def _arrived(self, offset: Offset) -> bool:
+        # An offset without changes has no end in any chunk: only an idle position shows that it has arrived.
         if offset.transaction is None and self._idle.lsn >= offset.lsn:
             return True
         return self._filled.offset.order >= offset.order
@@ -270,6 +275,7 @@ class ChangeBuffer:
         """Return whether no change, not even of an unfinished transaction, lies behind `offset`."""
         with self._changed:
             nothing = all(chunk.ends_upto(offset) == len(chunk.ends) for chunk in self._chunks)
+            # First rows of an unfinished transaction may have no end yet: only their number tells of them.
             return nothing and self._filled.rows == self._at(offset).rows
 
     def is_empty_between(self, start: Offset, upto: Lsn) -> bool:
@@ -290,6 +296,7 @@ class ChangeBuffer:
         with self._changed:
             parts = [chunk.ends.contexts for chunk in self._chunks]
         found = (context for part in parts for context in part)
+        # `commit_lsn` is where a commit record begins, an offset where one ends: hence `<=` and `<`.
         return list(islice((one for one in found if start.lsn <= one.commit_lsn < end.lsn), MOST_CONTEXTS))
 
     def last_before(self, end: Offset) -> KnownCommit | None:
@@ -316,6 +323,7 @@ class ChangeBuffer:
                     f"{format_lsn(self._released.lsn)} are confirmed and gone",
                 )
             chunks = [chunk.batch for chunk in self._chunks]
+        # Outside of the lock: Arrow data never changes, and the reader goes on while it is cut.
         return [part for batch in chunks for part in _between(batch, start, end)]
 
     def release(self, offset: Offset) -> bool:
@@ -343,6 +351,7 @@ def _last_of(chunk: _Chunk, first: int, behind: int, chosen: Offset | None) -> O
     last = chunk.ends.offset(behind - 1)
     if last.transaction is None:
         return last
+    # Only the last end of a chunk can lie inside a transaction: the one before it is a commit.
     if behind - 1 > first:
         return chunk.ends.offset(behind - 2)
     return last if chosen is None or chosen.transaction is not None else chosen

@@ -245,5 +245,6 @@ class _Columns:
         offsets = np.zeros(len(rows) * len(names) + 1, np.int32)
         every = np.arange(len(rows), dtype=np.int32) * ends[-1]
         offsets[1:] = (every[:, None] + ends).ravel()
+        # The bytes are repeated as they are: a take would look each name up for each value.
         data = b"".join(names) * len(rows)
         return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(data))

@@ -16,6 +16,8 @@ from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.postgres.quoting import literal
 from headrace.postgres.replication import ReplicationConnection
 
+# `synced` exists since PostgreSQL 17: through JSON the statement fits every version.
+# pg_current_wal_flush_lsn fails in recovery.
 _POSITIONS = """
     SELECT (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),
            (SELECT (confirmed_flush_lsn - '0/0')::bigint FROM pg_replication_slots WHERE slot_name = {slot}),

@@ -130,8 +130,10 @@ def attempts(changes: pa.RecordBatch) -> tuple[pa.BooleanArray, pa.Int32Array]:
         changes: in `CHANGES_SCHEMA`.
     """
     op = changes.column("op")
+    # A truncate of the log has an xid; the one before a snapshot's rows has none.
     is_emptied = pc.and_(pc.equal(op, Op.TRUNCATE.value), pc.is_null(changes.column("_xid")))
     is_read = pc.or_(pc.equal(op, Op.READ.value), is_emptied)
+    # The inverse of `SnapshotPlace`: rows have the sequence 2n, the truncate before them 2n - 1.
     attempt = pc.divide(pc.add(changes.column("_commit_seq"), 1), 2)
     return is_read, pc.if_else(is_read, attempt, None).cast(pa.int32())
 
@@ -141,6 +143,7 @@ def by_table(changes: pa.RecordBatch) -> Iterator[tuple[TableName, _Rows]]:
     if not len(changes):
         return
     schema, table = (changes.column(name).dictionary_encode() for name in ("schema", "table"))
+    # One number for each pair of schema and table: a group needs one comparison of integers.
     code = schema.indices.to_numpy() * np.int64(len(table.dictionary)) + table.indices.to_numpy()
     for table_code in np.unique(code).tolist():
         schema_index, table_index = divmod(table_code, len(table.dictionary))

@@ -84,6 +84,7 @@ class ChangeFeed:
 
     def reach(self, lsn: Lsn) -> None:
         """Note that every change before `lsn` was decoded."""
+        # First the comparison: a buffer that is idle here lets the position be stored.
         self.recognition.passed(lsn)
         self._idle_at(lsn)
 
@@ -91,6 +92,7 @@ class ChangeFeed:
         """Note, unless a transaction is open, that no change lies between the last commit and `upto`."""
         # Inside a transaction no position is idle: its changes lie behind the last commit.
         if self._translation.xid is None and self.position.transaction is None:
+            # A transaction without a wanted change ends no batch: only this moves the slot past it.
             self._idle_at(self.position.lsn)
             if upto is not None:
                 self.reach(upto)

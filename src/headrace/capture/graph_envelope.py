@@ -119,22 +119,17 @@ def _of_one_table(
     changes: pa.RecordBatch, table: TableName, known: KnownTable | None, source_id: str
 ) -> tuple[pa.RecordBatch, _Places]:
     """Return the nodes' rows, and the index of the change that each belongs to."""
-    op = changes.column("op").to_pylist()
+    nodes: list[tuple[int, str, str | None]] = []
     old, new = _ids(changes, table, () if known is None else known.key)
-    moved = [kind == Op.UPDATE and a is not None and a != b for kind, a, b in zip(op, old, new, strict=True)]
-    owner = np.repeat(np.arange(len(op)), 1 + np.array(moved, np.int64))
-    is_first = np.ones(len(owner), np.bool_)
-    is_first[1:] = owner[1:] != owner[:-1]
-    kinds, ids = [], []
-    for place, first in zip(owner.tolist(), is_first.tolist(), strict=True):
+    for place, (op, before, after) in enumerate(zip(changes.column("op").to_pylist(), old, new, strict=True)):
         # A node's id is its key: another key is another node.
-        if moved[place]:
-            kinds.append(DELETE if first else INSERT)
-            ids.append(old[place] if first else new[place])
+        if op == Op.UPDATE and before is not None and before != after:
+            nodes += [(place, DELETE, before), (place, INSERT, after)]
         else:
-            kinds.append(_KINDS[op[place]])
-            ids.append(old[place] if op[place] == Op.DELETE else new[place])
-    rows = len(owner)
+            nodes.append((place, _KINDS[op], before if op == Op.DELETE else after))
+    owner = np.array([place for place, _, _ in nodes], np.int64)
+    kinds, ids = [kind for _, kind, _ in nodes], [id_ for _, _, id_ in nodes]
+    rows = len(nodes)
     kind = pa.array(kinds, pa.string())
     taken = changes.take(pa.array(owner))
     moment = pc.multiply(taken.column("_commit_timestamp").cast(pa.int64()), 1000).fill_null(0)

@@ -71,13 +71,16 @@ class NamedInLog:
             return
         numbers = {name: number for number, name, _ in columns if name is not None}
         described = {name: number for name, (number, *_) in zip(relation.names, columns, strict=False)}
-        for before in (numbers, self._described.get(relation.oid, {})):
-            if name := next(
-                (name for name in described if before.get(name, described[name]) != described[name]), ""
-            ):
-                what = f"the log has values of two columns of the table {table} under the name {name}"
-                self.reused = {**self.reused, table: what}
-        self._described[relation.oid] = {**self._described.get(relation.oid, {}), **described}
+        before = self._described.get(relation.oid, {})
+        if (name := _find_reused(described, before) or _find_reused(described, numbers)) is not None:
+            what = f"the log has values of two columns of the table {table} under the name {name}"
+            self.reused = {**self.reused, table: what}
+        self._described[relation.oid] = {**before, **described}
         of_table = {name: number for name, (*_, number) in zip(relation.names, columns, strict=False)}
         # last, and new mappings: another thread reads the former ones
         self.known = {**self.known, table: {**self.known.get(table, {}), **of_table}}
+
+
+def _find_reused(now: Mapping[str, int], before: Mapping[str, int]) -> str | None:
+    """Return a name that another column had before."""
+    return next((name for name, number in now.items() if before.get(name, number) != number), None)

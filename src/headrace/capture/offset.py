@@ -53,6 +53,7 @@ class Offset:
     def order(self) -> tuple[Lsn, int]:
         """The sort key for offsets of one log."""
         if self.transaction is None:
+            # -1: the end of a commit lies before each place in a transaction whose commit record is there.
             return self.lsn, -1
         return self.transaction, self.sequence
 

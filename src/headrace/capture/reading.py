@@ -179,6 +179,7 @@ class LogReader:
                 self._is_faulty = error.kind is Kind.SERVER_FAULT
                 self._signal(error)
             pause = _SHORTEST_PAUSE if self._received > received else min(pause * 2, _LONGEST_PAUSE)
+            # Not `sleep`: `close` ends the pause at once.
             self._closing.wait(pause)
 
     def _signal(self, error: HeadraceError | None) -> None:
@@ -296,6 +297,7 @@ class LogReader:
             raise
         if frames.bytes >= settings.chunk_bytes or (frames.bytes and self._is_due()):
             self._hand_over(connection)
+        # Frames that are not due yet shorten the wait, so that they are handed over in time.
         elif not connection.wait(_POLL_SECONDS if not frames.bytes else _SHORTEST_AGE):
             self._report(connection)
             self._check_silence()
@@ -356,6 +358,7 @@ class LogReader:
         if reply_requested:
             self._check_server_shutdown()
         self._pause_while_full(connection)
+        # The server was not heard because nothing was read: the wait for room is no silence of its own.
         self._arrived = time.monotonic()
 
     def _pause_while_full(self, connection: ReplicationConnection) -> None:
@@ -399,6 +402,7 @@ class LogReader:
                 return False
             self._decode(part.messages, streamed=part.streamed)
             self._feed.adopt(part.described)
+            # A large transaction takes minutes, and the server drops a reader that is silent for so long.
             if part.streamed:
                 self._report(connection)
                 self._pause_while_full(connection)
@@ -530,6 +534,7 @@ class LogReader:
     def _advance(self, connection: ReplicationConnection) -> None:
         reported = self._reported[0]
         confirmed = self._confirmable(reported)
+        # No stream is open that could carry a report: here SQL moves the slot.
         if confirmed > reported:
             advance_claimed(connection, self._settings.slot, format_lsn(confirmed))
             self._reach_confirmed()

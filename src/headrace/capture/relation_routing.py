@@ -217,6 +217,7 @@ class DocumentRouting(RootRouting):
         try:
             self._check_columns(relation, self._needs_at(named.table, commit_lsn))
         except HeadraceError as error:
+            # The topmost table, as schema files name it: a failure is charged to its readers (decision 0127).
             raise error.concerning(tables=[named.table]) from None
         hidden = [
             column.name in needs and _has_another_type(column, needs[column.name]) for column in named.columns

@@ -367,6 +367,7 @@ def _absent(changes: pa.RecordBatch, absences: Sequence[Absence]) -> dict[str, _
     if not absences:
         return {}
     steps = np.array([lsn for lsn, _ in absences], np.int64)
+    # -1 for commits before the first absence, which equals no number below.
     step = np.searchsorted(steps, changes.column("_commit_lsn").to_numpy(), side="right") - 1
     absent: dict[str, _Mask] = {}
     for number, (_, missing) in enumerate(absences):
@@ -378,6 +379,7 @@ def _absent(changes: pa.RecordBatch, absences: Sequence[Absence]) -> dict[str, _
 def _others(rows: pa.MapArray, known: pa.StringArray) -> dict[int, dict[str, str | None]]:
     """Return the values of columns that are not `known`, by row."""
     ends = rows.offsets.to_numpy()
+    # A sliced map shares its keys with the whole batch: offsets need not begin at 0.
     keys = rows.keys.slice(ends[0], ends[-1] - ends[0])
     unknown = np.flatnonzero(np.asarray(pc.invert(pc.is_in(keys, value_set=known))))
     if not len(unknown):

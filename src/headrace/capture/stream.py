@@ -54,6 +54,7 @@ class ChangeStream:
     def close(self) -> None:
         """Stop reading and release the slot; returns when the connection is closed."""
         self._reader.close()
+        # After the reader: the first error counts, and the reader's own says more.
         self._buffer.fail(HeadraceError(Kind.CONNECTION, "the stream of changes was closed"))
         if self._session is not None:
             self._session.close()
@@ -138,6 +139,7 @@ class ChangeStream:
 
     def _report_visibility(self, *, is_visible: bool) -> None:
         signals = self._settings.signals
+        # The signal is a file: it is written only where it changes.
         if signals is not None and self._is_waiting is is_visible:
             self._is_waiting = not is_visible
             signals.set_invisible(waits=self._is_waiting)

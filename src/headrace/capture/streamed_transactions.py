@@ -172,6 +172,7 @@ class Spool:
 
     def abort(self, xid: int) -> None:
         """Drop the rows of a subtransaction that was rolled back."""
+        # Its rows lie between others in the file: they are left out when that is read.
         self._aborted.add(xid)
 
     def read(self) -> Iterator[MessageBatch]:
@@ -303,6 +304,7 @@ class StreamedTransactions:
         begin = part.begin[described]
         if (part.end[described] - begin < _SHORTEST_RELATION).any():
             raise broken("the description of a table ends too early")
+        # Inside a streamed transaction the id of the (sub)transaction stands before the oid.
         numbers, at = (self._described, 1) if self._open is None else (self._described_in[self._open.xid], 5)
         for oid in Numerals(part.data).uint32(begin + at).tolist():
             self._descriptions += 1

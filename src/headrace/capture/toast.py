@@ -103,6 +103,7 @@ def _whole_keys(changes: pa.RecordBatch, key: tuple[str, ...]) -> dict[int, Key]
 
 
 _KEYS_AT_ONCE = 1_000
+# undefined_column; a cause ends with the server's code.
 _NO_COLUMN = "(SQLSTATE 42703)"
 _COLUMNS = """
 SELECT a.attname::text
@@ -173,6 +174,7 @@ class Reread:
             page = keys[first : first + _KEYS_AT_ONCE]
             parts = [[key[number] for key in page] for number in range(len(self.key))]
             for place, *texts in session.query(self.sql(columns), parts):
+                # ORDINALITY counts from 1.
                 rows[first + place - 1] = tuple(texts)
         # What a crash of the server would undo must not be handed on as a row's newest value.
         session.await_flush()

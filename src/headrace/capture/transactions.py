@@ -93,6 +93,8 @@ def find_transactions(batch: MessageBatch, letters: Letters, before: OpenTransac
     _check_order(begins, commits, is_change, begun - np.cumsum(commits))
     numerals = Numerals(batch.data)
     first, last = _begins_of(batch, begins, _BEGIN_SIZE), _begins_of(batch, commits, _COMMIT_SIZE)
+    # Begin: letter, commit record (8 bytes), time (8), xid (4).
+    # Commit: letter, flags (1), record (8), end (8), time (8).
     commit_lsn = numerals.int64(first + 1)
     time, xid = numerals.int64(first + 9) + POSTGRES_EPOCH_US, numerals.uint32(first + 17)
     if (commit_lsn < 0).any() or (time > _LATEST_US).any() or (time < -_LATEST_US).any():

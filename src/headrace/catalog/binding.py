@@ -195,8 +195,7 @@ class _Binder:
 
     def _geo(self, table: Table, field: GeoField) -> None:
         if field.required:
-            names = (field.lat, field.lon, field.column)
-            self._check_not_null(table, [name for name in names if name is not None], field.place)
+            self._check_not_null(table, field.columns, field.place)
         for name in (field.lat, field.lon):
             column = self._column(table, name, field.place) if name is not None else None
             if column is not None and column.category != "N":
@@ -350,6 +349,17 @@ class _Binder:
             self._error(place, f"the table {table.name} has no column {name!r}", near or f"It has: {names}.")
         return column
 
+    def _join_column(self, table: Table, name: str, place: Place) -> Column | None:
+        column = self._column(table, name, place)
+        # A row could not be led to its documents by a column that the log lacks.
+        if column is not None and column.generated:
+            self._error(
+                place,
+                f"{table.name}.{column.name} is generated: the log does not carry it",
+                "Join by an ordinary column.",
+            )
+        return column
+
     def _key(self, table: Table, key: Sequence[str], place: Place) -> None:
         """Check that `key` identifies a row."""
         if table.kind not in KINDS and None not in [self._column(table, name, place) for name in key]:
@@ -359,15 +369,7 @@ class _Binder:
         self, left: Table, columns: Sequence[str], right: Table, key: Sequence[str], place: Place
     ) -> None:
         """Check that the columns that join two tables exist, can be compared, and are in the log."""
-        found = [self._column(left, name, place) for name in columns]
-        for column in found:
-            # A row could not be led to its documents by a column that the log lacks.
-            if column is not None and column.generated:
-                self._error(
-                    place,
-                    f"{left.name}.{column.name} is generated: the log does not carry it",
-                    "Join by an ordinary column.",
-                )
+        found = [self._join_column(left, name, place) for name in columns]
         if len(columns) != len(key):
             if key:
                 self._error(

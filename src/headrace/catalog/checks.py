@@ -14,7 +14,7 @@ from typing import Literal
 from headrace.catalog.binding import BindingFinding
 from headrace.catalog.table import Catalog, Column, Table
 from headrace.errors import HeadraceError, Kind, LocatedError, Place
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.model.suggestion import meant
 from headrace.postgres.quoting import identifier, literal
 from headrace.postgres.quoting import table as quoted
@@ -120,6 +120,7 @@ def _admits(session: ReadSession, checks: Sequence[str], column: Column, text: s
     """Return whether the checks on a column allow this value; True without checks."""
     if not checks:
         return True
+    # A CHECK refuses FALSE alone: NULL passes in the server too.
     tested = " AND ".join(f"({check}) IS NOT FALSE" for check in checks)
     # A cast to varchar(n) would cut the tried value silently.
     kind = "text" if column.base_type in ("varchar", "bpchar", "name") else column.type
@@ -128,6 +129,7 @@ def _admits(session: ReadSession, checks: Sequence[str], column: Column, text: s
             f"SELECT {tested} FROM (SELECT {literal(text)}::{kind}) AS row ({identifier(column.name)})"  # noqa: S608
         )
     except HeadraceError as error:
+        # A check that fails on the tried value proves nothing: the value counts as allowed.
         if error.kind is not Kind.DATABASE:
             raise
         return True
@@ -438,8 +440,7 @@ def read_fanouts(session: ReadSession, links: set[Link]) -> dict[Link, Fanout]:
         return {}
     ordered = sorted(links)
     columns = (
-        [table.schema for table, _ in ordered],
-        [table.name for table, _ in ordered],
+        *name_arrays([table for table, _ in ordered]),
         [column for _, column in ordered],
     )
     fanouts = {}

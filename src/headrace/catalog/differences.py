@@ -104,6 +104,7 @@ def compare(before: Fingerprint, now: Fingerprint) -> Differences:
             plain.append(CatalogChange(table, f"the table {table} was dropped and created again"))
         else:
             plain += _table(table, old, new)
+            # An ordinary table is its own only part: none can come or go.
             if old.parts.keys() != {old.oid} or new.parts.keys() != {new.oid}:
                 came, went = _moved_leaves(old, new)
                 arrivals += [PartChange(table, oid, new.parts[oid]) for oid in came]
@@ -222,8 +223,10 @@ def _publication(table: TableName, before: Fingerprint, now: Fingerprint) -> Ite
         return
     oid, every, operations, via_root, version = before.publication
     oid_now, every_now, operations_now, via_root_now, version_now = now.publication
+    # Another oid: it was dropped in between, so that nobody knows what it published.
     if oid != oid_now or (every and not every_now):
         yield CatalogChange(table, "the publication was created again or narrowed")
+    # More operations than before are no loss.
     elif not set(operations.split(", ")) <= set(operations_now.split(", ")):
         yield CatalogChange(table, f"the publication published {operations}, and {operations_now} now")
     elif via_root_now and not via_root:

@@ -218,6 +218,7 @@ def table_print(content: Mapping[str, Any]) -> TablePrint:
             (oid, None if listed is None else tuple(sorted(listed)), filtered)
             for oid, listed, filtered in content["members"]
         ),
+        # The stored text has neither names nor their order, which only a look at the catalog needs.
         {int(number): name for number, name in content.get("names", {}).items()},
         content["named"],
         content["owner"],
@@ -267,6 +268,7 @@ def _table_json(table: TablePrint) -> dict[str, Any]:
             ]
             for oid, part in table.parts.items()
         ],
+        # By oid alone: a column list and None cannot be compared.
         "members": [[oid, listed, filtered] for oid, listed, filtered in sorted(table.members, key=_by_oid)],
         "named": table.named,
         "owner": table.owner,

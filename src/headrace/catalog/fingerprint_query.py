@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace.catalog.fingerprint import Fingerprint, table_print
 from headrace.catalog.usage import Usage
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.postgres.publication import PARTS_SINCE
 from headrace.postgres.session import ReadSession
 
@@ -41,10 +41,8 @@ def read_once(session: ReadSession, usage: Usage, publication: str) -> Fingerpri
     rows = session.query(
         sql,
         (
-            [name.schema for name in names],
-            [name.name for name in names],
-            [name.schema for name, _ in columns],
-            [name.name for name, _ in columns],
+            *name_arrays(names),
+            *name_arrays([name for name, _ in columns]),
             [column for _, column in columns],
             publication,
         ),

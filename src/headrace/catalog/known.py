@@ -12,7 +12,7 @@ from headrace.catalog.read import read_catalog
 from headrace.catalog.table import Table
 from headrace.catalog.types import read_row_types
 from headrace.errors import HeadraceError, Kind
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.model.suggestion import meant
 from headrace.model.value_type import ValueType, type_from_json, type_to_json
 from headrace.postgres.publication import read_column_lists
@@ -117,8 +117,7 @@ class KnownTables:
         names = sorted(set(tables))
         if not names:
             return {}
-        parameters = ([name.schema for name in names], [name.name for name in names], self._publication)
-        rows = session.query(_STATE, parameters)
+        rows = session.query(_STATE, (*name_arrays(names), self._publication))
         states = {TableName(schema, name): state for schema, name, state in rows}
         altered = [table for table, state in states.items() if self._known.get(table, ("",))[0] != state]
         if altered:

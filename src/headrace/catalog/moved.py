@@ -26,6 +26,7 @@ def find_differences(before: Fingerprint, now: Fingerprint) -> Iterator[str]:
         found = now.tables.get(name)
         if found is None:
             yield f"the table {name} is not there"
+        # pg_upgrade keeps the oids of tables; a dump that is restored gives new ones.
         elif found.oid != table.oid:
             yield f"the table {name} has another oid: it was made anew, as by a dump that is restored"
         elif _moved(found) != _moved(table):

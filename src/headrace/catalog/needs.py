@@ -74,6 +74,7 @@ def stream_needs(
             known = catalog[table].column(name)
             positions = [as_of for read, as_of in readers if name in read or name in old]
             if known is not None and positions:
+                # The earliest reader decides: it still needs changes that later ones do not.
                 columns[name] = _column_need(print_, known, min(positions), carried=name in old)
         needs[table] = TableNeeds(print_.oid, columns)
     return needs

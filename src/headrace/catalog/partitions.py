@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.postgres.session import ReadSession
 
 _PLACE = """
@@ -90,10 +90,8 @@ def read_place(
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    names = sorted(set(wanted))
-    schemas = [name.schema for name in names]
     oids = [str(planned_oid) for planned_oid in planned]
-    rows = session.query(_PLACE, (str(oid), schemas, [name.name for name in names], topmost, oids))
+    rows = session.query(_PLACE, (str(oid), *name_arrays(sorted(set(wanted))), topmost, oids))
     if not rows:
         return None
     [(is_partition, followed, root, *name)] = rows
@@ -117,10 +115,7 @@ def read_inheritance_children(
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    names = sorted(set(tables))
-    rows = session.query(
-        _INHERITANCE_CHILDREN, ([name.schema for name in names], [name.name for name in names])
-    )
+    rows = session.query(_INHERITANCE_CHILDREN, name_arrays(sorted(set(tables))))
     return [(TableName(*row[:2]), TableName(*row[2:])) for row in rows]
 
 
@@ -148,5 +143,6 @@ class PartitionRoots:
         if place is not None and (place.is_partition or is_renamed):
             self._known[oid] = place.root
         elif place is not None and not self._keep:
+            # It is detached: the changes that follow are its own.
             self._known.pop(oid, None)
         return self._known.get(oid, table)

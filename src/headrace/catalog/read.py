@@ -15,9 +15,10 @@ from headrace.catalog.table import (
     UniqueKey,
     UnusableIndex,
 )
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.postgres.session import ReadSession
 
+# reltuples is -1 as long as nobody has analysed a table.
 _TABLES = """
 SELECT n.nspname::text, c.relname::text, c.oid::bigint, c.relkind::text, c.relreplident::text,
        greatest(c.reltuples, 0)::bigint, greatest(c.relpages, 0)::bigint,
@@ -222,7 +223,7 @@ def read_catalog(session: ReadSession, tables: Iterable[TableName]) -> Catalog:
         HeadraceError: CONNECTION or DATABASE.
     """
     wanted = sorted(set(tables))
-    found = session.query(_TABLES, ([name.schema for name in wanted], [name.name for name in wanted]))
+    found = session.query(_TABLES, name_arrays(wanted))
     details = _read_details(session, {row[2]: row[3] for row in found})
     result = {TableName(*row[:2]): _table(row, details) for row in found}
     missing = not result.keys() >= set(wanted)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from headrace.catalog.hints import Hints
 from headrace.catalog.relations import TableRelation, find_obstacles, find_relations, is_part
-from headrace.catalog.table import Catalog, Column, Table
+from headrace.catalog.table import Catalog, Column, ForeignKey, Table, UniqueKey
 from headrace.catalog.type_check import fitting_tags, reduces
 from headrace.config.suggestion import suggest_index_name
 from headrace.errors import HeadraceError, Kind
@@ -144,8 +144,8 @@ class Suggester:
             return tags[0]
         if column.category == "E" or (table.name, column.name) in self.hints.listed:
             return "enum"
-        exact = {name for key in table.unique_keys for name in key.columns}
-        exact |= {name for key in table.foreign_keys for name in key.columns}
+        keys: Iterable[UniqueKey | ForeignKey] = (*table.unique_keys, *table.foreign_keys)
+        exact = {name for key in keys for name in key.columns}
         is_code = column.name in exact or column.name.lower().rpartition("_")[2] in _CODES
         return "text" if column.base_type == "text" and not is_code else "keyword"
 
@@ -214,7 +214,7 @@ class Suggester:
                 raise HeadraceError(
                     Kind.USAGE, f"the key of {target.name} has several columns", "Use a list."
                 )
-            lines.append(f"  element_type: {fitting_tags(key)[0] if fitting_tags(key) else 'keyword'}")
+            lines.append(f"  element_type: {[*fitting_tags(key), 'keyword'][0]}")
         elif column is not None:
             lines.append(f"  column: {write_name(column.name)}")
             if op != "avg":

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.model.value_type import Attribute, DatabaseType, TypeKind, ValueType, resolve
 from headrace.postgres.session import ReadSession
 
@@ -103,8 +103,7 @@ def read_row_types(session: ReadSession, tables: Iterable[TableName]) -> dict[Ta
     Raises:
         HeadraceError: CONNECTION or DATABASE.
     """
-    names = sorted(set(tables))
-    rows = session.query(_TYPES, ([name.schema for name in names], [name.name for name in names]))
+    rows = session.query(_TYPES, name_arrays(sorted(set(tables))))
     types = {row[0]: _type(row) for row in rows if row[0]}
     return {TableName(*row[1:3]): _row_type(row, types) for row in rows if not row[0]}
 

@@ -170,6 +170,7 @@ def _of_values(column: ColumnPrint) -> str:
 
 def _without_doubt(part: PartPrint) -> PartPrint:
     """Return a relation that was rewritten for its columns: it is not taken for one that was unlogged."""
+    # 0, on both sides, stands for an entry in a publication: with one no table can have been unlogged.
     return replace(part, listings=part.listings | {0})
 
 

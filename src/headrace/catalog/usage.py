@@ -63,7 +63,7 @@ def own_columns(fields: Iterable[Field]) -> Iterator[str]:
             case ColumnField() | MapField():
                 yield field.column
             case GeoField():
-                yield from (name for name in (field.lat, field.lon, field.column) if name is not None)
+                yield from field.columns
             case ObjectField():
                 yield from own_columns(field.fields)
             case JoinField() | AggregateField():

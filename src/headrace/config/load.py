@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
-from headrace.config.deployment import Deployment, IndexEntry, OpenSearchSink, StdoutSink
+from headrace.config.deployment import Deployment, OpenSearchSink, StdoutSink
 from headrace.config.mirror import is_folder
 from headrace.config.problems import Locator
 from headrace.config.secret import Secret
@@ -89,18 +89,11 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
 def _complete(path: Path, deployment: Deployment) -> Deployment:
     """Make paths absolute; add a sink that prints where there is none."""
     folder = path.parent.absolute()
-    indexes = tuple(
-        entry.model_copy(
-            update={key: folder / named for key, named in _files(entry).items() if named is not None}
-        )
-        for entry in deployment.indexes
-    )
+    indexes = tuple(_with_files_below(folder, entry, _INDEX_FILES) for entry in deployment.indexes)
     sinks = dict(deployment.sinks) or {"stdout": StdoutSink(type="stdout")}
     for name, sink in sinks.items():
         if isinstance(sink, OpenSearchSink):
-            files = ("ca_file", "client_cert", "client_key")
-            named = {key: folder / file for key in files if (file := getattr(sink, key)) is not None}
-            sinks[name] = sink.model_copy(update=named)
+            sinks[name] = _with_files_below(folder, sink, ("ca_file", "client_cert", "client_key"))
     update = {"indexes": indexes, "sinks": sinks, "control": deployment.control.below(folder)}
     if deployment.mirror is not None:
         location = deployment.mirror.location
@@ -108,6 +101,16 @@ def _complete(path: Path, deployment: Deployment) -> Deployment:
             location = str(folder / location)
         update["mirror"] = deployment.mirror.model_copy(update={"location": location})
     return deployment.model_copy(update=update)
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_INDEX_FILES = ("schema_path", "settings_file", "mappings_file")
+
+
+def _with_files_below(folder: Path, model: _Model, keys: Iterable[str]) -> _Model:
+    """Return a copy whose files, those of `keys`, have absolute paths."""
+    files = {key: folder / file for key in keys if (file := getattr(model, key)) is not None}
+    return model.model_copy(update=files)
 
 
 def _duplicates(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
@@ -142,19 +145,11 @@ def _bad_names(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
     ]
 
 
-def _files(entry: IndexEntry) -> dict[str, Path | None]:
-    """Return the files that an index names."""
-    return {
-        "schema_path": entry.schema_path,
-        "settings_file": entry.settings_file,
-        "mappings_file": entry.mappings_file,
-    }
-
-
 def _missing_files(locator: Locator, deployment: Deployment) -> list[HeadraceError]:
     errors = []
     for number, entry in enumerate(deployment.indexes):
-        for field, file in _files(entry).items():
+        for field in _INDEX_FILES:
+            file = getattr(entry, field)
             if file is None or is_file(file):
                 continue
             key = field.replace("schema_path", "schema")

@@ -225,6 +225,7 @@ class ProvidedPart(InputPartition):
         wanted = (row for row in self.source.rows(self.part) if row.table not in self.others)
         rows = map(self._check, wanted)
         with ReadSession(url) as session:
+            # Neighbours alone are grouped: no room for all rows is needed; a mixed file gives small batches.
             for table, group in groupby(rows, lambda row: row.table):
                 columns = tuple(self.descriptions.known[table].columns)
                 while chunk := list(islice(group, _BATCH_ROWS)):

@@ -16,7 +16,7 @@ from headrace.catalog.fingerprint_query import read_once
 from headrace.catalog.unlogged import find_unlogged, following, with_named
 from headrace.datasources.query_schema import check_inheritance_children
 from headrace.errors import HeadraceError, Kind, Retry
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.postgres.publication import read_column_lists, will_send_generated
 from headrace.postgres.session import ReadSession
 
@@ -163,7 +163,7 @@ class CatalogWatch:
     def _read(self, session: ReadSession, tables: Sequence[TableName]) -> Fingerprint:
         names = sorted(tables)
         sends_stored = will_send_generated(session, self._publication)
-        parameters = ([name.schema for name in names], [name.name for name in names], sends_stored)
+        parameters = (*name_arrays(names), sends_stored)
         sent = {
             TableName(schema, name): frozenset(columns or ())
             for schema, name, columns in session.query(_COLUMNS, parameters)

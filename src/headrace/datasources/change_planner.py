@@ -99,6 +99,7 @@ class ChangePlanner:
         while awaited is not None and end == begin and not stream.is_empty(begin, awaited):
             end = stream.next_offset(begin, limit, timeout)
         self._has_looked = True
+        # An offset without an origin could not be recognised by the process that reads it.
         return begin if stream.origin is None else end
 
     def changes(self, begin: Offset, end: Offset) -> list[pa.RecordBatch]:

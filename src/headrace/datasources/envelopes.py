@@ -177,6 +177,7 @@ def to_envelope(
 
         def look_of(table: TableName) -> tuple[KnownTable, Look] | None:
             known = descriptions.known.get(table)
+            # Without a key nothing tells which row is to be read again.
             if known is None or not known.key or options.unchanged_toast != "reread":
                 return None
             types = dict(zip(known.key, known.key_types, strict=True))

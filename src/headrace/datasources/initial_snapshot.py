@@ -232,12 +232,10 @@ class InitialRows:
                     ProvidedPart(source, part, tuple(tables), others, self._place, descriptions)
                     for part in source.parts([str(table) for table in tables])
                 ]
-            if source is None:
-                planned = plan_tables(session, tables, target_bytes=size, inheritance_children=False)
-                parts = [(table, part) for table in tables for part in planned[table]]
-                blocks = max(1, size // _BLOCK_BYTES)
+            else:
                 self._parts = [
-                    self._part(group, types, shape, descriptions) for group in group_parts(parts, blocks)
+                    self._part(group, types, shape, descriptions)
+                    for group in _group_rows(session, tables, size)
                 ]
         self._per_batch = max(1, batch_bytes // size)
 
@@ -273,6 +271,14 @@ class InitialRows:
     def close(self) -> None:
         """Release the snapshot; idempotent."""
         self._opened.close()
+
+
+def _group_rows(
+    session: ReadSession, tables: Sequence[TableName], size: int
+) -> Iterator[list[tuple[TableName, PlannedPart]]]:
+    planned = plan_tables(session, tables, target_bytes=size, inheritance_children=False)
+    parts = [(table, part) for table in tables for part in planned[table]]
+    return group_parts(parts, max(1, size // _BLOCK_BYTES))
 
 
 def group_parts(

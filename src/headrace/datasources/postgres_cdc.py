@@ -184,6 +184,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if new:
             self._tables.publish(new)
         origin_fields = origin.to_json() if origin is not None else {}
+        # The log waits in the slot meanwhile: its changes come behind the rows.
         if progress is not None:
             rows = self._next_rows_offset(begin, progress, since_of(start))
             return rows | origin_fields | self._tables.fields()
@@ -231,6 +232,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise
             # The server may show a slot as well of which it has just failed to find the log.
             self._is_read_in_vain = error.kind is Kind.SLOT_LOST
+        # The slot must have no reader before it can be dropped.
         self._close_stream()
         self._forget_rows()
         self._close_slot()
@@ -337,6 +339,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         absences: tuple[Absence, ...] = ()
         truncated: Mapping[TableName, TableName] = {}
         if begin != behind:
+            # An offset of before anything was read has no origin: the end of the batch knows whose log it is.
             origin = LogOrigin.from_json(start) or LogOrigin.from_json(end)
             planner = self._open_planner(begin, origin, behind, since_of(start))
             batches, absences = planner.changes(begin, behind), planner.absences
@@ -360,6 +363,7 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if rows is None or last is None or last.attempt != rows.attempt:
             return [ChangePartition([])]
         begin = first.parts if first.attempt == rows.attempt else 0
+        # Once for an attempt, before its first rows: it voids those of an attempt before.
         emptied = rows.emptied() if begin == 0 else []
         return [
             *([ChangePartition(emptied, rows.descriptions)] if emptied else []),

@@ -158,6 +158,7 @@ class MembershipWatch:
         """
         if time.monotonic() < self._next:
             return
+        # Before the look, so that one that fails is not repeated at every call.
         self._next = time.monotonic() + self._seconds
         try:
             self._check_altered()
@@ -165,6 +166,7 @@ class MembershipWatch:
         except HeadraceError as error:
             if error.retry is Retry.NEVER:
                 raise
+            # The stream itself meets a server that stays away; a later look connects anew.
             self.close()
             return
         if not removed:

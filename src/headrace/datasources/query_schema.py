@@ -93,6 +93,7 @@ def _selection(options: CdcOptions, table: Table, shape: RowShape, session: Read
     # A list without a column of the identity lets UPDATE and DELETE of the table fail, under FULL any list.
     listable = all(column is not None and not column.generated for column in identity.values())
     is_plain = table.kind == "r" and table.replica_identity != "full"
+    # An older server's publications have no column lists at all.
     if options.columns and listable and is_plain and session.server_version >= PARTS_SINCE:
         columns = frozenset(shape.columns) | frozenset(identity)
     return PublicationFilter(columns, options.conditions.get(table.name))

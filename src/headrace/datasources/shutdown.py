@@ -54,6 +54,7 @@ def print_notice(line: str, *, unheard: bool) -> None:
         line: without its end.
         unheard: this process's own standard error is not read any more.
     """
+    # A parent of the number 1 is no JVM: that has ended, and init has this process by now.
     parent = Path(f"/proc/{os.getppid()}/fd/2")
     if unheard and os.getppid() > 1 and parent.exists():
         with contextlib.suppress(OSError), parent.open("a") as theirs:

@@ -158,29 +158,29 @@ class CdcOptions(DatabaseOptions):
 
     @model_validator(mode="after")
     def _check_envelope(self) -> Self:
-        if self.bootstrap != "snapshot" and self.starting_offsets != "snapshot":
-            raise ValueError(
-                "bootstrap says where the first rows come from: it needs startingOffsets=snapshot"
-            )
-        if self.envelope == "rows" and self.one_table is None:
-            raise ValueError("envelope=rows gives the columns of one table: name it by tables")
-        if self.source_id is not None and self.form != "elements":
-            raise ValueError("sourceId is for envelope=elements")
-        if self.form == "rows":
-            if self.new_tables != "refuse":
-                raise ValueError("newTables is for many tables (envelope=changes)")
-            return self
-        only_of_rows = {
-            "preImages is for envelope=rows": self.pre_images,
-            "excludeColumns is for envelope=rows: name what is wanted by columns": self.exclude_columns,
-            "unchangedToast=old is for envelope=rows; what the old row holds is taken anyway": (
-                self.unchanged_toast == "old"
+        problems: dict[str, object] = {
+            "bootstrap says where the first rows come from: it needs startingOffsets=snapshot": (
+                self.bootstrap != "snapshot" and self.starting_offsets != "snapshot"
             ),
-            "onSchemaChange is for envelope=rows": self.on_schema_change != "fail",
+            "envelope=rows gives the columns of one table: name it by tables": (
+                self.envelope == "rows" and self.one_table is None
+            ),
+            "sourceId is for envelope=elements": self.source_id is not None and self.form != "elements",
         }
-        for what, is_given in only_of_rows.items():
-            if is_given:
-                raise ValueError(what)
+        if self.form == "rows":
+            problems["newTables is for many tables (envelope=changes)"] = self.new_tables != "refuse"
+        else:
+            problems |= {
+                "preImages is for envelope=rows": self.pre_images,
+                "excludeColumns is for envelope=rows: name what is wanted by columns": self.exclude_columns,
+                "unchangedToast=old is for envelope=rows; what the old row holds is taken anyway": (
+                    self.unchanged_toast == "old"
+                ),
+                "onSchemaChange is for envelope=rows": self.on_schema_change != "fail",
+            }
+        for problem, is_there in problems.items():
+            if is_there:
+                raise ValueError(problem)
         return self
 
     @model_validator(mode="after")

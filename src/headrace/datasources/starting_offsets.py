@@ -99,7 +99,6 @@ def check_order(begin: Offset, end: Offset) -> None:
 
 LOSSES = frozenset({Kind.CONTINUITY, Kind.SLOT_UNKNOWN, Kind.SLOT_LOST})
 """The kinds of errors that end a reader of the log where changes are lost."""
-_LOG = logging.getLogger(__name__)
 
 
 def resume_offset(
@@ -125,17 +124,17 @@ def resume_offset(
         HeadraceError: CONTINUITY, SLOT_UNKNOWN or SLOT_LOST where the options do not allow a loss, or it
             cannot be recognised; any error of `make`.
     """
-    slot, allows_loss = options.slot, not options.fail_on_data_loss
+    slot = options.slot
     url = for_slot(options.connection, slot)
     with replication_connection(url, "headrace look") as connection:
         now = read_positions(connection, slot, options.publication)
-    # Another server or an older log is an error also where losses are allowed: only the slot may be gone.
-    expected = replace(now, confirmed=begin.lsn) if allows_loss else now
-    if options.temporary_slot and not allows_loss:
-        raise temporary_gone(slot, begin.lsn)
-    check_continuity(expected, slot, begin.lsn, origin, known=known)
-    if not allows_loss:
+    if options.fail_on_data_loss:
+        if options.temporary_slot:
+            raise temporary_gone(slot, begin.lsn)
+        check_continuity(now, slot, begin.lsn, origin, known=known)
         return begin
+    # Another server or an older log is an error also where losses are allowed: only the slot may be gone.
+    check_continuity(replace(now, confirmed=begin.lsn), slot, begin.lsn, origin, known=known)
     why = (
         "was temporary, and is recreated"
         if options.temporary_slot

@@ -162,13 +162,14 @@ class DeltaLake:
         partition_by = partition_columns(schema)
         actions = list(map(_add, files))
         # Delta cannot partition a table otherwise in a commit of files; the table is made anew then.
-        is_same = existing is not None and existing.delta.metadata().partition_columns == partition_by
-        if existing is not None and is_same:
-            existing.allow_types(schema)
+        is_kept = existing is not None and existing.delta.metadata().partition_columns == partition_by
+        kept = existing if is_kept else None
+        if kept is not None:
+            kept.allow_types(schema)
         since = None if existing is None else existing.version
         with committing(table, position, since, lambda: DeltaTable(self.path(table))):
-            if existing is not None and is_same:
-                existing.delta.create_write_transaction(
+            if kept is not None:
+                kept.delta.create_write_transaction(
                     [*actions],
                     mode,
                     columns,
@@ -285,6 +286,7 @@ class DeltaLakeTable:
         removed = self.delta.vacuum(
             retention_hours=math.ceil(retention_seconds / 3600),
             dry_run=False,
+            # The library refuses less than a week, which is the operator's to decide.
             enforce_retention_duration=False,
             full=True,  # what a killed program wrote, and no commit names
         )

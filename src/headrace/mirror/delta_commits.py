@@ -40,6 +40,7 @@ def properties(position: Position) -> CommitProperties:
     lsn, sequence = position
     return CommitProperties(
         custom_metadata={_OWN: f"{lsn}/{sequence}"},
+        # The library would put a second try behind another writer's commit, whose rows may be newer.
         max_commit_retries=0,
         app_transactions=[
             Transaction(_LSN, lsn),
@@ -93,6 +94,7 @@ def find_noted(delta: DeltaTable, text: str, since: int) -> int | None:
 def find_other_commit(delta: DeltaTable, since: int) -> str | None:
     """Return what another program did to the rows behind the version `since`; None: nothing."""
     version = delta.version()
+    # Versions only grow: at a lower one somebody has put the table back, or made it anew.
     if version < since:
         return f"version {version} is in the place of {since}"
     for commit in delta.history(version - since) if version > since else ():

@@ -126,6 +126,7 @@ def write_files(
                     out, schema, compression="snappy", metadata_collector=metadata, **options
                 ) as writer,
             ):
+                # The size is known once a row group is written: a file may be one group larger.
                 while group is not None and out.tell() < target_bytes:
                     writer.write_table(group)
                     group = next(groups, None)
@@ -165,6 +166,7 @@ def flush(folder: str) -> None:
         system = ctypes.CDLL(None, use_errno=True)
         if not hasattr(system, "syncfs"):  # Linux alone has it
             os.sync()
+        # It writes this file system alone, where sync waits for every disk of the machine.
         elif system.syncfs(descriptor):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number), folder)

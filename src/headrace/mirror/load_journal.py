@@ -76,6 +76,7 @@ class LoadJournal:
         # Newest first: of two notes for the same rows the later one is likelier to be right still.
         for unit in sorted(self._read(), key=lambda unit: unit.start, reverse=True):
             is_planned = {(range_.table, range_.filenode) for range_ in unit.ranges} <= files
+            # Files of two units that overlap would bring the rows of the overlap twice.
             if is_planned and done.left(unit.ranges) == [*unit.ranges] and self._is_usable(unit, since):
                 found.append(unit)
                 for range_ in unit.ranges:

@@ -33,6 +33,7 @@ class UnitPlan:
         done = functools.reduce(RangesDone.done, known, RangesDone())
         self._parts = deque(_left(parts, done))
         self._file_bytes = file_bytes
+        # Nothing tells at first how many blocks fill a file: the first units are single parts.
         self._wanted = 1.0
         self._blocks: dict[Ranges, int] = {}
 
@@ -42,6 +43,7 @@ class UnitPlan:
             # Towards the end units become smaller, so that no connection works alone.
             share = sum(part.blocks or 0 for part in self._parts) / _SHARES
             ranges, blocks = self._take()
+            # A part of which nobody knows the blocks is a unit of its own.
             while (
                 self._parts
                 and blocks
@@ -54,6 +56,7 @@ class UnitPlan:
 
     def learn(self, ranges: Ranges, files: Sequence[DataFile]) -> None:
         """Take note of the files that a unit made."""
+        # A unit may make several files: the largest one says how full it makes a file.
         largest = max((file.size for file in files), default=0)
         if largest and ranges in self._blocks:
             self._wanted = self._blocks[ranges] * _FILLED * self._file_bytes / largest
@@ -74,4 +77,5 @@ def _left(parts: Iterable[PlannedPart], done: RangesDone) -> Iterator[PlannedPar
                 for range_ in ranges
                 if range_.last_block is not None
             ]
+            # 0 would say that nobody knows how many blocks there are.
             yield PlannedPart(ranges, max(1, sum(known)))

@@ -177,6 +177,7 @@ def load_in_threads(
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
+            # Only now: the size of the next unit is planned after those that are done.
             more = islice(left, connections - len(running))
             running |= {threads.submit(load, lake, unit) for unit in more}
 

@@ -184,6 +184,7 @@ class LakeLoader:
             files += self._keep_gone(table, existing, loaded, moment)
         files += loaded
         # Readers have the old rows until this one commit.
+        # The position right before the first commit that the snapshot does not show.
         self._ends.lake.commit(table.name, schema, files, (moment.start - 1, 0), existing)
         if journal is not None:
             journal.clear()

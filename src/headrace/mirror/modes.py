@@ -120,6 +120,7 @@ class Mode(ABC):
 
 def repaired_position(table: LakeTable, moment: LoadMoment) -> Position:
     """Return the last change that a table has once it is as the database was at a moment."""
+    # Never back: what the table has would be taken for new when it comes again.
     return max(known_position(table), (moment.start - 1, 0))
 
 
@@ -196,6 +197,7 @@ class HistoryMode(Mode):
 
     def loaded(self, batch: pa.RecordBatch, moment: LoadMoment) -> pa.RecordBatch:
         """Return the rows as versions that begin now."""
+        # Right before the first commit that the rows do not show.
         values = {versions.VALID_FROM: moment.time, versions.FROM_LSN: moment.start - 1}
         return with_fields(batch, self.fields, values | {versions.IS_CURRENT: True})
 

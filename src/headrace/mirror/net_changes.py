@@ -100,6 +100,7 @@ def completed(rows: pa.Table, key: Sequence[str], own: Sequence[str], look: Look
         return rows
     sources = list(_sources(rows, keys_of(rows, key)))
     elsewhere = [(name, origin) for _, name, origin in sources if isinstance(origin, tuple)]
+    # By `repr`: values of keys need not be comparable with one another.
     missing = sorted({origin for _, origin in elsewhere}, key=repr)
     found = look(missing, sorted({name for name, _ in elsewhere})) if missing else {}
     values = {name: python_values(rows.column(name)) for name in {name for _, name, _ in sources}}

@@ -58,6 +58,7 @@ class TableObserver:
         """
         actions: dict[TableName, Action] = {}
         with ReadSession(self.ends.url, lock_seconds=LOCK_SECONDS) as session:
+            # The tables were read before: all that they show lies before this position.
             [(now,)] = session.query(_POSITION)
             for name, table in tables.items():
                 try:

@@ -26,6 +26,7 @@ _RANGE = re.compile(r"FOR VALUES FROM \((.*)\) TO \((.*)\)", re.DOTALL)
 _LIST = re.compile(r"FOR VALUES IN \((.*)\)", re.DOTALL)
 _OPEN = frozenset({"MINVALUE", "MAXVALUE"})
 _NULL = "NULL"
+# Bounds show a boolean as true or false, rows show it as t or f.
 _FLAGS = {"true": "t", "false": "f"}
 _ORDERED: tuple[Callable[[pa.DataType], bool], ...] = (
     pa.types.is_integer,

@@ -64,17 +64,7 @@ def write_partitions(
     """
     own = pa.schema([field for field in schema if field.name not in partition_by])
     with _Runs(table, own, partition_by) as runs:
-        waiting: list[pa.RecordBatch] = []
-        size = 0
-        for batch in (batch for batch in batches if len(batch)):
-            waiting.append(batch)
-            size += batch.nbytes
-            if size >= run_bytes:
-                runs.add(pa.Table.from_batches(waiting, schema))
-                runs.keep()
-                waiting, size = [], 0
-        if waiting:
-            runs.add(pa.Table.from_batches(waiting, schema))
+        runs.add_all(batches, schema, run_bytes)
         files: list[DataFile] = []
         # Each partition is written at once, so that it has as few files as it can have.
         for values in runs.partitions:
@@ -125,12 +115,27 @@ class _Runs:
         """The partitions, in order."""
         return sorted(self._parts, key=lambda values: [(text is not None, text or "") for text in values])
 
+    def add_all(self, batches: Iterable[pa.RecordBatch], schema: pa.Schema, run_bytes: int) -> None:
+        """Sort rows in runs of `run_bytes`; the last one stays in memory."""
+        waiting: list[pa.RecordBatch] = []
+        size = 0
+        for batch in filter(len, batches):
+            waiting.append(batch)
+            size += batch.nbytes
+            if size >= run_bytes:
+                self.add(pa.Table.from_batches(waiting, schema))
+                self.keep()
+                waiting, size = [], 0
+        if waiting:
+            self.add(pa.Table.from_batches(waiting, schema))
+
     def add(self, rows: pa.Table) -> None:
         """Sort a run."""
         codes, columns = _coded(rows, self._partition_by)
         # Stable: rows of one partition keep the order in which they were read.
         order = np.argsort(codes, kind="stable")
         own = rows.select(self._schema.names).take(pa.array(order)).combine_chunks()
+        # No code is -1, so that the first row begins a partition too.
         starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
         for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(rows)], strict=True):
             first = order[start]
@@ -190,6 +195,7 @@ def _coded(rows: pa.Table, names: Sequence[str]) -> tuple[_Numbers, list[tuple[p
         encoded = rows.column(name).combine_chunks().dictionary_encode(null_encoding="encode")
         encoded = encoded.combine_chunks() if isinstance(encoded, pa.ChunkedArray) else encoded
         indices = encoded.indices.to_numpy().astype(np.int64)
+        # Numbered anew at each column: the product over all columns could exceed 64 bits.
         _, codes = np.unique(codes * len(encoded.dictionary) + indices, return_inverse=True)
         columns.append((encoded.dictionary.cast(pa.string()), indices))
     return codes, columns

@@ -11,7 +11,7 @@ from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
 from headrace.mirror.units import Action, Alter, Load, ReadParts, Repartition, Wait
 from headrace.model.lsn import Lsn
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.model.units import size as size_text
 from headrace.postgres.lock_holders import LockedError
 from headrace.postgres.session import ReadSession
@@ -144,9 +144,8 @@ def read_sizes(session: ReadSession, tables: Collection[TableName]) -> dict[Tabl
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    parameters = ([name.schema for name in tables], [name.name for name in tables])
     try:
-        rows = session.query(_SIZES, parameters)
+        rows = session.query(_SIZES, name_arrays(tables))
     # One locked table hides the sizes of all: each is asked for alone then.
     except LockedError:
         if len(tables) == 1:

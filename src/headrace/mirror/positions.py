@@ -142,6 +142,7 @@ class PositionsTable:
                 f"more, remove the lake's table {POSITIONS}: all tables are read anew then.",
             )
         tables = {TableName(row["table_schema"], row["table_name"]): _from_row(row) for row in rows}
+        # Each row carries the same offset: one commit writes them all.
         return LakePositions(tables, json.loads(rows[0]["stream"]) if rows else None)
 
     def accept(self, table: LakeTable, *, is_repaired: bool) -> None:
@@ -155,6 +156,7 @@ class PositionsTable:
         tables = dict(known.tables)
         accepted = replace(tables[table.name], version=table.version)
         if is_repaired:
+            # `complete` is the first address that a table may lack: one behind its last commit.
             complete = max(accepted.complete, known_position(table)[0] + 1)
             accepted = replace(accepted, complete=complete, waits_for=None, is_whole=True, ahead=())
         tables[table.name] = accepted
@@ -184,5 +186,6 @@ class PositionsTable:
             for table, position in sorted(positions.tables.items())
         ]
         self._lake.write_own(POSITIONS, pa.Table.from_pylist(rows, _SCHEMA))
+        # Without rows there is no place for the offset: the next reading finds none.
         self._noted = json.dumps(positions.stream if rows else None)
         reach("mirror_noted")

@@ -120,6 +120,7 @@ class MirrorRun:
         self.mirrored.use(spark.session)
         lock = SlotLock(self._url, self._config.slot)
         with contextlib.ExitStack() as held:
+            # Not entered: `_hold` takes it, and waits for another mirror that is ending.
             held.push(lock)
             self._run(spark, lock, once=once, reload=reload)
 
@@ -129,6 +130,7 @@ class MirrorRun:
             began, tables = time.monotonic(), None
             try:
                 tables = self._prepare(lock, reload=reload)
+                # Once: a later try would read again what was loaded.
                 reload = False
                 self._follow_or_watch(spark, tables, once=once)
                 self._raise_waiting(once=once)
@@ -222,6 +224,7 @@ class MirrorRun:
         signals = SignalFiles(checkpoint.with_name(f"{checkpoint.name}-signals"))
         signals.folder.mkdir()
         self.mirrored.notes.limit_confirmation = signals.set_confirm_limit
+        # Where no limit is set, nothing may be confirmed.
         self.mirrored.notes.limit_confirmation(self.mirrored.notes.find_limit(0))
 
         def write(batch: DataFrame, _number: int) -> None:
@@ -232,6 +235,7 @@ class MirrorRun:
             self.mirrored.notes.check_published(end)
             with reaching(self.mirrored.lake):
                 self.mirrored.write(arrow, end, tables)
+            # Behind a large batch more is waiting; behind a small one a pause saves commits.
             if arrow.nbytes < _BATCH_BYTES // 4 and not once:
                 self._pause(ending, config.interval_seconds)
 
@@ -243,6 +247,7 @@ class MirrorRun:
                 publication=config.publication,
                 tables=", ".join(map(format_table, tables)),
                 envelope="changes",
+                # From the slot's position: what the lake has already is known by the position in its tables.
                 startingOffsets="earliest",
                 unchangedToast="mark",
                 onUnloggedChange="ignore",  # it reads tables anew itself

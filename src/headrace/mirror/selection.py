@@ -18,7 +18,7 @@ from headrace.mirror.lake_types import LakeTypes, lake_type, read_type, shows_na
 from headrace.mirror.masks import Masks
 from headrace.mirror.partition_bounds import Bounds, Leaves, parse_bounds
 from headrace.mirror.tables import MirroredTable
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.model.value_type import ValueType
 from headrace.postgres.publication import read_column_lists, will_send_generated
 from headrace.postgres.session import ReadSession
@@ -182,7 +182,7 @@ class Selection:
             found: the tables.
         """
         names = sorted(name for name in self._named if name not in found)
-        rows = session.query(_UNFIT, ([name.schema for name in names], [name.name for name in names]))
+        rows = session.query(_UNFIT, name_arrays(names))
         said = {TableName(schema, name): what for schema, name, what in rows}
         problems = {
             name: HeadraceError(
@@ -211,6 +211,7 @@ class Selection:
             try:
                 known = read_known(session, names, dict.fromkeys(problems, ()), self._publication)
             except UncarriedKeyError as error:
+                # A reading stops at the first bad key: that table goes on without one, all are read again.
                 problems[error.table] = error
             else:
                 return known, problems
@@ -230,9 +231,8 @@ class Selection:
         types = read_row_types(session, names)
         published = read_column_lists(session, self._publication)
         sends_stored = will_send_generated(session, self._publication)
-        parameters = ([name.schema for name in names], [name.name for name in names])
         found: dict[TableName, MirroredTable] = {}
-        for schema, name, *values in session.query(_COLUMNS, parameters):
+        for schema, name, *values in session.query(_COLUMNS, name_arrays(names)):
             table, facts = TableName(schema, name), _Facts(*values)
             if table in known and table in types:
                 # What is not published yet will be, before its rows are read: with its stored columns.
@@ -281,6 +281,7 @@ class Selection:
         chosen: dict[str, LakeType | OnValue] = {**part.types, **part.on_value}
         read, kinds = _choose_types(row_type, chosen, masks, told_apart)
         mirrored = [column for column in read if not part.leaves_out(column)]
+        # RENAME changes such a text without a change of the row, so that the lake could not follow.
         unheld = tuple(
             column
             for column in mirrored

@@ -88,6 +88,7 @@ class SparkEngine:
         """
         version, text = int(delta.version()), note(position)
         self._session.conf.set(_DELTA + "commitInfo.userMetadata", text)
+        # Delta leaves a write out whose txnVersion is not above the last one; a table's version grows.
         self._session.conf.set(_DELTA + "write.txnVersion", str(version + 1))
         reach("mirror_commit")
         failure = None
@@ -128,6 +129,7 @@ class SparkEngine:
         """
         self._session.conf.set(_DELTA + "optimize.maxFileSize", str(target_bytes))
         self._session.conf.set(_DELTA + "optimize.minFileSize", str(target_bytes // 2))
+        # Under the last merge's note this commit would pass for that merge.
         self._session.conf.unset(_DELTA + "commitInfo.userMetadata")
         version = int(delta.version())
         try:

@@ -51,6 +51,7 @@ class ExecutorLoader:
         try:
             [loaded] = task.collect()
         except (PySparkException, Py4JError) as error:
+            # A task's own error is a line of Spark's text.
             raise HeadraceError.find(str(error)) or unexpected(
                 f"rows of {unit.table.name} were not read by Spark's executors", error, Kind.SINK_UNREACHABLE
             ) from error

@@ -47,6 +47,7 @@ def typed_rows(
 
 def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:
     """Return changes whose columns have the names that they have now."""
+    # Changes of the time before a RENAME COLUMN carry the old name; the lake has the new one.
     for side in ("before", "after") if former else ():
         rows = changes.column(side)
         names = rows.keys
@@ -62,6 +63,7 @@ def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBat
 def _explain(table: MirroredTable, changes: pa.RecordBatch) -> HeadraceError | None:
     """Return the error of the first changes with a value that does not fit, by their key; None: all fit."""
     kinds = table.shape.columns
+    # The batch is read once more, as texts: they fit any column, so that the bad value's key can be told.
     texts = replace(table.shape, columns={name: kind.as_text for name, kind in kinds.items()})
     return explain_unfit(texts.rows(changes), kinds, table.name, table.key)
 
@@ -75,6 +77,7 @@ def _with_defaults(
     # Updates take theirs from the lake, or from the insert before them.
     inserted = pc.equal(changes.column("op"), Op.INSERT.value)
     for name, column in (column_texts(changes.column("after"), [*texts]) if texts else {}).items():
+        # An insert carries every column that its table had then: one that it lacks was added later.
         older = pc.and_not(inserted, column.known)
         if pc.any(older).as_py():
             places = set(_places(changes.filter(older), "_"))
@@ -93,6 +96,7 @@ def _places(rows: pa.RecordBatch | pa.Table, prefix: str) -> zip[tuple[int, int]
 def without_ahead(rows: pa.Table, table: MirroredTable, aheads: Sequence[Ahead]) -> pa.Table:
     """Return changes without those of parts that the lake has as they were behind the changes."""
     for ahead in aheads:
+        # The part was read as it was at `start`: earlier changes are in its rows already.
         is_before = pc.less(rows.column(PREFIX + "commit_lsn"), ahead.start)
         within = rows_within(rows, ahead.bounds, table.columns_by_number)
         rows = rows.filter(pc.invert(pc.and_(is_before, within)))

@@ -220,6 +220,7 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
         # One that went and came with other bounds has rows within both.
         found |= dict.fromkeys([before.get(oid, now.get(oid)), now.get(oid, before.get(oid))])
     bounds = tuple(part for part in found if part is not None and can_tell(part, kinds))
+    # One part whose rows cannot be told by its bounds is enough: then the whole table is read.
     return bounds if len(bounds) == len(found) else None
 
 
@@ -256,6 +257,7 @@ def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
     return Alter(alteration)
 
 
+# In this order: behind `_new` both the note and the lake's table are there, as later rules count on.
 _RULES: tuple[Rule, ...] = (
     _unfit,
     _of_others,

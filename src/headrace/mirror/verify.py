@@ -49,6 +49,7 @@ _EXAMPLES = 10
 _ACTIVE = """
 SELECT active FROM pg_replication_slots WHERE slot_name = $1::text AND database = current_database()
 """
+# Peeked, so that the slot stays where it is; begins, commits and relations change no row.
 _PENDING = """
 SELECT EXISTS (
     SELECT FROM pg_logical_slot_peek_binary_changes(
@@ -217,6 +218,7 @@ class LakeComparer:
             look.tell(found, wrong)
             if wrong and repair and not look.table.is_known_by_content:
                 self._repair(look, wrong)
+                # What counts is what the lake has afterwards, not what was written.
                 found.repaired = found.wrong - self._compare(name, repair=False).wrong
             if wrong or not found.changing:
                 return found
@@ -242,6 +244,7 @@ class LakeComparer:
             lake = opened(self._ends.lake, name)
             key = table.key or table.columns
             ours = RowsDigest.of(database.batches(), key)
+            # A bucket that was equal once is right; only the others are looked at again.
             wanted &= ours.differing(RowsDigest.of(_batches(lake, table), key))
             found.rows = ours.rows
             if not wanted.any():

@@ -70,9 +70,11 @@ def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersion
     following, is_first = _following(equal_keys(rows.select(key)).take(pa.array(events)), events)
     ends = _earliest(following, _next_of(truncations, events))
     lsn, time = rows.column(_LSN).to_numpy(), rows.column(_TIMESTAMP).combine_chunks()
+    # -1: the version goes on. Its place is masked, but it must be one.
     ends_at = pa.array(np.maximum(ends, 0), mask=ends < 0)
     to_lsn = pa.array(lsn).take(ends_at)
     is_version = pc.not_equal(kinds.take(pa.array(events)), "delete").to_numpy()
+    # A version that one commit began and ended was visible to nobody.
     is_version &= (ends < 0) | (lsn[events] != lsn[np.maximum(ends, 0)])
     made = rows.take(pa.array(events[is_version])).select(own)
     chosen = pa.array(is_version)
@@ -87,6 +89,7 @@ def row_versions(rows: pa.Table, key: Sequence[str], look: Lookup) -> RowVersion
         made = made.append_column(name, values)
     first_truncation = int(truncations[0]) if len(truncations) else len(rows)
     firsts = events[is_first]
+    # Behind a TRUNCATE no version of before is left to be ended.
     closing = firsts[firsts < first_truncation]
     closings = equal_keys(rows.take(pa.array(closing)).select(key))
     closings = closings.append_column(VALID_TO, time.take(pa.array(closing)))
@@ -121,6 +124,7 @@ def _following(keys: pa.Table, events: _Numbers) -> tuple[_Numbers, npt.NDArray[
         values = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         own = values.indices.to_numpy().astype(np.int64)
         _, codes = np.unique(codes * (len(values.dictionary) + 1) + own, return_inverse=True)
+    # Stable: the events of a key stay in the order of the log.
     order = np.argsort(codes, kind="stable")
     same = codes[order][1:] == codes[order][:-1]
     following = np.full(len(keys), -1, np.int64)

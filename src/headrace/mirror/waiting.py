@@ -149,6 +149,7 @@ class WaitingTables:
         """Make the next try of those tables due that have been altered."""
         for name, waiting in self._tables.items():
             if name in now and waiting.said != said_of(now[name]):
+                # Half, which `add` doubles: an altered table that fails waits as one does for the first time.
                 self._tables[name] = replace(waiting, pause=_FIRST_SECONDS / 2, next_try=0.0)
 
     @contextlib.contextmanager

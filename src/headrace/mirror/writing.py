@@ -111,6 +111,7 @@ class LakeWriter:
             with self._waiting.alone(tables[name]):
                 match action:
                     case Wait(error):
+                        # `alone` makes a waiting table of it.
                         raise error
                     case Load(why):
                         to_load.append(name)
@@ -155,6 +156,7 @@ class LakeWriter:
 
     def _rewrite(self, lake: LakeTable, schema: pa.Schema, rows: Iterable[pa.RecordBatch]) -> None:
         written = self._ends.lake.write(lake.name, schema, all_fitted(rows, schema))
+        # At the same position: the rows have the same changes in them as before.
         self._ends.lake.commit(lake.name, schema, written, known_position(lake), lake)
 
     def apply(
@@ -185,6 +187,7 @@ class LakeWriter:
                     to_load.append(table.name)
         loaded = dict(self.loader.load(to_load, others_go_on=True)) if to_load else {}
         self.tables |= {name: table for name, (table, _) in loaded.items()}
+        # Asked again: the loop above may have made tables wait, or be loaded.
         for table in self._able(mirrored, to_load):
             with self._waiting.alone(table):
                 self._apply_anew(table, changes.get(table.name, ()), notes[table.name])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
@@ -23,6 +24,11 @@ class TableName:
 
 def _quote_if_needed(part: str) -> str:
     return part if _PLAIN.fullmatch(part) else '"' + part.replace('"', '""') + '"'
+
+
+def name_arrays(tables: Collection[TableName]) -> tuple[list[str], list[str]]:
+    """Return schemas and names as two arrays, which a statement joins again by `unnest`."""
+    return [table.schema for table in tables], [table.name for table in tables]
 
 
 @dataclass(frozen=True, slots=True)

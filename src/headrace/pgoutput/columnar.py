@@ -91,6 +91,7 @@ class Cells:
         offsets = np.empty(2 * len(self.begin) + 1, np.int32)
         offsets[0:-1:2] = self.begin
         offsets[1::2] = self.begin + self.size
+        # The last odd element is empty: the bytes behind the last value belong to nobody.
         offsets[-1] = offsets[-2] if len(offsets) > 1 else 0
         buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
         values = pa.BinaryArray.from_buffers(pa.binary(), len(offsets) - 1, buffers)
@@ -168,6 +169,7 @@ class _Walk:
         size = np.empty((columns, len(rows)), np.int64)
         kind = np.empty((columns, len(rows)), np.uint8)
         for column in range(columns):
+            # A wrong length may point anywhere. Mostly none is wrong, and no clamped copy is made.
             position = position if position.max(initial=0) <= last else np.minimum(position, last)
             kinds = self.data[position]
             position = position + 1
@@ -177,6 +179,7 @@ class _Walk:
                 position += 4
             else:
                 valued = _HAS_LENGTH[kinds]
+                # A NULL and an unchanged value have no length: what is read there belongs to the next column.
                 lengths = np.where(valued, self.numerals.uint32(position), 0)
                 position += valued * np.int64(4)
             kind[column], begin[column], size[column] = kinds, position, lengths
@@ -223,6 +226,7 @@ def decode_rows(batch: MessageBatch, relation: Numbers, columns: Sequence[int]) 
     try:
         return _decode(batch, relation, columns)
     except HeadraceError:
+        # Slow, and only on the way to an error: decoded alone, the wrong message tells what is wrong.
         for index in range(len(batch)):
             decode_message(batch.payload(index))  # its error names the reason
         raise
@@ -247,6 +251,7 @@ def _by_shape(relation: Numbers) -> Iterator[tuple[int, Numbers]]:
     """Yield each relation with the indices of its rows."""
     counts = np.bincount(relation)
     shapes = np.flatnonzero(counts)
+    # Stable: rows of one relation keep the order of the log.
     order = np.argsort(relation, kind="stable") if len(shapes) > 1 else np.arange(len(relation))
     behind = np.cumsum(counts[shapes])
     for shape, first, last in zip(shapes, behind - counts[shapes], behind, strict=True):

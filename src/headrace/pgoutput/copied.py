@@ -155,6 +155,7 @@ def _decode(data: Bytes, column: CopiedColumn, fields: _Fields) -> pa.Array:
         return pa.array(values != 0, arrow, mask=fields.missing)
     if column.oid == _OID:
         values = values.astype(np.int64)
+    # The infinities wrap around, as `decode_copied` says.
     values += values.dtype.type(_SHIFTS.get(column.oid, 0))
     return _numbers(arrow, values, fields.missing)
 
@@ -202,6 +203,7 @@ def _decimals(data: Bytes, column: CopiedColumn, precision: int, scale: int, fie
         has = group < groups
         value = words[np.where(has, fields.begin + (_HEAD + 2 * group), 0)] * has.astype(np.int64)
         digits += value * _POWERS[np.clip(place - group, 0, len(_POWERS) - 1)]
+    # Groups have four digits, and the scale need not be a multiple: the digits beyond it are zeros.
     digits //= 10 ** (_GROUP * whole_scale - scale)
     if digits.max(initial=0) >= 10**precision or digits.min(initial=0) < 0:
         raise _broken(f"a number in the column {column.name} has more digits than its type")
@@ -211,6 +213,7 @@ def _decimals(data: Bytes, column: CopiedColumn, precision: int, scale: int, fie
     np.negative(digits, out=digits, where=sign == _NEGATIVE)
     digits[~np.isin(sign, _SIGNS)] = NOT_A_NUMBER
     both = np.empty((len(digits), 2), np.int64)
+    # Arrow's decimals have 128 bits, the lower half first; the shift fills the upper one with the sign.
     both[:, 0], both[:, 1] = digits, digits >> 63
     return _numbers(column.arrow, both, fields.missing)
 

@@ -100,6 +100,7 @@ class Cursor:
             if kind in {_TEXT, _BINARY}:
                 begin = position + 4
                 position = begin + int.from_bytes(data[position:begin])
+                # A length is unsigned here, and a broken one may lead behind the message.
                 if not begin <= position <= size:
                     raise broken(f"a message of {size} bytes ends too early")
                 value = data[begin:position]

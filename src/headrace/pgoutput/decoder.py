@@ -52,6 +52,7 @@ def _begin(cursor: Cursor) -> Begin:
 
 
 def _commit(cursor: Cursor) -> Commit:
+    # Flags, which PostgreSQL does not use yet.
     cursor.uint8()
     return Commit(cursor.uint64(), cursor.uint64(), _time(cursor))
 
@@ -65,6 +66,7 @@ def _relation(cursor: Cursor) -> Relation:
     schema, name = cursor.text(), cursor.text()
     identity = cursor.letter()
     columns = tuple(_relation_column(cursor) for _ in range(cursor.uint16()))
+    # The server sends an empty schema for pg_catalog.
     return Relation(oid, TableName(schema or "pg_catalog", name), identity, columns)
 
 
@@ -125,6 +127,7 @@ def _stream_stop(_: Cursor) -> StreamStop:
 
 def _stream_commit(cursor: Cursor) -> StreamCommit:
     xid = cursor.uint32()
+    # Flags, which PostgreSQL does not use yet.
     cursor.uint8()
     return StreamCommit(xid, cursor.uint64(), cursor.uint64(), _time(cursor))
 

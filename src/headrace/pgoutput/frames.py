@@ -18,6 +18,7 @@ from headrace.pgoutput.cursor import Cursor, broken
 POSTGRES_EPOCH_US = 946_684_800_000_000
 """2000-01-01 UTC in microseconds since 1970-01-01: PostgreSQL's times count from there."""
 
+# Letter, position of the data, end of the log, time. Below: letter, received, flushed, applied, time, reply.
 _WAL_DATA = struct.Struct(">cQQq")
 _WAL_LETTER = ord("w")
 _STATUS = struct.Struct(">cQQQqB")
@@ -42,6 +43,7 @@ def decode_keepalive(data: bytes) -> Keepalive:
     if letter != "k":
         raise broken(f"unknown frame {letter!r}")
     wal_end = cursor.uint64()
+    # The server's clock.
     cursor.int64()
     reply = cursor.uint8() != 0
     cursor.finish()
@@ -96,6 +98,7 @@ def split_frames(frames: Frames) -> tuple[MessageBatch, Lsn, list[tuple[int, Kee
         raise broken("a frame is empty")
     is_data = batch.data[batch.begin] == _WAL_LETTER
     keepalives: list[tuple[int, Keepalive]] = []
+    # Keepalives are rare beside data: only they are decoded one by one.
     if not is_data.all():
         before = np.cumsum(is_data)
         others = np.flatnonzero(~is_data).tolist()

@@ -194,6 +194,7 @@ class Backfill:
                         self._fail(error, waiting)
                 if not waiting and not self._added:
                     self._wake.wait()
+                # Behind the wait: what is added from now on is in the list when `_run` looks at it.
                 self._wake.clear()
 
     def _fail(self, error: Exception, waiting: list[_GenerationBackfill]) -> None:
@@ -250,21 +251,27 @@ class Backfill:
                 self._take_up(state, waiting)
                 if not waiting:
                     return
-                self._plan(waiting)
-                while waiting and not self._ending.is_set() and not self._take_up(state, waiting):
-                    self._finish_all(client, state, waiting)
-                    if waiting:
-                        self._run_job(waiting)
-                        refused = self._count_refused(state, waiting)
-                        for backfill in waiting:
-                            self._check_refused(backfill, refused, _HOPELESS)
-                        retries.forget()
+                self._run_jobs(client, state, waiting, retries)
             except HeadraceError as error:
                 if self._ending.is_set():
                     return
                 for backfill in waiting:
                     backfill.disturbed = True
                 retries.wait_after(error)
+
+    def _run_jobs(
+        self, client: Client, state: Client, waiting: list[_GenerationBackfill], retries: WorkRetries
+    ) -> None:
+        """Plan the ranges that are left, and run jobs over them until all are done or others are added."""
+        self._plan(waiting)
+        while waiting and not self._ending.is_set() and not self._take_up(state, waiting):
+            self._finish_all(client, state, waiting)
+            if waiting:
+                self._run_job(waiting)
+                refused = self._count_refused(state, waiting)
+                for backfill in waiting:
+                    self._check_refused(backfill, refused, _HOPELESS)
+                retries.forget()
 
     def _plan(self, backfills: list[_GenerationBackfill]) -> None:
         """Plan the ranges that are left, for the tables as they are now."""
@@ -432,6 +439,7 @@ class Backfill:
 
     def _compare(self, client: Client, backfill: _GenerationBackfill) -> None:
         state = self._state()  # after the refresh: what came in between counts as a change
+        # The stream's changes write and delete documents that no range counts: then only the ids tell.
         undisturbed = state.counters.changes == backfill.changes and not backfill.disturbed
         if not undisturbed or count(client, backfill.name) != backfill.documents:
             self._reconcile(client, backfill)

@@ -204,6 +204,7 @@ class Definitions:
     def _retain_known(self, generation: GenerationState) -> Retained:
         index, target = generation.index, self._target(generation.sink)
         spec = dataclasses.replace(self.inspection.project.specs[index], name=generation.generation)
+        # In JSON's types, as it is read back from an index.
         extra = json.loads(json.dumps(target.determinants(spec, self.inspection.types(index))))
         return Retained(spec, extra, target)
 
@@ -234,6 +235,7 @@ class Definitions:
         now = self.inspection.fingerprint
         if _is_same(now, before):
             return
+        # Before a state is known there is nothing to compare with: `_compare_with` does it then.
         if self._stored is not None:
             with ReadSession(self._endpoints.database) as session:
                 self._add(compare_fingerprints(session, before, self._like_before(now, before)))

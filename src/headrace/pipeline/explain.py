@@ -311,10 +311,7 @@ def _facts(trace: DocumentTrace) -> Iterator[tuple[str, str]]:
         yield "document", f"written with every change up to {format_lsn(stored.version)}{kept}"
     behind = max(0, trace.end - state.applied)
     yield "applied", f"{format_lsn(state.applied)}, {size(behind)} behind the log"
-    if trace.deferred is None:
-        yield "deferred", f"maybe: more than {_MOST_BATCHES} batches of documents are"
-    else:
-        yield "deferred", "yes" if trace.deferred else "no"
+    yield "deferred", _DEFERRED[trace.deferred]
     if trace.quarantined is None:
         yield "in quarantine", "no"
     else:
@@ -322,6 +319,13 @@ def _facts(trace: DocumentTrace) -> Iterator[tuple[str, str]]:
         yield "in quarantine", f"since {entry.at}, at {format_lsn(entry.position)}"
     for name, says in trace.secondary.items():
         yield f"sink {name}", says
+
+
+_DEFERRED = {
+    True: "yes",
+    False: "no",
+    None: f"maybe: more than {_MOST_BATCHES} batches of documents are",
+}
 
 
 def _short(place: Place) -> str:

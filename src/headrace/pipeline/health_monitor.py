@@ -132,6 +132,7 @@ class HealthMonitor:
         Args:
             waits_for: what the run waits for, beside what is seen here; None for nothing.
         """
+        # More often than the rest: somebody waits for the position.
         self._pass_request_on()
         if time.monotonic() < self._next:
             return
@@ -145,6 +146,7 @@ class HealthMonitor:
             sighting = Sighting(slot=self.slot, state=state, server=self.error, cluster=cluster)
             self._stall.pass_on(sighting, self._connection)
         if self._stall is not None and self._stall.is_stalled:
+            # A stall says more of the same cause. What is still wrong behind it is told again.
             self._shown = None
         elif (error := self.error or cluster or waits_for) is not None:
             self._show_failure(error)

@@ -171,12 +171,6 @@ def inspect(
     project = bound.project
     publication = read_publication(connection, project.publication)
     slot = read_slot(connection, project.slot)
-    problems = [*server_problems(server)]
-    if slot is not None and (problem := slot_problem(slot, server.database)):
-        problems.append(problem)
-    # Where the slot is read already, its reader shows that this works.
-    if reading and not problems and (slot is None or slot.active_pid is None):
-        problems += reader_problems(endpoints.database, server, new_slot=slot is None)
     required, identities = _required(connection, bound)
     setup, coverage = SetupPlan(()), tuple[TableCoverage, ...]()
     if required:
@@ -206,7 +200,7 @@ def inspect(
         server=server,
         catalog=bound.catalog,
         findings=bound.findings,
-        problems=tuple(problems),
+        problems=tuple(_find_problems(endpoints.database, server, slot, reading=reading)),
         required=required,
         identities=identities,
         publication=publication,
@@ -217,6 +211,18 @@ def inspect(
         unfit=bound.unfit,
         misfits=bound.misfits & project.specs.keys(),
     )
+
+
+def _find_problems(
+    url: str, server: ServerFacts, slot: SlotFacts | None, *, reading: bool
+) -> list[HeadraceError]:
+    problems = [*server_problems(server)]
+    if slot is not None and (problem := slot_problem(slot, server.database)):
+        problems.append(problem)
+    # Where the slot is read already, its reader shows that this works.
+    if reading and not problems and (slot is None or slot.active_pid is None):
+        problems += reader_problems(url, server, new_slot=slot is None)
+    return problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +291,7 @@ def _read_consistent(session: ReadSession, project: Project) -> tuple[Catalog, F
             return catalog, fingerprint
 
 
+# It checks names, types and privileges, and reads no row.
 _EXPLAIN = "EXPLAIN (COSTS OFF) "
 
 

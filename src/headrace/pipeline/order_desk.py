@@ -248,6 +248,7 @@ class OrderDesk:
                 self._start_thread(order)
         except BaseException:
             with self._lock:
+                # Nothing was begun: the controller asks for it again.
                 self._begun.discard(order.id)
             raise
 
@@ -256,6 +257,7 @@ class OrderDesk:
         with self._lock:
             threads = list(self._threads.values())
         for _thread, stopping in threads:
+            # All are told before any is waited for: they end side by side.
             stopping.stop()
         end = time.monotonic() + _END_SECONDS
         for thread, _stopping in threads:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from headrace.model.units import quantity
 from headrace.pipeline.controller import actions
 from headrace.pipeline.controller.desired import Desired, Unit
-from headrace.pipeline.controller.generations import generations_of
+from headrace.pipeline.controller.generations import generations_of, served_of
 from headrace.pipeline.controller.statuses import UnitPhase, UnitStatus, status_of
 from headrace.pipeline.controller.world import Unknown, World
 from headrace.pipeline.project import Project
@@ -46,28 +46,27 @@ class RunBoard:
     def tell(self, action: actions.Action) -> None:
         """Tell users of a step, before it is done, where it is more than housekeeping."""
         _LOG.debug("%s: %s", type(action).__name__, action.why)
-        if isinstance(action, actions.CreateGeneration):
-            self._why_built[action.unit] = action.why
-            if action.cause is not None:
-                self.board.count_rebuild(str(action.unit), action.cause.value)
-        elif isinstance(action, actions.Serve) and action.generation.published:
-            name = action.generation.generation
-            self.board.report.warning(f"{action.unit}: readers are led back to {name}: {action.why}")
-        elif isinstance(action, actions.StopFollowing):
-            self._tell_stopped(action)
-        elif isinstance(action, actions.BeginAgain | actions.DropSlot):
-            self._tell_gap(action)
-        elif isinstance(action, actions.CloseQuery):
-            self.board.record_error(action.failure)
-            if not action.charged:
-                # Without its remedy: what the run does by itself, nobody has to do.
-                failure = action.failure
-                self.board.report.warning(f"starting the stream again after [{failure.code}] {failure.cause}")
-        elif isinstance(action, actions.TakeUpCatalog):
-            for generation in action.renewed:
-                self.board.report.info(
-                    f"{generation.index}: a table has lost rows; every document is assembled again"
-                )
+        report = self.board.report
+        match action:
+            case actions.CreateGeneration():
+                self._why_built[action.unit] = action.why
+                if action.cause is not None:
+                    self.board.count_rebuild(str(action.unit), action.cause.value)
+            case actions.Serve(generation=served) if served.published:
+                report.warning(f"{action.unit}: readers are led back to {served.generation}: {action.why}")
+            case actions.StopFollowing():
+                self._tell_stopped(action)
+            case actions.BeginAgain() | actions.DropSlot():
+                self._tell_gap(action)
+            case actions.CloseQuery():
+                self.board.record_error(action.failure)
+                if not action.charged:
+                    # Without its remedy: what the run does by itself, nobody has to do.
+                    failure = action.failure
+                    report.warning(f"starting the stream again after [{failure.code}] {failure.cause}")
+            case actions.TakeUpCatalog():
+                for renewed in action.renewed:
+                    report.info(f"{renewed.index}: a table has lost rows; every document is assembled again")
 
     def _tell_stopped(self, action: actions.StopFollowing) -> None:
         failure = action.failure
@@ -117,7 +116,7 @@ class RunBoard:
 
     def _show_unit(self, unit: Unit, status: UnitStatus, state: PipelineState) -> None:
         generations = generations_of(state, unit)
-        served = next((generation for generation in generations if generation.published), None)
+        served = served_of(generations)
         filled = [generation.generation for generation in generations if generation.backfilling]
         shown = served or (generations[-1] if generations else None)
         is_live = served is not None and served.followed

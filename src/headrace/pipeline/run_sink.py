@@ -107,6 +107,7 @@ class ClusterSink:
 
     def complete(self, generation: GenerationState) -> None:
         """Make a filled index searchable, give it its lasting settings, and lead readers to it."""
+        # First searchable, then served: readers would find nothing until the first refresh.
         self._generations.finish(_index_of(generation), self._options(generation.index))
         self._generations.publish(_index_of(generation))
 
@@ -116,6 +117,7 @@ class ClusterSink:
 
     def drop(self, name: str) -> None:
         """Delete an index with its notes."""
+        # Before the index: after a kill between them it is still seen, and dropped again.
         _forget_notes(self._state, self._target.key, name)
         found = self._found.get(name)
         index, uuid_ = ("", "") if found is None else (found.name, found.uuid)

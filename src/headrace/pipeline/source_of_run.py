@@ -69,6 +69,7 @@ class RunSource:
         """
         self.snapshot.close()
         failover = self.definitions.project.deployment.source.failover
+        # Before it is done: also after an error the slot may be another one.
         self.on_changed()
         with self.stopping.interrupting(), self._connect() as connection:
             slot = create_slot(connection, self.endpoints.database, state, self.board, failover=failover)

@@ -29,6 +29,7 @@ class Stopping(threading.Event):
         """Let `stop` raise `Stopped` in this block; a thread that sleeps gets it when it wakes."""
         self._interrupted = threading.get_ident()
         try:
+            # A stop that came before has found no thread to interrupt.
             if self.is_set():
                 raise Stopped
             yield
@@ -50,6 +51,7 @@ class Stopping(threading.Event):
         Raises:
             Stopped: when called in the thread that runs, within `interrupting`.
         """
+        # Held while `Stopped` is raised: `_spare` waits for it, so that it never arrives behind the block.
         with self._lock:
             if self.is_set():
                 return

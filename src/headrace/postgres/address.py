@@ -97,6 +97,7 @@ def application_name(slot: str) -> str:
 
 def stream_name(slot: str) -> str:
     """Return the application name of the connections that only the stream uses."""
+    # The server cuts a name at 63 bytes: the end must survive, or both names would be equal.
     return f"{application_name(slot)[: _MAX_NAME_LENGTH - len(_OF_STREAM)]}{_OF_STREAM}"
 
 

@@ -24,6 +24,7 @@ _QUERY_SECONDS = 10.0
 _MAX_FAILURES = 2
 _FATAL = "FATAL:"
 
+# `disabled` is the state where track_activities is off: nothing tells then that the server is idle.
 _STATE = """
 SELECT state IN ('active', 'disabled') AND coalesce(wait_event, '') NOT IN ('ClientRead', 'ClientWrite')
 FROM pg_stat_activity WHERE pid = %(pid)s
@@ -143,6 +144,7 @@ class WatchedConnection(psycopg.Connection[tuple[Any, ...]]):
 
 def hang_up(descriptor: int) -> None:
     """Shut a socket's connection down for its reader; the descriptor stays its owner's."""
+    # A socket object closes its descriptor at the end: it gets one of its own.
     with socket.socket(fileno=os.dup(descriptor)) as shared, suppress(OSError):
         shared.shutdown(socket.SHUT_RDWR)
 

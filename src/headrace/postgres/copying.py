@@ -109,6 +109,7 @@ def copy_rows(connection: WatchedConnection, sql: str, size: int) -> Generator[M
             batch = MessageBatch.within(rows.data, rows.ends)
             batch.begin[:1] += skipped
             skipped = 0
+            # The server sends the trailer as a message of its own.
             if len(batch) and batch.payload(len(batch) - 1) == TRAILER:
                 batch = batch.slice(0, len(batch) - 1)
             if len(batch):

@@ -129,6 +129,7 @@ def _run_with_retry(step: Step, connection: Connection, lock_timeout: float) -> 
     while True:
         try:
             _run(step, connection, lock_timeout)
+        # A walsender frees its slot some moments after its client has gone.
         except psycopg.errors.ObjectInUse:
             if time.monotonic() > deadline:
                 raise
@@ -168,6 +169,7 @@ def _clean_up(step: Step, connection: Connection, error: psycopg.Error) -> None:
     if not step.clean_up:
         return
     try:
+        # The transaction that the step waited for may hold this up too: nobody waits as long again.
         execute(connection, f"SET lock_timeout = {_CLEAN_UP_MILLISECONDS}")
         execute(connection, step.clean_up)
     except psycopg.Error:
@@ -180,6 +182,7 @@ def _step_failed(
     cause = refused_statement(connection, error)
     statement = step.gist[0]
     leftovers = "".join(f" An unfinished index stays: {note}." for note in getattr(error, "__notes__", ()))
+    # lock_not_available: lock_timeout has ended the wait.
     if error.sqlstate == "55P03":
         seconds = _INDEX_WAIT_SECONDS if step.alone else lock_timeout
         return LockTimeoutError(

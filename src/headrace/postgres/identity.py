@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.postgres.connection import Connection, query
 from headrace.postgres.publication import PARTS_SINCE, IdentityKind, RecordedIdentity
 from headrace.postgres.quoting import identifier
@@ -209,12 +209,11 @@ def read_identities(connection: Connection, tables: Iterable[TableName]) -> tupl
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    names = sorted(set(tables))
     version = connection.info.server_version
     lists = _COLUMN_LISTS if version >= PARTS_SINCE else _NONE
     silent = _SILENT if version >= SENDS_GENERATED_SINCE else _NONE
     sql = _FACTS.replace("/*lists*/", lists).replace("/*silent*/", silent)
-    rows = query(connection, sql, ([name.schema for name in names], [name.name for name in names]))
+    rows = query(connection, sql, name_arrays(sorted(set(tables))))
     return tuple(_facts(row, version) for row in rows)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from headrace.errors import HeadraceError, Kind
 from headrace.postgres.server import session_text
 
+# Who only waits for this lock counts too: the server queues all later readers behind that session.
 _HOLDERS = f"""
 SELECT l.relation::regclass::text,
        CASE WHEN a.pid IS NULL THEN 'a prepared transaction' ELSE {session_text("a.pid")}

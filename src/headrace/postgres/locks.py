@@ -101,12 +101,14 @@ class SlotLock:
         """As `hold`, but return the SLOT_IN_USE error where another process holds the lock."""
         if self._connection is not None:
             with suppress(HeadraceError):
+                # A session may be cut off without a sign: only an answer shows that it still holds the lock.
                 query(self._connection, "SELECT 1")
                 return None
             self._close()
         self._connection = connect(self._url, application_name=f"headrace lock {self._slot}")
         try:
             other_holder = self._take(self._connection)
+        # Also for a stop: a session that nobody knows of would go on holding the lock.
         except BaseException:
             self._close()
             raise
@@ -119,6 +121,7 @@ class SlotLock:
 
         The server may then have been restored from a backup.
         """
+        # A second session of ours has taken the lock: the first one had ended.
         if self._connection is None or len(self._own_backends) > 1:
             return True
         try:
@@ -202,6 +205,7 @@ def end_holders(connection: Connection, slot: str) -> None:
         HeadraceError: SLOT_IN_USE, where one goes on; PRIVILEGE, where the role may not end it; CONNECTION,
             DATABASE.
     """
+    # The deployment first: a reader that comes meanwhile finds its lock gone, and gives up.
     for lock_class in (_DEPLOYMENTS, _READERS):
         keys = _lock_keys(lock_class, slot)
         for row in query(connection, _holder_sql(*keys)):
@@ -303,6 +307,7 @@ def _holder_sql(first: int, second: int) -> str:
 
     Its row: the pid, when the session began, a text for people, and when it began as in `LockSession`.
     """
+    # pg_locks shows keys as unsigned oids; objsubid is 2 for a lock of two keys, 1 for one of 64 bits.
     return f"""
         SELECT l.pid, coalesce(a.backend_start::text, ''),
                {session_text("l.pid")}, coalesce(extract(epoch FROM a.backend_start)::text, '')

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -19,7 +19,7 @@ import psycopg
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.postgres.connection import Connection, connect, execute, place, query
 from headrace.postgres.ddl_plan import SetupPlan, execute_plan
 from headrace.postgres.generated import Sender, failing_writers, held_stored
@@ -55,6 +55,7 @@ _PUBLICATIONS = 0x48_52_50_42  # "HRPB": the first key of the locks on publicati
 _READER_ENDS_WITHIN = 75.0
 _WRITERS_END_WITHIN = 60.0
 _POLL_SECONDS = 0.1
+# ROW EXCLUSIVE is what writers of rows hold; the stronger modes let a transaction write, too.
 _WRITERS = """
 SELECT l.virtualtransaction, coalesce('pid ' || l.pid, 'a prepared transaction')
 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -205,9 +206,8 @@ def _await_writers(connection: Connection, tables: Sequence[TableName]) -> None:
     wrote before that is not in our stream, and in no snapshot before the writer ends (decision 0009).
     """
     names = {*tables, *(facts.table for facts in read_identities(connection, tables))}
-    parameters = ([name.schema for name in names], [name.name for name in names])
     deadline = time.monotonic() + _WRITERS_END_WITHIN
-    writing = _writers(connection, parameters)
+    writing = _writers(connection, names)
     while writing:
         if time.monotonic() > deadline:
             raise HeadraceError(
@@ -217,12 +217,13 @@ def _await_writers(connection: Connection, tables: Sequence[TableName]) -> None:
                 "End them (pg_stat_activity), and start again.",
             )
         time.sleep(_POLL_SECONDS)
-        now = _writers(connection, parameters)
+        # Only those of the first look: who came later writes to a table that is published already.
+        now = _writers(connection, names)
         writing = {transaction: pid for transaction, pid in writing.items() if transaction in now}
 
 
-def _writers(connection: Connection, parameters: tuple[object, ...]) -> dict[str, str]:
-    return dict(query(connection, _WRITERS, parameters))
+def _writers(connection: Connection, tables: Collection[TableName]) -> dict[str, str]:
+    return dict(query(connection, _WRITERS, name_arrays(tables)))
 
 
 @contextmanager

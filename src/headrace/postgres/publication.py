@@ -57,6 +57,7 @@ WHERE p.pubname = $1
 # What pg_publication_tables tells, which waits from PostgreSQL 16 on for a lock on each table that somebody
 # alters. Partitions stand for a partitioned table unless pubviaroot; a table's columns and rows are those of
 # its own membership alone. Before PostgreSQL 15 memberships have neither, and here they are NULL.
+# FOR ALL TABLES leaves out what initdb has made: oids below 16384.
 _SENT = """
 WITH RECURSIVE publication AS (
     SELECT p.oid, p.puballtables, p.pubviaroot, to_jsonb(p) ->> 'pubgencols' AS generated
@@ -274,6 +275,7 @@ def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
         HeadraceError: CONNECTION, DATABASE.
     """
     by_schema = _MEMBERSHIPS_BY_SCHEMA if connection.info.server_version >= PARTS_SINCE else ""
+    # A table may be published in several ways: by itself, with its schema, with all tables.
     listed = f"SELECT nspname, relname, max(member) FROM ({_MEMBERSHIPS}{by_schema}) m GROUP BY 1, 2"  # noqa: S608
     rows = query(connection, listed, (name,))
     return {TableName(schema, table): member for schema, table, member in rows}

@@ -269,10 +269,10 @@ def check_requirements(
         if not _is_same_condition(connection, facts.table, selection.rows, condition):
             raise _other_rows(existing, facts.table, selection, condition)
         sends = frozenset(facts.columns) if published.columns is None else published.columns
-        if required.needed - sends:
-            raise _other_columns(existing, facts.table, selection, "hides", required.needed - sends)
-        if required.only_these and sends - (selection.columns or sends):
-            excess = sends - (selection.columns or sends)
+        if hidden := required.needed - sends:
+            raise _other_columns(existing, facts.table, selection, "hides", hidden)
+        excess = sends - (selection.columns or sends)
+        if required.only_these and excess:
             raise _other_columns(existing, facts.table, selection, "sends also the", excess)
 
 

@@ -39,6 +39,7 @@ def literal(value: str | float | bool | None) -> str:
     if "\0" in text:
         raise ValueError("a PostgreSQL text holds no NUL character")
     quoted = "'" + text.replace("'", "''") + "'"
+    # The blank keeps the E from becoming part of a word before it.
     return " E" + quoted.replace("\\", "\\\\") if "\\" in quoted else quoted
 
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # the commands that read no stream start sooner without it
 
 SETTINGS = {
     **{name: value for name, value in PINNED.items() if name != "default_transaction_read_only"},
+    # A role may have `error` here: the warning of a missing publication must come.
     "client_min_messages": "warning",
 }
 """The settings of every session that reads the log."""
@@ -274,6 +275,7 @@ class ReplicationConnection(Closeable):
         # A statement list has a result for each statement; the last one is its answer.
         while last.status not in streams and (following := self._next_result(deadline)) is not None:
             last = following
+        # libpq takes no other command before the last result has been fetched.
         if last.status == pq.ExecStatus.FATAL_ERROR:
             while self._next_result(deadline) is not None:
                 pass

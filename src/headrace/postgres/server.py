@@ -59,6 +59,7 @@ SELECT current_setting('server_version_num')::int,
        current_setting('server_encoding')
 """
 _IDENTIFIER = "SELECT system_identifier FROM pg_control_system()"
+# A standby refuses pg_walfile_name, whose first eight hexadecimal digits are the timeline.
 _TIMELINE = """
 SELECT CASE WHEN NOT pg_is_in_recovery()
             THEN ('x' || left(pg_walfile_name(pg_current_wal_flush_lsn()), 8))::bit(32)::int END
@@ -146,6 +147,7 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
         **facts,
         system_identifier=identifier,
         timeline=timeline,
+        # The server has -1 (here in bytes of megabytes) for no limit.
         max_slot_wal_keep_size=None if keep_size < 0 else keep_size,
     )
 

@@ -37,6 +37,7 @@ class RemovedLogError(HeadraceError):
         super().__init__(Kind.SERVER_FAULT, cause)
         self.lost = lost
 
+    # The inherited form has no place for `lost`.
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.cause, self.lost)
 
@@ -71,6 +72,7 @@ def sqlstate_error(
         return HeadraceError(
             Kind.PRIVILEGE, f"{place} refuses replication: {text}", GRANT_REPLICATION.format(role=role) + "."
         )
+    # configuration_limit_exceeded: no slot is free; too_many_connections: no walsender is.
     if state in ("53400", "53300"):
         return no_free_slot(text)
     return _slot_error(state, text, slot, streaming=streaming)
@@ -128,12 +130,14 @@ def _row_too_large(text: str, slot: str) -> HeadraceError:
 
 
 def _slot_error(state: str, text: str, slot: str, *, streaming: bool) -> HeadraceError:
+    # object_in_use: another process has acquired the slot.
     if state == "55006":
         return HeadraceError(
             Kind.SLOT_IN_USE,
             f"the replication slot {slot!r} is in use: {text}",
             "Stop the other reader, or give this deployment a slot of its own.",
         )
+    # duplicate_object: a slot of this name exists.
     if state == "42710":
         return HeadraceError(
             Kind.CONFIG,
@@ -174,6 +178,7 @@ def _missing_object(text: str, slot: str, *, streaming: bool) -> HeadraceError:
 
 
 def _unusable_slot(text: str, slot: str) -> HeadraceError:
+    # object_not_in_prerequisite_state has many causes, which only the text tells apart.
     lowered = text.lower()
     if "wal_level" in lowered:
         return HeadraceError(

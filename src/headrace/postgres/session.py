@@ -89,6 +89,7 @@ class ReadSession(Closeable):
         """
         try:
             # Parameters are sent apart from the statement: no value is ever part of SQL.
+            # psycopg prepares what comes often; the server may then plan it for no values in particular.
             cursor = self._connection.execute(
                 sql.encode(), parameters or None, prepare=None if reusable else False
             )
@@ -154,6 +155,7 @@ class ReadSession(Closeable):
             yield
         finally:
             if not self.closed:
+                # Nothing was written: rolled back it ends the same, also after an error.
                 self.query("ROLLBACK")
 
     def await_replay(self, lsn: Lsn) -> None:

@@ -297,6 +297,7 @@ def _index_step(change: IdentityChange, note: tuple[str, ...]) -> Step:
     drop = drop_index(TableName(change.table.schema, change.identity.index or ""))
     columns = ", ".join(change.index_columns)
     return Step(
+        # The record first: CONCURRENTLY runs in no transaction, and a kill must leave no unknown index.
         (*note, drop, create_index(change)),
         lock="SHARE UPDATE EXCLUSIVE: writers go on; it waits for older transactions",
         cost="one more index to keep, written with every change of its columns",

@@ -209,6 +209,7 @@ def create_slot(
     except HeadraceError as error:
         replication.close()
         raise with_limits(error, url) from error
+    # Also for a stop: a connection that stays would hold its snapshot, and so VACUUM back.
     except BaseException:
         replication.close()
         raise
@@ -333,6 +334,7 @@ def advance_slot(connection: Connection, name: str, lsn: Lsn) -> Lsn:
     """
     facts = read_slot(connection, name)
     confirmed = facts.confirmed_flush if facts is not None else None
+    # The server refuses to move a slot backwards.
     if confirmed is not None and lsn <= confirmed:
         return confirmed
     sql = "SELECT (end_lsn - '0/0')::bigint FROM pg_replication_slot_advance($1, $2::pg_lsn)"
@@ -350,6 +352,7 @@ def _run(connection: Connection, sql: str, *parameters: Any) -> list[tuple[Any, 
         return execute(connection, sql, parameters)
     except psycopg.Error as error:
         info = connection.info
+        # read_only_sql_transaction: the server is a standby, or the role's sessions are read-only.
         if error.sqlstate == "25006":
             raise refused_statement(connection, error) from error
         raise sqlstate_error(

@@ -9,6 +9,7 @@ from headrace.postgres.server import session_text
 
 SINCE = "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'"
 """SQL for a time as a text for people; the expression of the time is to be put in."""
+# pg_blocking_pids has 0 for a prepared transaction, which has no process: its locks tell which one it is.
 _LOCKS = f"""
 SELECT w.pid,
        (SELECT l.relation::regclass::text FROM pg_locks l WHERE l.pid = w.pid AND NOT l.granted LIMIT 1),

@@ -43,6 +43,7 @@ def plan_teardown(
             warnings.append(f"the replica identity of {name} was altered since by another role and stays")
     dropped = tuple(_drop_index(index) for index in sorted(publication.record.indexes))
     emptied = (_remove_tables(publication),) if publication.members else ()
+    # The publication last: its comment is the record by which a second call finishes the work.
     last = _drop_publication(publication.name)
     return SetupPlan((*steps, *emptied, *restored, *dropped, last), warnings=tuple(warnings))
 

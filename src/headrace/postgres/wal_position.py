@@ -95,6 +95,7 @@ class FlushedReads:
             self._query(_EMPTY_TRANSACTION)
             self._reached(end)
         else:
+            # Noted now, so that the next wait for the same commits needs no flush.
             self.look()
 
     def _reached(self, end: Lsn, seconds: float | None = None) -> bool:

@@ -77,6 +77,7 @@ def find_paths(spec: IndexSpec, catalog: Catalog) -> Iterator[Path]:
     deletion = spec.soft_delete
     filters = spec.filters if deletion is None else (*spec.filters, *deletion.when)
     marker = () if deletion is None else (deletion.column,)
+    # Another routing value moves the document to another shard, even where no field shows that column.
     routing = () if spec.routing is None else (spec.routing,)
     read = _reads(filters, spec.primary_key, marker, routing, own_columns(spec.fields))
     root = Path(spec.name, "", spec.table, key, reads=read)
@@ -160,6 +161,7 @@ def _child_path(
         field=field or ".".join(filter(None, (parent.field, join.key))),
         table=table or join.table,
         lead=lead,
+        # The hop to the parent comes first: a statement climbs from the changed row to the root.
         hops=(Hop(parent.table, match, parent.lead), *parent.hops),
         reads=reads,
     )

@@ -69,6 +69,7 @@ def plan_resolution(
     Raises:
         HeadraceError: SCHEMA, see `find_paths`.
     """
+    # Keyed by the route without `reads`: places with one statement share it, and what they all read counts.
     routes: dict[TableName, dict[Route, Route]] = {}
     for path in _all_paths(specs, catalog):
         begin = (since or {}).get(path.index, 0)
@@ -158,8 +159,9 @@ def path_statement(path: Path) -> str | None:
         values = tuple((_column_sql(alias, column), column) for column in hop.lead)
     if not joins:
         return None
-    arrays = ", ".join(f"${number}::text[]" for number in range(1, len(path.lead) + 1))
-    names = ", ".join(f"v{number}" for number in range(1, len(path.lead) + 1))
+    numbers = range(1, len(path.lead) + 1)
+    arrays, names = ", ".join(map("${}::text[]".format, numbers)), ", ".join(map("v{}".format, numbers))
+    # As texts: assembly casts them back, and whether two keys are equal is decided by the database.
     selected = ", ".join(f"{sql}::text" for sql, _ in values)
     return "\n".join([f"SELECT DISTINCT {selected}", f"FROM unnest({arrays}) AS v ({names})", *joins])
 

@@ -83,6 +83,7 @@ class Resolver:
                 # The rows are gone, so nothing says which documents they were in.
                 everything |= {route.index for route in routes}
                 rows = without_truncates(rows)  # noqa: PLW2901 - the same rows, those that carry values
+            # Routes of several indexes often read the same columns: the values are looked up once.
             for (columns, since, reads), same_routes in _by_columns(routes).items():
                 found = dict.fromkeys(lead_values(rows_that_differ(rows, reads), table, columns, since))
                 for route in same_routes:
@@ -166,6 +167,7 @@ def rows_that_differ(rows: pa.Table, columns: frozenset[str] | None) -> pa.Table
     """
     if columns is None or not _may_hold(rows["before"], len(columns)):
         return rows
+    # Inserts and deletes always count: they change whether the row is there.
     same = np.asarray(pc.equal(rows["op"], Op.UPDATE.value))
     for column in columns:
         before, had = _lookup(rows["before"], column)
@@ -204,6 +206,7 @@ def lead_values(rows: pa.Table, table: TableName, columns: tuple[str, ...], sinc
         news.append(pc.if_else(pa.array(has), after, before))
     names = [str(number) for number in range(len(columns))]
     sides = [pa.Table.from_arrays(side, names=names) for side in (olds, news)]
+    # A NULL equals no key, so it leads nowhere. Without threads the order is stable.
     distinct = pa.concat_tables(sides).drop_null().group_by(names, use_threads=False).aggregate([])
     return list(zip(*(distinct[name].to_pylist() for name in names), strict=True))
 
@@ -213,6 +216,7 @@ def _lookup(side: pa.ChunkedArray, column: str) -> tuple[pa.Array, npt.NDArray[n
     maps = pa.concat_arrays(side.chunks) if side.num_chunks else pa.array([], side.type)
     offsets = np.asarray(maps.offsets)
     hits = np.flatnonzero(np.asarray(pc.equal(maps.keys, column)))
+    # A sliced map shares the keys of the whole batch: hits outside of the slice are those of other rows.
     hits = hits[(hits >= offsets[0]) & (hits < offsets[-1])]
     places = np.full(len(maps), -1, dtype=np.int64)
     places[np.searchsorted(offsets, hits, side="right") - 1] = hits

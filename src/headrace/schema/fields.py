@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -96,17 +96,22 @@ def _tag(mistakes: Mistakes, node: MappingNode) -> str | None:
             node, f"a field has one type key, this one has {' and '.join(tags)}", "Keep one of them."
         )
         return None
+    _add_missing_tag(mistakes, node, words)
+    return None
+
+
+def _add_missing_tag(mistakes: Mistakes, node: MappingNode, words: Sequence[str]) -> None:
+    """Report a field without a type key: a word that resembles one was meant as it."""
     for word in words:
         near = nearest(word, language.TAGS)
         if near is not None and word not in _ALL_SIBLINGS:
             mistakes.add(_key_node(node, word), f"unknown type {word!r}", f"Did you mean {near!r}?")
-            return None
+            return
     mistakes.add(
         node,
         f"a field without a type key (its keys: {', '.join(words) or 'none'})",
         "Begin it with `- keyword: name`; types are " + ", ".join(language.TAGS) + ".",
     )
-    return None
 
 
 _ALL_SIBLINGS = {word for words in language.SIBLINGS.values() for word in words}

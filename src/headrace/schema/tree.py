@@ -114,6 +114,11 @@ class GeoField:
     options: tuple[tuple[str, object], ...] = ()
     description: str = field(default="", compare=False)
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that hold the point."""
+        return tuple(name for name in (self.lat, self.lon, self.column) if name is not None)
+
 
 @dataclass(frozen=True, slots=True)
 class MapField:

@@ -235,6 +235,7 @@ class Activity:
         # One process has several writers, and a restarted one the same pid perhaps.
         self._writer = f"{socket.gethostname()}:{os.getpid()}:{id(self):x}"
         self._lock = threading.Lock()
+        # Datagrams: one that is lost costs nothing, and no writer waits for who reads them.
         self._socket = None if to is None else socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._bulk_bytes = bulk_bytes
         self._in_flight = 0

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import HeadraceError, Kind
-from headrace.model.names import CtidRange, TableName
+from headrace.model.names import CtidRange, TableName, name_arrays
 from headrace.postgres.session import ReadSession
 from headrace.snapshot.ranges import cut
 
@@ -149,8 +149,7 @@ def check_table(session: ReadSession, table: TableName) -> bool:
 
 
 def _check_tables(session: ReadSession, tables: Sequence[TableName]) -> dict[TableName, bool]:
-    names = [table.schema for table in tables], [table.name for table in tables]
-    relations = {TableName(*row[:2]): row[2:] for row in session.query(_RELATION, names)}
+    relations = {TableName(*row[:2]): row[2:] for row in session.query(_RELATION, name_arrays(tables))}
     for table in tables:
         if table not in relations:
             raise HeadraceError(
@@ -167,8 +166,7 @@ def _files(
 ) -> dict[TableName, list[File] | None]:
     """Return the files with the rows of each table; None where the role may not read each file's table."""
     files_of: dict[TableName, list[File] | None] = {}
-    names = [table.schema for table in tables], [table.name for table in tables]
-    for row in session.query(_FILES, (*names, inheritance_children)):
+    for row in session.query(_FILES, (*name_arrays(tables), inheritance_children)):
         table, leaf = TableName(*row[:2]), TableName(*row[2:4])
         heap, readable, size, block_size, filenode, seen = row[4:]
         files = files_of.setdefault(table, [])
@@ -199,6 +197,7 @@ def group_files(files: Sequence[File], target: int) -> Iterator[PlannedPart]:
             continue
         for first, last in cut(file.blocks, target):
             size = (file.blocks if last is None else last + 1) - first
+            # Half a part more is taken in: small rests would have tasks of their own.
             if waiting and size > remaining + target // 2:
                 yield PlannedPart(tuple(waiting), target - remaining)
                 waiting, remaining = [], target

@@ -65,6 +65,7 @@ def render_condition(condition: PushedCondition, row_type: RowType) -> str | Non
     sql = identifier(condition.column)
     match condition.comparison:
         case ColumnComparison.IS_NULL:
+            # IS NULL of a composite value would ask whether all of its parts are NULL.
             return f"num_nulls({sql}) = 1"
         case ColumnComparison.IS_NOT_NULL:
             return f"num_nulls({sql}) = 0"
@@ -80,6 +81,7 @@ def _starts_with(sql: str, oid: int, values: tuple[object, ...]) -> str | None:
     literals = [_literal(oid, value) for value in values]
     if oid not in _TEXTS or len(literals) != 1 or literals[0] is None:
         return None
+    # By bytes, as Spark compares texts; some collations support no such search.
     return f'starts_with({sql} COLLATE "C", {literals[0]})'
 
 

@@ -17,7 +17,7 @@ from typing import Any, Protocol, Self
 
 from headrace.catalog.table import Catalog, Table
 from headrace.errors import HeadraceError, Kind
-from headrace.model.names import CtidRange, TableName
+from headrace.model.names import CtidRange, TableName, name_arrays
 from headrace.postgres.quoting import table as quoted
 from headrace.postgres.session import ReadSession
 
@@ -50,9 +50,8 @@ def plan_ranges(session: ReadSession, table: Table, target_bytes: int) -> list[C
         HeadraceError: BINDING where the table has no file (dropped since, or a view); CONNECTION, DATABASE.
     """
     leaves = table.partitions if table.kind == "p" else (table.name,)
-    schemas, names = [leaf.schema for leaf in leaves], [leaf.name for leaf in leaves]
     ranges: list[CtidRange] = []
-    for schema, name, size, block_size, filenode in session.query(_FILES, (schemas, names)):
+    for schema, name, size, block_size, filenode in session.query(_FILES, name_arrays(leaves)):
         leaf = TableName(schema, name)
         if filenode is None:
             raise HeadraceError(
@@ -165,6 +164,7 @@ class RangesDone:
             return self
         known = self.files.get(part.table)
         if known is None or known.filenode != part.filenode:
+            # Another file: blocks that were read of the one before mean other rows.
             known = _File(part.filenode)
         blocks = _merge((*known.blocks, (part.first_block, part.last_block)))
         return replace(self, files={**self.files, part.table: replace(known, blocks=blocks)})
@@ -229,6 +229,7 @@ def _merge(intervals: Iterable[_Interval]) -> tuple[_Interval, ...]:
     for begin, end in sorted(intervals, key=lambda interval: interval[0]):
         if merged:
             before, last = merged[-1]
+            # This one has no end: all that follow lie in it.
             if last is None:
                 break
             if begin <= last + 1:

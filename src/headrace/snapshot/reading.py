@@ -74,6 +74,7 @@ def select(selection: RowSelection, expressions: Sequence[str], part: CtidRange)
     whole = part.filenode is None
     bounds = []
     if not whole and part.first_block:
+        # The first row of a block has the number 1: (block,0) lies before it.
         bounds.append(f"ctid >= '({part.first_block},0)'::tid")
     if not whole and part.last_block is not None:
         bounds.append(f"ctid < '({part.last_block + 1},0)'::tid")
@@ -179,6 +180,7 @@ def decimals(kind: ValueType, values: pa.Array, column: str) -> pa.Array:
         HeadraceError: VALUE where one is.
     """
     _, numbers = values.buffers()
+    # A decimal128 is two words, the low one first, which has the mark of NaN.
     low = np.frombuffer(numbers, np.int64)[2 * values.offset :: 2][: len(values)]
     nan = low == NOT_A_NUMBER
     if nan.any():
@@ -220,7 +222,9 @@ def moments(kind: ValueType, values: pa.Array, column: str) -> pa.Array:
 
 
 def _with_ends(kind: ValueType, values: pa.Array, ends: MomentBounds, column: str) -> pa.Array:
+    # Arrow's own buffers are read-only.
     numbers = _integers(values).copy()
+    # The server's infinities are the ends of its own count, which begins in the year 2000.
     own = numbers - numbers.dtype.type(DAYS if pa.types.is_date32(values.type) else MICROSECONDS)
     limits, known = np.iinfo(numbers.dtype), values.is_valid().to_numpy(zero_copy_only=False)
     positive, negative = own == limits.max, own == limits.min

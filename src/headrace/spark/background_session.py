@@ -24,6 +24,7 @@ class BackgroundSpark:
     def __init__(self, open_: Callable[[], contextlib.AbstractContextManager[LocalSpark]]) -> None:
         self._open = open_
         self._held = contextlib.ExitStack()
+        # One thread alone, so that a session never opens while another one closes.
         self._thread = ThreadPoolExecutor(1, "headrace spark")
         self._opened: Future[LocalSpark] | None = None
         self.is_entered = False

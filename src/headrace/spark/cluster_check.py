@@ -108,6 +108,7 @@ def check_executors(
             reports |= {(report["host"], report["process"]): report for report in answers}
             if len(reports) >= executors:
                 break
+            # An executor that got no task, since others were done sooner, gets one of more.
             tasks = 2 * max(executors, _task_slots(context))
         compare(probe(needed), list(reports.values()))
         return Grant(executors, _task_slots(context), tuple(_unreachable_sinks(reports.values())))
@@ -157,6 +158,7 @@ def list_differences(driver: Report, executor: Report) -> list[str]:
             differences.append(f"no {name}")
         elif actual != wanted and (name in _SAME or _major(actual) != _major(wanted)):
             differences.append(f"{name} {actual} for {wanted}")
+    # What a missing package keeps from being imported would only say the same again.
     if not any(difference.startswith("no ") for difference in differences):
         differences += [f"{name} cannot be imported ({why})" for name, why in executor["missing"].items()]
         differences += executor["kindless"].values()

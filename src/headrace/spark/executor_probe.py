@@ -43,6 +43,7 @@ def probe(modules: tuple[str, ...], connections: bytes = b"", kinds: tuple[str, 
     unreachable, away = _unreachable(connections) if connections and not (missing or kindless) else ([], {})
     return {
         "host": socket.gethostname(),
+        # An executor's workers are forked by one daemon, which tells executors on one host apart.
         "process": os.getppid(),
         "python": "{}.{}".format(*sys.version_info),
         "executable": sys.executable,

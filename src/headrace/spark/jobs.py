@@ -52,7 +52,6 @@ def interruptibly(
             raise
 
 
-_POLL_SECONDS = 0.2
 RECENT_SECONDS = 10.0
 """After this time, an earlier job says nothing about the stream."""
 _LONG_SECONDS = 0.25
@@ -113,6 +112,7 @@ class JobGate:
         Raises:
             HeadraceError: SPARK, once `ending` is set.
         """
+        # Both waits are short, since `ending` may be set at any time.
         while not (self._stream_started.wait(_POLL_SECONDS) and self._lock.acquire(timeout=_POLL_SECONDS)):
             if ending.is_set():
                 raise HeadraceError(Kind.SPARK, "it is ending")

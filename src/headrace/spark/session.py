@@ -372,12 +372,14 @@ def _java(
         except subprocess.TimeoutExpired:
             gateway.proc.kill()
             gateway.proc.wait()
+        # PySpark keeps them in its class: the next session would talk to the JVM that has ended.
         SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
 
 
 def _exit_error(java: subprocess.Popen[bytes]) -> HeadraceError | None:
     """Return the error for a JVM that has exited; None while it runs."""
     try:
+        # The socket to the JVM breaks some moments before its process has an exit code.
         code = java.wait(_NOTICE_SECONDS)
     except subprocess.TimeoutExpired:
         return None

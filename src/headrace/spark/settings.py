@@ -31,6 +31,7 @@ _EVERYWHERE: Mapping[str, str] = {
     "spark.ui.retainedTasks": "1000",
     "spark.sql.ui.retainedExecutions": "20",
     "spark.sql.session.timeZone": "UTC",
+    # By default a job of the stream would wait for a backfill's that came before.
     "spark.scheduler.mode": "FAIR",
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.sql.streaming.numRecentProgressUpdates": "10",
@@ -106,6 +107,7 @@ def settings(
     return (
         own
         | dict(user_settings)
+        # Ours first: of two values for one option Java takes the last.
         | {_DEFAULT_JAVA: f"{always} {user_settings.get(_DEFAULT_JAVA, '')}".rstrip()}
     )
 

@@ -113,6 +113,7 @@ class DeferredKeys:
     def get(self, identity: str) -> KeyBatch | None:
         """Read one batch with its keys; None where it was deleted."""
         answer = self._client.read(path(self.index, "_doc", identity), allow=(404,))
+        # A read by id sees what no refresh has shown to searches yet.
         found = answer.json()
         return _batch(identity, found["_source"]) if found.get("found") else None
 
@@ -145,12 +146,14 @@ class DeferredKeys:
             terms.append({"terms": {"generation": sorted(generations)}})
         return {"bool": {"filter": terms}}
 
+    # By content: deferred again after a kill, the same keys replace themselves.
     def _id(self, generation: str, keys: Sequence[Key]) -> str:
         return hashlib.sha256(json.dumps([self._owner, generation, *keys]).encode()).hexdigest()
 
 
 def _condition(identity: str, version: Lsn) -> dict[str, Any]:
     """Return the parameters of an action that leaves a newer batch alone."""
+    # `gte`: the same batch is deferred again by a repeated task, at the same version.
     return {"_id": identity, "version": version, "version_type": "external_gte"}
 
 

@@ -81,6 +81,7 @@ class LeaseHolder:
 
 def _machine() -> str:
     with contextlib.suppress(OSError):
+        # A pid means a process only in its namespace, and until the machine starts again.
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
     return ""
@@ -89,6 +90,7 @@ def _machine() -> str:
 def _born(pid: int) -> str:
     """Return the start time of a process of this machine; empty where it does not exist or is a zombie."""
     with contextlib.suppress(OSError):
+        # The program's name, in parentheses, may have some itself; the start is field 22 of the line.
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         # An id may be of another process by now; with its start time it is unique until the machine restarts.
         return "" if state in "ZX" else rest[18]
@@ -132,6 +134,7 @@ class Lease:
         self._address = address
         self._owner = uuid.uuid4().hex
         self._patience, self._beat_seconds = patience, beat
+        # One attempt: the next beat is the next try.
         self._quick = Client(client.endpoint.with_timeout(_REQUEST_SECONDS), read_attempts=1, accepted=True)
         self._found: dict[str, Mapping[str, Any]] = {}
         self._seen: dict[str, tuple[_Mark, float]] = {}
@@ -321,6 +324,7 @@ class Lease:
         return {
             "holder": asdict(self._me),
             "owner": self._owner,
+            # Another one at each renewal: who waits sees by it that the holder lives.
             "beat": self._beat,
             "address": self._address,
         }
@@ -380,6 +384,7 @@ def find_running(client: Client, key: StateKey, *, patience: float = LOST_SECOND
     """
     first = found = read_slot_lease(client, key)
     end = time.monotonic() + patience
+    # Only a renewal shows that a process of another machine lives; one of this machine was looked up.
     while found.holder is not None and not found.holder.is_here and found.mark == first.mark:
         if time.monotonic() > end:
             return None

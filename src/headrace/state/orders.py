@@ -295,6 +295,7 @@ class OrderBook:
             body, version = self._document.read()
             known = _orders(body)
             changed = _bounded(change(known))
+            # Nothing is written where nothing changes: so a repeated call costs a read alone.
             if changed == known:
                 return known
             if self._document.replace(_body(changed), version):
@@ -335,6 +336,7 @@ class _MetaDocument:
         return found["_source"], (found["_seq_no"], found["_primary_term"])
 
     def replace(self, body: Mapping[str, Any], version: object) -> bool:
+        # Without a version there must be no document: of two processes that create it one gets a conflict.
         condition: dict[str, str | int] = {"op_type": "create"}
         if isinstance(version, tuple):
             condition = dict(zip(("if_seq_no", "if_primary_term"), version, strict=True))

@@ -49,6 +49,7 @@ class StateStore:
         self._progress = StateDocument(client, self.index, key.id, what)
         self._generations = StateDocument(client, self.index, f"{key.id}.{_GENERATIONS}", what)
         self._deferred = DeferredKeys(client, key)
+        # Reentrant: `advance` and `save_catalog` hold it while they call `save`.
         self._lock = threading.RLock()
         self._state: PipelineState | None = None
         self._saved_generations: Sequence[Any] | None = None
@@ -134,6 +135,7 @@ class StateStore:
                     "written are lost with it",
                     "Their changes are read from the slot once more.",
                 )
+            # Its identity is noted with `ahead`: only by it a restored index is known to lack keys.
             place = self._deferred_identity(state.deferred_place) if deferred else None
             state = state.advanced(
                 reached, counters, deferred=deferred, deferred_in=place, last=last, began=began
@@ -180,6 +182,7 @@ class StateStore:
                 backfill_progress(self._client, key, generation["generation"]).delete()
                 Verifications(self._client, self._key).forget(generation["index"])
             Mailbox(self._client, self._key).forget()
+            # After what it names: a kill before leaves a state by which the deletion can be repeated.
             self._progress.delete()
             # Last of a sink: its keys are known by its generations.
             for sink in sorted({generation.get("sink", "") for generation in stored} - {""}):

@@ -71,6 +71,11 @@ def cost_warnings(database: str, project: Project, catalog: Catalog) -> list[Hea
 
 def warnings_of(spec: IndexSpec, cost: IndexCost) -> Iterator[HeadraceError]:
     """Yield what is clearly worth a look; nothing of an index whose documents are as usual."""
+    yield from _nested_warnings(spec, cost)
+    yield from _subfield_warnings(spec, cost)
+
+
+def _nested_warnings(spec: IndexSpec, cost: IndexCost) -> Iterator[HeadraceError]:
     lists = sorted((field for field in cost.fields if field.type == "nested"), key=lambda one: -one.nested)
     nested = cost.most_lucene_documents - 1
     if nested > cost.nested_limit / 2:
@@ -87,6 +92,9 @@ def warnings_of(spec: IndexSpec, cost: IndexCost) -> Iterator[HeadraceError]:
             f"{lists[0].nested:,.0f} of them {path}: each change of one row writes all of them again"
         )
         yield _warning(spec, path, problem, _DOMINATE)
+
+
+def _subfield_warnings(spec: IndexSpec, cost: IndexCost) -> Iterator[HeadraceError]:
     for field in cost.fields:
         times = field.processed / field.bytes - 1 if field.bytes else 0.0
         dominates = field.processed > cost.processed / 2 and field.bytes > _LARGE_FIELD

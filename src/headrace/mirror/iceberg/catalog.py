@@ -93,6 +93,7 @@ class FolderCatalog(NoopCatalog):
         for requirement in requirements:
             requirement.validate(None if present is None else present.metadata)
         metadata = update_table_metadata(
+            # What PyIceberg itself begins a new table with.
             TableMetadataV1.model_construct(last_column_id=-1, schema=Schema())  # type: ignore[call-arg]
             if present is None
             else present.metadata,

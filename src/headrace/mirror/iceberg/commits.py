@@ -170,6 +170,7 @@ def _schema_updates(metadata: TableMetadata, columns: Schema | None) -> tuple[Ta
             return (SetCurrentSchemaUpdate(schema_id=schema.schema_id),)
     number = 1 + max(schema.schema_id for schema in metadata.schemas)
     added = AddSchemaUpdate(schema_=Schema(*columns.fields, schema_id=number))
+    # -1 is, in Iceberg's updates, what was added last.
     return (added, SetCurrentSchemaUpdate(schema_id=-1))
 
 
@@ -241,7 +242,9 @@ class _SnapshotWriter:
             if manifest.content != ManifestContent.DATA:
                 if not self._change.everything:
                     yield manifest
+            # One with deleted files alone told of the snapshot before: it would be dragged along for ever.
             elif manifest.has_added_files() or manifest.has_existing_files():
+                # In Iceberg a list has files of one partitioning alone.
                 is_joined = joins and manifest.partition_spec_id == self._metadata.default_spec_id
                 yield from self._split(manifest, staying if is_joined else None)
         yield from self._list(staying, [], self._metadata.default_spec_id)

@@ -68,6 +68,7 @@ class LakeFiles:
         if self._is_folder and not Path(folder).is_dir():
             return []
         key = key_of(folder, self._location)
+        # Files of snapshots sort before `v`: a store does not even send their names.
         found = obstore.list(self._store, prefix=key, offset=f"{key}/{since}")
         return [posixpath.basename(file["path"]) for part in found for file in part]
 

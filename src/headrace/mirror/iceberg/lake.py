@@ -190,6 +190,7 @@ class IcebergLake:
         made = () if creation is None else creation._updates  # noqa: SLF001 - its own commit makes no rows
         must = None if creation is None else (AssertCreate(),)
         commit(table, target, change, self.errors, before=made, must=must, is_own=is_own)
+        # Only now: a commit that fails is tried again with the plan that its files were written for.
         self._planned.pop(self.identifier(table), None)
 
     def _opened_as(self, table: TableName, found: Table | None) -> IcebergTable | None:
@@ -210,6 +211,7 @@ class IcebergLake:
             found = self._load(table)
             identifier = self.identifier(table)
             if found is not None:
+                # Somebody has made it since: by the plan it would be made a second time.
                 self._planned.pop(identifier, None)
                 return found
             if identifier not in self._planned:

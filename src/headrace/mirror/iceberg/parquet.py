@@ -95,6 +95,7 @@ def read_rows(
     wanted = [field for field in schema if names is None or field.name in names]
     with (
         io.new_input(path).open() as source,
+        # An object store answers few large requests sooner than many small ones.
         pq.ParquetFile(source, pre_buffer=not isinstance(io, PyArrowFileIO)) as file,
     ):
         held = _held_columns(file.schema_arrow, wanted, columns)
@@ -134,6 +135,7 @@ def may_have(file: DataFile, columns: Schema, index: KeyIndex) -> bool:
 
 def _may_have(file: DataFile, column: NestedField, values: pa.Array) -> bool:
     kind = column.field_type
+    # Bounds of floats leave NaN out.
     if not isinstance(kind, PrimitiveType) or isinstance(kind, (BooleanType, FloatType, DoubleType)):
         return True
     least, greatest = (

@@ -94,8 +94,10 @@ def _transformed(column: pa.Array, partition: Partition) -> pa.Array:
     is_day = pa.types.is_date32(column.type)
     if partition.transform == "identity":
         return column.cast(pa.int32()) if is_day else column
+    # What NULL becomes does not matter below: the mask takes it out at the end.
     nulls = column.is_null().to_numpy(zero_copy_only=False)
     numbers = column.cast(pa.int32() if is_day else pa.int64()).fill_null(0).to_numpy().astype(np.int64)
+    # Floor division: moments before 1970 belong to the day that they are in.
     days = numbers if is_day else numbers // _DAY
     match partition.transform:
         case "hour":

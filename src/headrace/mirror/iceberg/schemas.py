@@ -31,6 +31,7 @@ ID = b"PARQUET:field_id"
 _TYPES: tuple[tuple[Callable[[pa.DataType], bool], PrimitiveType], ...] = (
     (pa.types.is_boolean, BooleanType()),
     (pa.types.is_int64, LongType()),
+    # Iceberg has no unsigned numbers: an oid needs 64 bits.
     (pa.types.is_uint32, LongType()),
     (pa.types.is_integer, IntegerType()),
     (pa.types.is_float32, FloatType()),

@@ -56,6 +56,7 @@ from headrace.model.names import TableName
 COLUMNS = "headrace.columns"
 """The property with the table's columns, their types and metadata."""
 _THREADS = 2
+# Iceberg has decimals of up to 18 digits as integers in Parquet files.
 _WRITTEN = {"store_decimal_as_integer": True}
 
 Rewrite = Callable[[pa.RecordBatch, Places], Iterator[pa.RecordBatch]]
@@ -119,6 +120,7 @@ class IcebergTable:
             if snapshot.snapshot_id == since:
                 return None
             operation = "unknown" if snapshot.summary is None else snapshot.summary.operation.value
+            # REPLACE leaves the rows as they are: files were joined.
             if noted_position(snapshot) is None and operation != Operation.REPLACE.value:
                 return f"{operation}, snapshot {snapshot.snapshot_id}"
             if snapshot.parent_snapshot_id == since:
@@ -166,6 +168,7 @@ class IcebergTable:
         is_flagged = rows.column(flag).to_numpy()
         batch = _one_batch(rows.drop_columns([flag]))
         written = np.array(is_flagged)  # which of the rows are in a file by now, or need not be
+        # `_rewrite` changes several files at once, and each new row must be written once.
         lock = threading.Lock()
 
         def update(old: pa.RecordBatch, places: Places) -> Iterator[pa.RecordBatch]:
@@ -200,6 +203,7 @@ class IcebergTable:
             ended, ends = old.filter(is_ended), ends.filter(is_ended)
             times = closings.column(VALID_TO).cast(FIELDS[0].type).take(ends)
             ended = closed(ended, times, closings.column(TO_LSN).take(ends))
+            # A version that one commit began and ended was never visible to anybody.
             yield ended.filter(pc.not_equal(ended.column(FROM_LSN), ended.column(TO_LSN)))
 
         begun = _one_batch(found.rows)

@@ -70,9 +70,11 @@ def _(action: actions.BeginAgain, ports: Ports) -> None:
 
 @act.register
 def _(action: actions.TakeUpCatalog, ports: Ports) -> None:
+    # Read first: a renewal may have a version that is too low, never one that is too high (decision 0015).
     version = _load(ports).reached
     for generation in action.renewed:
         ports.deferral.renew(generation, version)
+    # Last: after a kill before it the catalog still differs, and the renewal is done again.
     ports.state.save_catalog(action.published, action.text)
 
 
@@ -126,6 +128,7 @@ def _(action: actions.Complete, ports: Ports) -> None:
 
 @act.register
 def _(action: actions.Serve, ports: Ports) -> None:
+    # The alias first, then the state: after a kill between them the next round decides by the state.
     ports.sinks[action.unit.sink].serve(action.generation)
     _change(ports, lambda state: _served(state, action.generation, action.pinned, action.order))
 
@@ -187,6 +190,7 @@ def _(action: actions.CarryOut, ports: Ports) -> None:
 
 
 def _load(ports: Ports) -> PipelineState:
+    # Without a request: nobody else writes the state while this process holds the lease.
     state = ports.state.current or ports.state.load()
     if state is None:
         raise HeadraceError(

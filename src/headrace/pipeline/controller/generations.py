@@ -78,7 +78,7 @@ class UnitView:
             catalog if isinstance(catalog, CatalogSeen) else None,
             generations,
             tuple(generation for generation in generations if generation.followed),
-            next((generation for generation in generations if generation.published), None),
+            served_of(generations),
             tuple(order for order in desired.orders if order.unit == unit),
         )
 
@@ -87,9 +87,11 @@ class UnitView:
         """The newest order about generations: an older one is answered without being carried out."""
         return newest_generation_order(self.orders)
 
-    def fits(self, generation: GenerationState) -> bool:
-        """Whether a generation is followed and is what the files describe."""
-        return generation.followed and self.definition is not None and generation.hash == self.definition.hash
+    def fits(self, generation: GenerationState | None) -> bool:
+        """Whether a generation is there, is followed, and is what the files describe."""
+        if generation is None or self.definition is None:
+            return False
+        return generation.followed and generation.hash == self.definition.hash
 
 
 def generations_of(state: PipelineState, unit: Unit) -> tuple[GenerationState, ...]:
@@ -99,6 +101,11 @@ def generations_of(state: PipelineState, unit: Unit) -> tuple[GenerationState, .
         for generation in state.generations
         if (generation.sink, generation.index) == (unit.sink, unit.index)
     )
+
+
+def served_of(generations: Sequence[GenerationState]) -> GenerationState | None:
+    """Return the generation of a unit that readers see."""
+    return next((generation for generation in generations if generation.published), None)
 
 
 def newest_generation_order(orders: Sequence[OpenOrder]) -> OpenOrder | None:
@@ -127,6 +134,7 @@ def _decide_catalog(
     followed = [(view, generation) for view in views for generation in view.followed]
     stops = any(_why_drifted(view, generation) for view, generation in followed)
     renewed = [generation for view, generation in followed if _has_lost_rows(view, generation)]
+    # First in the database: a generation whose tables are not published would miss changes (decision 0088).
     if catalog.set_up:
         yield SetUp(catalog.set_up)
     if stops or not is_newer(catalog, state):
@@ -277,9 +285,10 @@ def _complete(view: UnitView) -> UnitAction | None:
 def _roll_back(view: UnitView) -> UnitAction | None:
     """Serve the generation before, as ordered."""
     order = view.order
+    # The request is stored with the generation: a rollback is carried out once, also over restarts.
     if order is None or order.kind is not OrderKind.ROLLBACK or view.sink is None or view.definition is None:
         return None
-    if any(generation.request == order.id for generation in view.generations):
+    if _is_answered(view, order):
         return None
     back = rollback_target(view.generations)
     if back is None:
@@ -305,7 +314,7 @@ def why_no_way_back(index: str, generations: Sequence[GenerationState]) -> str:
 
 def _serve_retained(view: UnitView) -> UnitAction | None:
     """Serve a complete generation that the files describe again, instead of building one."""
-    if view.sink is None or _is_pinned(view) or (view.served is not None and view.fits(view.served)):
+    if view.sink is None or _is_pinned(view) or view.fits(view.served):
         return None
     complete = [
         generation for generation in view.generations if view.fits(generation) and not generation.building
@@ -341,6 +350,7 @@ def _why_unneeded(view: UnitView, generation: GenerationState) -> str:
         return "" if _is_shown(view, generation) else generation.frozen
     if generation.building:
         return _why_not_built(view, generation)
+    # By when readers saw them, not by age: a rollback makes an old one the newest.
     retained = sorted(_retained(view.generations), key=lambda former: former.served_at or 0.0)
     beyond = len(retained) - view.policy.keep
     return "newer ones are retained" if generation in retained[: max(0, beyond)] else ""
@@ -362,17 +372,14 @@ def _retained(generations: Sequence[GenerationState]) -> list[GenerationState]:
 
 
 def _why_not_built(view: UnitView, generation: GenerationState) -> str:
-    """Return why a generation need not be filled to its end; empty where it must."""
+    """Return why a generation that no open order awaits need not be filled; empty where it must."""
     if not view.fits(generation):
         return "the files describe another one now"
-    served, order = view.served, view.order
-    if order is not None and generation.request == order.id:
-        return ""
     if _is_replaced(view):
         return "a newer order replaces it"
     if _is_pinned(view):
         return "a rollback was ordered"
-    if served is not None and view.fits(served):
+    if view.fits(view.served):
         return "the served one is what the files describe"
     others = [other for other in view.generations if other.building and view.fits(other)]
     return "another one is built" if generation != others[-1] else ""
@@ -478,6 +485,7 @@ def decide_drops(world: World, state: PipelineState) -> Iterator[Action]:
     One that a query or a backfill may still write, or that readers see, stays.
     """
     written = set() if world.query is None else {*world.query.plan, *world.query.leaving}
+    # A backfill that was asked to end may still have a request under way.
     written |= world.backfills.keys()
     stored = {generation.id for generation in state.generations}
     for name, sink in sorted(world.sinks.items()):

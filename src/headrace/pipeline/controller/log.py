@@ -92,6 +92,7 @@ def _follow(
     assert slot is not None, "a missing slot is a gap"
     if actions := decide_release(world, desired):
         return LogDecision(actions, has_begun=True)
+    # A slot has one reader: while another process reads it, a query of ours could only fail.
     return LogDecision(has_begun=True, goes_on=not slot.reader)
 
 
@@ -111,6 +112,7 @@ def _make_slot(catalog: CatalogSeen | Unknown | None, slot: SlotSeen | None) -> 
         return LogDecision()
     if catalog is not None and catalog.set_up:
         return LogDecision((SetUp(catalog.set_up),))
+    # Somebody reads a slot of this name: it is not ours to replace now.
     if slot is not None and slot.reader:
         return LogDecision()
     return LogDecision((CreateSlot("the log is read from here on"),))
@@ -174,6 +176,7 @@ def _gaps(
     world: World, state: PipelineState, server: ServerSeen, slot: SlotSeen | None
 ) -> Iterator[HeadraceError]:
     yield from find_gaps(state, server, slot)
+    # System, timeline and positions may agree: only the reader sees other transactions (decision 0035).
     failure = None if world.query is None else world.query.failure
     if failure is not None and failure.kind in _READS_ANOTHER_LOG:
         yield GapError(failure.kind, failure.cause)
@@ -182,6 +185,7 @@ def _gaps(
 def find_gaps(state: PipelineState, server: ServerSeen, slot: SlotSeen | None) -> Iterator[GapError]:
     """Yield why changes between the documents and the log are lost; the first explains the others."""
     since = format_lsn(state.applied)
+    # First: with another timeline all that follows is only its consequence.
     if server.timeline != state.timeline:
         yield GapError(
             Kind.CONTINUITY,

@@ -62,6 +62,7 @@ class Controller:
             self.has_acted = True
             if isinstance(action, EndRun):
                 return action
+            # What follows was decided on the assumption that this action succeeds.
             if not self._carry_out(action):
                 break
         return None
@@ -100,4 +101,5 @@ def pause(key: str, error: HeadraceError, times: int) -> float:
     first, longest = _FIRST_PAUSE, _LONGEST_PAUSE
     if is_building(key) and error.retry is Retry.NEVER:
         first, longest = (_FIRST_PAUSE if error.kind in _ALTERED else _FIRST_UNIT_PAUSE), _LONGEST_UNIT_PAUSE
+    # Capped before the power: after days of failures it would be no float any more.
     return min(first * 2.0 ** min(times - 1, 16), longest)

@@ -104,6 +104,7 @@ class Observer:
         found = [failure for failure in failures if failure is not None]
         new = [failure for failure in found if failure not in self._explained]
         self._explained = found
+        # Once for each failure: it stays in the world until its cause is gone, and a look costs the database.
         if not new:
             return
         self.definitions.is_due = True
@@ -141,6 +142,7 @@ class Observer:
             facts = self.health.facts(fresh=fresh)
         except HeadraceError as error:
             return Unknown(error)
+        # Facts that are not fresh may be older than a batch that was stored since: it is in the log.
         reached = 0 if state is None or fresh else state.reached
         server = see_server(facts, max(facts.current_lsn, reached))
         # The slot was looked at first. What a standby lacked is no gap, though it is promoted by now.

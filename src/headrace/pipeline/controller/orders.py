@@ -35,6 +35,7 @@ def _answer_generation(
     if order.unit is None or order.unit not in desired.units:
         return AnswerOrder("the deployment has no such index", order, done=False)
     view = UnitView.of(order.unit, world, state, desired)
+    # Two orders for one index would build it twice, and only the last result would be served.
     if newest_generation_order(view.orders) is not order:
         return AnswerOrder("a newer order replaced it", order, done=False)
     answers = [generation for generation in view.generations if generation.request == order.id]
@@ -74,6 +75,7 @@ def _answer_reload(order: OpenOrder, world: World, state: PipelineState, desired
             refused.append(f"{unit}: {definition.misfit}")
         elif (failed := world.failures.get(build_key(unit, definition.hash))) is not None:
             refused.append(f"{unit}: {failed.error.cause}")
+        # A sink that is away says nothing: the answer does not wait for it.
         elif view.sink is not None and not any(view.fits(generation) for generation in view.generations):
             return None
     if refused:

@@ -30,6 +30,7 @@ def is_due(world: World, action: Action) -> bool:
 
 
 def _decide(world: World, desired: Desired) -> Iterator[Action]:
+    # Before all else: another run may write already, and each action here would be a second hand.
     if world.lost_lock is not None:
         yield EndRun(world.lost_lock.cause, world.lost_lock)
         return
@@ -42,6 +43,7 @@ def _decide(world: World, desired: Desired) -> Iterator[Action]:
         return  # whatever else is decided is stored first
     log = decide_log(world, desired)
     yield from log.actions
+    # What units need is decided from a state that names a log: the next round has it.
     if log.actions or not log.has_begun:
         return
     assert state is not None, "the log has begun, so a state names it"
@@ -51,6 +53,7 @@ def _decide(world: World, desired: Desired) -> Iterator[Action]:
 def _decide_followed(
     world: World, desired: Desired, state: PipelineState, *, goes_on: bool
 ) -> Iterator[Action]:
+    # First: an order that a newer one replaces must not be carried out in the same round.
     yield from decide_orders(world, state, desired)
     yield from decide_units(world, state, desired)
     # Behind the units: the plan has what they are given in this round. Before there is a catalog, they are
@@ -58,4 +61,5 @@ def _decide_followed(
     yield from decide_query(world, state, goes_on=goes_on and bool(state.catalog))
     yield from decide_backfills(world, state)
     yield from decide_forgetting(world, state)
+    # Last: what the actions before have stopped writing is dropped in a later round, when the world shows it.
     yield from decide_drops(world, state)

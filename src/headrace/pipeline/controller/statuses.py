@@ -54,6 +54,7 @@ def status_of(unit: Unit, world: World, state: PipelineState, desired: Desired) 
     if view.definition is not None and view.definition.misfit:
         return UnitStatus(UnitPhase.WAITING, view.definition.misfit, serves=serves)
     definition = "" if view.definition is None else view.definition.hash
+    # Failures of what all share are not shown here: the whole run waits then, with its own reason.
     keys = (build_key(unit, definition), *(f"{name} {unit}" for name in _OF_UNITS))
     failed = next((world.failures[key] for key in keys if key in world.failures), None)
     if failed is not None:

@@ -62,6 +62,7 @@ def _start(world: World) -> actions.Action:
         return actions.StartQuery("no query runs")
     if _has_lasted(failed, world.now):
         return actions.EndRun(failed.error.cause, failed.error)
+    # One lost process is an accident; two in a row may be the session's, which is made anew then.
     lost_again = failed.error.kind is Kind.WORKER_LOST and failed.times > 1
     return actions.StartQuery(failed.error.cause, new_session=lost_again)
 
@@ -90,6 +91,7 @@ def decide_backfills(world: World, state: PipelineState) -> Iterator[actions.Act
 def _may_read(world: World, generation: GenerationState) -> bool:
     """Whether every change behind the stored position is written to the generation, and its sink answers."""
     query, sink = world.query, world.sinks.get(generation.sink)
+    # Rows that are read before changes are followed would miss what is committed in between (decision 0060).
     if query is None or query.failure is not None or not isinstance(sink, SinkSeen):
         return False
     return generation.id in query.joined

@@ -138,6 +138,7 @@ class DeferredWork:
 def _parts(batches: Sequence[KeyBatch], tasks: int, at_once: int) -> list[DeferredPart]:
     """Divide key batches among at most so many tasks, about equally."""
     return [
+        # The name only says where the documents are counted: a part may have batches of several generations.
         DeferredPart(batches[first].generation, tuple(batch.id for batch in batches[first::tasks]), at_once)
         for first in range(min(tasks, len(batches)))
     ]

@@ -110,6 +110,7 @@ class EarlyWriter:
                 written.set_result(self._apply(task))
             except BaseException as error:  # noqa: BLE001 - a transform may end its thread, not the process
                 written.set_exception(RuntimeError(repr(error)))
+            # The loop waits for the next batch: without this the rows of the last one would stay in memory.
             del item, task, written
         if self._worker is not None:
             self._worker.close()

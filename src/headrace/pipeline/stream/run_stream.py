@@ -312,6 +312,7 @@ class _Running:
             return
         if not self.job_gate.is_busy:  # a job that runs may have the former plan
             self.leaving = frozenset()
+        # Every change behind the stored position is written to the new generations from here on.
         if reached >= taken:
             self.joined = self.plan
 

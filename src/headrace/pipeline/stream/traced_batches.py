@@ -18,6 +18,7 @@ from headrace.sinks.opensearch import Client, Endpoint
 from headrace.status.traces import Period, SpanServer, SpanServers, TracedBatch
 
 _PRODUCT_SECONDS = 2.0
+# Spark reports milliseconds, spans have nanoseconds.
 _MS = 1_000_000
 _BEFORE_CAPTURE = ("latestOffset", "walCommit")
 _CAPTURE = ("getBatch", "queryPlanning")

@@ -46,6 +46,7 @@ def first_difference(expected: bytes, found: bytes) -> Difference | None:
 
 
 def _parse(document: bytes) -> Any:
+    # As decimals 1 and 1.0 are one number, and no number loses digits.
     return json.loads(document, parse_float=Decimal, parse_int=Decimal)
 
 
@@ -56,6 +57,7 @@ def _differences(path: str, expected: Any, found: Any) -> Iterator[Difference]:
     elif isinstance(expected, list) and isinstance(found, list):
         for number, (one, other) in enumerate(zip_longest(expected, found, fillvalue=_ABSENT)):
             yield from _differences(f"{path}[{number}]", one, other)
+    # To Python true equals 1, in JSON it does not.
     elif type(expected) is not type(found) or expected != found:
         yield Difference(path, _cut(_text(expected)), _cut(_text(found)))
 

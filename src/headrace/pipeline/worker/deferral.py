@@ -54,6 +54,7 @@ class Deferral:
         index_keys = self._keys.setdefault(index, {})
         index_keys.update(dict.fromkeys(self._share.own(keys)))
         if len(index_keys) > self._most:
+            # From now on memory holds less than a chunk of this index, however many keys follow.
             self._overflowed.add(index)
         if index in self._overflowed:
             self._defer_chunks(index, least=self._chunk)

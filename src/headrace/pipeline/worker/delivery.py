@@ -80,6 +80,7 @@ class Delivery:
         self._quarantine_documents(refused, version)
         self._report_refusals(result.rejected)
         for rejection in result.rejected:
+            # Refused again: its entry must stay.
             passed.get(rejection.index, set()).discard(rejection.id)
         for index, written in passed.items():
             if written:
@@ -162,6 +163,7 @@ class SinkConnection:
     def __init__(self, work: Work) -> None:
         self._work = work
         self._plan = work.plan
+        # Worker processes begin with different nodes, so that not all send to the first one.
         self._client = Client(work.endpoints.sink, first=os.getpid(), accepted=True)
         state = work.endpoints.state
         self.state = self._client if state is None else Client(state, first=os.getpid(), accepted=True)

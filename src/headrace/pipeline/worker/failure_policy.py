@@ -74,6 +74,7 @@ class SinkFailureWriter(DocumentWriter):
         try:
             return self._writer.write(watched())
         except HeadraceError as error:
+            # By identity of what the iterator raised: the same kind may come from either side.
             if error in raised:
                 raise
             raise SinkFailure.of(error) from error
@@ -172,6 +173,7 @@ class DeferDocuments(FailurePolicy):
         """Whether a task of this or another process has noted that the sink is away."""
         if time.monotonic() >= self._next_check:
             self._next_check = time.monotonic() + _CHECK_SECONDS
+            # A cluster that does not answer changes nothing: what was known last holds until it does.
             with contextlib.suppress(HeadraceError):
                 self._away = self._notes.why_away() is not None
         return self._away

@@ -132,12 +132,14 @@ class Worker:
         self._policy.begin_batch()
         self._is_stream = True
         try:
+            # An empty batch still advances the position, and is a moment to connect while nobody waits.
             if not task.rows.num_rows:
                 self._warm_up()
                 return WrittenBatch(0)
             self._reports = self.work.plan.writer.report
             return self._apply(task)
         finally:
+            # Also after an error: else the stall monitor would watch a stage that nobody works on.
             report_stage(self._reports, None)
             self._reports, self._is_stream = None, False
 
@@ -149,6 +151,7 @@ class Worker:
             self._times.resolve_seconds = time.perf_counter() - began
             self._times.tables = task.count_by_table()
         report_stage(self._reports, Stage.ASSEMBLE)
+        # What readers see first, then what is built or retained (decision 0066).
         for index_keys in deferral.keys_to_write(self.work.plan.served):
             self._times.resolved += sum(len(keys) for keys in index_keys.values())
             written = self._write(index_keys, task.version)
@@ -181,6 +184,7 @@ class Worker:
                 attempt,
                 self._session_at(part.snapshot) as session,
             ):
+                # A standby may not be so far: the version would cover rows that it lacks.
                 session.await_replay(part.version)
                 result = self._backfill(session, part, counter)
                 rewritten = session.in_transaction and are_rewritten(session, tables)
@@ -196,6 +200,7 @@ class Worker:
         except HeadraceError as error:
             if snapshot is None or error.kind is not Kind.DATABASE:
                 raise
+        # The connection that exported it has ended. What is there now is no older: the version is safe.
         return ReadSession(url)
 
     def _backfill(
@@ -238,6 +243,7 @@ class Worker:
             yield from operations
             return
         with self._open_session() as another:  # opened before the read: a crash of the server ends it
+            # The first row comes when the statement's snapshot is taken: only what that saw must be on disk.
             first = next(operations, None)
             another.await_flush()
         if first is not None:
@@ -278,6 +284,7 @@ class Worker:
         if not batches:
             return WriteResult()
         version = max(batch.version for batch in batches)
+        # Once each, although several batches may have deferred it: the newest version covers all of them.
         keys = dict.fromkeys((batch.generation, key) for batch in batches for key in batch.keys)
         result = WriteResult()
         for generation, key in keys:
@@ -466,6 +473,7 @@ class Worker:
         if self._session is None or self._session.closed:
             self._session = ReadSession(self.work.endpoints.database)
             self._session_name = ""
+            # They are bound to the session that has ended.
             self._assemblers.clear()
         try:
             self._name(self._session)

@@ -39,6 +39,7 @@ class AllSinks:
         self.primary = primary
         self._secondary = [_open_deferring(sink_work) for sink_work in work.values()]
         self._thread = ThreadPoolExecutor(1, "headrace-beside")
+        # One for each sink: one that is slow must not delay another (decision 0061).
         self._threads = ThreadPoolExecutor(len(self._secondary), "headrace-sink")
 
     def apply(self, task: Task) -> WrittenBatch:

@@ -72,6 +72,7 @@ def adopt(client: Client, name: str, index: str, *, delete_index: bool = False) 
         for holder in current
     ]
     actions.append({"add": {"index": index, "alias": name}})
+    # One request, which the cluster carries out as a whole: no reader finds the name missing.
     client.call("POST", path("_aliases"), {"actions": actions})
     restoring = [_restore_action(holder, name) for holder in current if holder.alias is not None]
     generations = f"{index.rsplit('_', 2)[0]}_*"  # a later one may have the name by then

@@ -90,6 +90,7 @@ def render(operation: DocumentOperation, target: str) -> Item:
     """
     delete = operation.body is None
     routing = "" if operation.routing is None else f',"routing":{_quoted(operation.routing)}'
+    # `gte`: a batch that is repeated may write the same version again.
     action = (
         f'{{"{"delete" if delete else "index"}":{{"_index":{_quoted(target)},"_id":{_quoted(operation.id)},'
         f'"version":{operation.version},"version_type":"external_gte"{routing}}}}}\n'
@@ -144,6 +145,7 @@ def judge(data: bytes, chunk: Sequence[Item]) -> ItemVerdict:
 def classify(status: int, error: Any, *, delete: bool) -> Outcome:
     """Classify one item's status and error."""
     kind = error.get("type", "") if isinstance(error, dict) else ""
+    # A document that is not there is as gone as the delete wants it.
     if status < 300 or (status == 404 and delete and not error):  # noqa: PLR2004
         return Outcome.DONE
     # The index has this version, or a later one: a repeated batch, or an older change.
@@ -242,6 +244,7 @@ class BulkSize:
         with self._lock:
             # Several senders are refused at once for one overload, which must count once.
             if sent <= self._bytes:
+                # Half of what was sent, not of the limit: the request may have been smaller.
                 self._bytes = max(self._floor, sent // 2)
 
     def too_large(self, sent: int) -> None:

@@ -384,6 +384,7 @@ class Client:
 
     def _sign(self, method: str, url: str, body: bytes | None) -> dict[str, str]:
         """Return the headers that sign a request; none where requests are not signed."""
+        # urllib3 normalises a URL before it sends it: the signature must cover the same text.
         return self._signer.headers(method, str(parse_url(url)), body) if self._signer else {}
 
     def _at_some_node(self, method: str, target: str, body: bytes | None, headers: dict[str, str]) -> Answer:

@@ -108,10 +108,11 @@ class Endpoint:
             raise HeadraceError(
                 Kind.CONFIG, "the OpenSearch sink has no URL", 'Set url = "http://HOST:9200".'
             )
-        auth = next((url.auth for url in parsed if url.auth), None)
-        user, _, secret = (auth or "").partition(":")
+        auth = next((url.auth for url in parsed if url.auth), "")
+        user, _, secret = auth.partition(":")
         return replace(
             self,
+            # Messages and reports show the URLs: no password may stand in them.
             urls=tuple(url._replace(auth=None).url.rstrip("/") for url in parsed),
             username=self.username or unquote(user) or None,
             password=self.password if self.password is not None else unquote(secret) or None,

@@ -126,6 +126,7 @@ def from_status(status: int, data: bytes, place: str) -> HeadraceError:
             f"OpenSearch at {place} does not allow this user to do that{said}",
             "Give the user's role the missing permission.",
         )
+    # 429 is a full queue or a circuit breaker; 5xx also comes from a proxy whose cluster is away.
     if status in (_FORBIDDEN, _TIMED_OUT, 429) or status >= 500:  # noqa: PLR2004
         return HeadraceError(
             Kind.SINK_BUSY,

@@ -52,6 +52,7 @@ def mapping(spec: IndexSpec, options: IndexOptions) -> dict[str, Any]:
     """Build the body of an index's creation: `{"settings": {"index": …}, "mappings": …}`."""
     build = _Build(options)
     properties = build.properties(spec.fields, "")
+    # With date_detection the first text of an open field that looks like a date would decide its type.
     mappings: dict[str, Any] = {"dynamic": "strict", "date_detection": False, "properties": properties}
     if build.templates:
         mappings["dynamic_templates"] = build.templates
@@ -60,6 +61,7 @@ def mapping(spec: IndexSpec, options: IndexOptions) -> dict[str, Any]:
         "number_of_replicas": options.number_of_replicas,
         "refresh_interval": options.refresh_interval,
         "gc_deletes": options.gc_deletes,
+        # OpenSearch's own limit is 1000 fields, and subfields count.
         "mapping": {"total_fields": {"limit": max(1000, 2 * sum(1 for _ in _leaves(properties)))}},
         "analysis": analysis(options.text_analysis, build.ranks),
     }
@@ -106,6 +108,7 @@ class _Build:
         if self._subfields and field.tag != "uuid":
             result |= _search_subfields(field)
         if field.variants:
+            # A keyword is sorted as text: the normalizer puts the variant's rank in its place.
             name = self._rank(field.variants)
             subfields = result.get("fields", {})
             result["fields"] = {**subfields, "sort": {"type": "keyword", "normalizer": name}}
@@ -116,6 +119,7 @@ class _Build:
             leaf = _plain(SCALARS.get(field.values, field.values))
             self.templates.append({where: {"path_match": f"{where}.*", "mapping": leaf}})
         elif not field.dynamic:
+            # Its keys become no fields of the mapping, however many there are.
             return {"type": "flat_object"}
         return {"type": "object", "dynamic": True}
 
@@ -135,6 +139,7 @@ def _plain(kind: str) -> Properties:
         case "date" | "date_nanos":
             return {"type": kind, "format": DATE_FORMAT}
         case "object":
+            # Inner objects inherit `strict` from the root: an open one says so itself.
             return {"type": kind, "dynamic": True}
         case _:
             return {"type": kind}
@@ -174,6 +179,7 @@ def analysis(backend: Literal["builtin", "icu"], ranks: dict[str, tuple[str, ...
     fold = ["icu_folding"] if icu else ["lowercase", "asciifolding"]
     analyzers = {
         TEXT: {"type": "custom", "tokenizer": "icu_tokenizer" if icu else "standard", "filter": fold},
+        # A Lucene index has no token graphs: what word_delimiter_graph makes has to be flattened.
         CODE: {"type": "custom", "tokenizer": "whitespace", "filter": [_SPLIT, *fold, "flatten_graph"]},
     }
     split = {"type": "word_delimiter_graph", "preserve_original": True, "catenate_all": True}
@@ -204,5 +210,6 @@ def _escape(text: str) -> str:
 
 
 def _utf16(character: str) -> str:
+    # The rules know four digits: a character beyond them is written as two surrogates.
     units = character.encode("utf-16-be").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))

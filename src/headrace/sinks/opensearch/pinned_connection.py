@@ -61,6 +61,7 @@ def _find_anchor(connection: HTTPSConnection, fingerprint: str) -> bytes:
 def _sent_certificates(connection: HTTPSConnection) -> list[bytes]:
     seconds = connection.timeout if isinstance(connection.timeout, int | float) else None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # In this order: ssl refuses CERT_NONE as long as host names are checked.
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     if connection.cert_file:
         context.load_cert_chain(connection.cert_file, connection.key_file)

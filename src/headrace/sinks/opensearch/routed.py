@@ -47,6 +47,7 @@ class Shards:
         if count == 1:
             return ("0",)
         found: dict[int, str] = {}
+        # The cluster hashes a routing, and names none for a shard: they are tried until each shard was met.
         for number in range(_MAX_TRIES):
             target = path(index, "_search_shards", query={"routing": str(number)})
             [led_to] = self._client.read(target).json()["shards"]
@@ -102,6 +103,7 @@ class RoutedWriter(DocumentWriter):
                 len(self._routings(operation)) - 1 for operation in chunk if self._is_unknown(operation)
             )
             result = self._writer.write(self._to_all_shards(chunk))
+            # Behind the writes: a kill in between leaves a copy too many, and the batch is repeated.
             self._delete_older_copies(chunk)
             extra_deleted = min(extra, result.deleted)  # a delete counts once, however many shards it went to
             result = dataclasses.replace(
@@ -159,6 +161,7 @@ def _surplus(index: str, found: Iterable[Copy], routings: tuple[str, ...]) -> It
     for copy in found:
         by_id.setdefault(copy.id, []).append(copy)
     for document_copies in by_id.values():
+        # Of copies with one version every writer keeps the same: two must not delete one each.
         newest = max(document_copies, key=lambda copy: (copy.version, routings.index(copy.routing)))
         for copy in document_copies:
             if copy is not newest:

@@ -192,6 +192,7 @@ def adjust(client: Client, index: str, options: IndexOptions) -> dict[str, Any]:
     }
     wanted |= {name: value for name, value in flatten(options.settings) if _DYNAMIC.fullmatch(name)}
     if "auto_expand_replicas" in wanted:
+        # The cluster sets the number by itself then: it would be set back in every look.
         del wanted["number_of_replicas"]
     answer = client.read(path(index, "_settings", query={"flat_settings": "true"})).json()
     [found] = (about["settings"] for about in answer.values())
@@ -260,6 +261,7 @@ def is_accepted(client: Client, name: str, body: Mapping[str, Any]) -> bool:
     """
     adapted = client.product().adapt({**body, "settings": {"index": body["settings"]["index"]}})
     template = {"settings": adapted["settings"], "mappings": adapted["mappings"]}
+    # Of the templates that match an index only the one with the highest priority counts.
     request = {"index_patterns": [name], "priority": _HIGHEST, "template": template}
     return client.read(path("_index_template", "_simulate"), request, allow=(400, 403, 404, 405)).ok
 
@@ -275,6 +277,7 @@ def try_creation(
     Raises:
         HeadraceError: SINK_REJECTED, with the cluster's reason; AUTHENTICATION.
     """
+    # No reader's pattern finds a hidden index.
     settings = {**body["settings"]["index"], "number_of_replicas": 0, "hidden": True}
     target = path(name, query={"wait_for_active_shards": 0})
     try:
@@ -310,6 +313,7 @@ def check_pipeline(client: Client, name: str) -> None:
     Raises:
         HeadraceError: SINK_REJECTED.
     """
+    # A role that may not look (403) may write through the pipeline all the same.
     if client.read(path("_ingest", "pipeline", name), allow=(403, 404)).status == 404:  # noqa: PLR2004
         raise HeadraceError(
             Kind.SINK_REJECTED,

@@ -175,6 +175,7 @@ class OpenSearchWriter(DocumentWriter):
                 stop=stop_after_delay(self._options.busy_seconds),
                 reraise=True,
             ):
+                # Each attempt sends the next part; what an attempt has settled is not sent again.
                 with attempt:
                     self._send(delivery)
         return delivery.settled
@@ -195,6 +196,7 @@ class OpenSearchWriter(DocumentWriter):
             if answer.status in _REFUSED_WHOLE:
                 self._halve(delivery, answer, len(data))
                 return
+            # Cut before the answer is judged: the error below leads to an attempt that sends smaller parts.
             if answer.status in _OVERLOADED:
                 self._size.overloaded(len(data))
                 delivery.parts.popleft()
@@ -265,6 +267,7 @@ class OpenSearchWriter(DocumentWriter):
 
 
 def _query(options: WriterOptions) -> dict[str, str | int]:
+    # The `_index` of a delete tells whether it went to an alias or made an index of that name.
     query: dict[str, str | int] = {"filter_path": "errors,items.*.status,items.*.error,items.delete._index"}
     if options.require_alias:
         query["require_alias"] = "true"

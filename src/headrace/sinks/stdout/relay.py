@@ -54,6 +54,7 @@ class Relay:
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         with contextlib.suppress(OSError):
+            # To close it does not end an `accept` that waits in another thread.
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._thread.join()

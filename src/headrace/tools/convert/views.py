@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from headrace.model.names import TableName
+from headrace.model.names import TableName, name_arrays
 from headrace.postgres.session import ReadSession
 from headrace.schema.raw import raw_problem
 
@@ -61,7 +61,7 @@ def read_views(
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
-    rows = session.query(_VIEWS, ([view.schema for view in bases], [view.name for view in bases]))
+    rows = session.query(_VIEWS, name_arrays(bases))
     return dict(_views(rows, bases))
 
 

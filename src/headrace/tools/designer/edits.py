@@ -83,16 +83,8 @@ def _apply_to_table(text: str, edit: Edit, facts: DatabaseFacts) -> str:
     """Apply an edit that needs the table."""
     spec = parse(text, "schema", "index")
     table, fields = _find(spec, edit.at, facts)
-    if edit.op == "column":
-        return _column(text, edit, facts, table, fields)
-    if edit.op == "relation":
-        return _relation(text, edit, facts, table, fields)
-    if edit.op == "aggregate":
-        relation = _relation_of(edit, facts, table)
-        target = facts.catalog[relation.target]
-        column = None if edit.column is None else _column_of(target, edit.column)
-        lines = facts.suggester.aggregate(table, relation, edit.word, column, _keys(fields))
-        return add_item(text, edit.at, "fields", lines)
+    if edit.op in _OF_FIELDS:
+        return _OF_FIELDS[edit.op](text, edit, facts, table, fields)
     name = "" if edit.column is None else write_name(_column_of(table, edit.column).name)
     if edit.op == "soft_delete":
         return set_word(text, edit.at, "soft_delete", f"{{column: {name}}}" if name else None)
@@ -123,6 +115,17 @@ def _relation(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields:
         if isinstance(each, JoinField) and relation.is_of(each):
             text = remove_field(text, path)
     return text
+
+
+def _aggregate(text: str, edit: Edit, facts: DatabaseFacts, table: Table, fields: Sequence[Field]) -> str:
+    relation = _relation_of(edit, facts, table)
+    target = facts.catalog[relation.target]
+    column = None if edit.column is None else _column_of(target, edit.column)
+    lines = facts.suggester.aggregate(table, relation, edit.word, column, _keys(fields))
+    return add_item(text, edit.at, "fields", lines)
+
+
+_OF_FIELDS = {"column": _column, "relation": _relation, "aggregate": _aggregate}
 
 
 def _filter(edit: Edit, table: Table) -> str:

@@ -75,7 +75,7 @@ def reads_column(field: Field, column: str) -> bool:
     """Return whether a field is made of a column of its row."""
     if isinstance(field, ColumnField | MapField):
         return field.column == column
-    return isinstance(field, GeoField) and column in {field.lat, field.lon, field.column}
+    return isinstance(field, GeoField) and column in field.columns
 
 
 def _node(name: TableName, fields: Sequence[Field], at: FieldPath, facts: DatabaseFacts) -> Json:

@@ -164,7 +164,6 @@ class _Reader:
         return type_ if _holds(type_, field.default) else union(type_, _BY_PYTHON[type(field.default)])
 
     def _geo(self, field: GeoField, table: TableName) -> JsonType:
-        columns = tuple(name for name in (field.lat, field.lon, field.column) if name is not None)
         type_: JsonType = POINT
         if field.column is not None:
             column = self._column(table, field.column)
@@ -172,7 +171,7 @@ class _Reader:
                 type_ = ANY
             elif column.base_type != "point" and not is_foreign(column):
                 type_ = STRING
-        return self._or_null(type_, table, columns, required=field.required)
+        return self._or_null(type_, table, field.columns, required=field.required)
 
     def _join(self, field: JoinField, table: TableName, path: tuple[str, ...]) -> JsonType:
         row: JsonType
