@@ -124,7 +124,7 @@ MISTAKES = {
         "act", "frozen=action.why)", "frozen='')"
     ),
     "an unknown state counts as absent": Mistake(
-        "reconcile", "return  # whatever is decided is stored first", "state = None"
+        "reconcile", "return  # whatever else is decided is stored first", "state = None"
     ),
 }
 
