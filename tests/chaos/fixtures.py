@@ -19,6 +19,7 @@ from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.embedded.processes import until
 from headrace.errors import HeadraceError
+from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import GenerationState, StateKey, StateStore
 from headrace.state.orders import Mailbox, OrderKind, new_order
@@ -34,6 +35,11 @@ _STRIKES_WITHIN = 90.0
 _BEFORE_FORWARDING = 2.0
 _SETTINGS = {"wal_writer_delay": "3s"}
 """Asynchronous commits are lost in a crash, where nobody hurries them to the disk."""
+_SESSIONS = """
+SELECT a.pid, a.application_name, a.state, a.wait_event, a.backend_start, left(a.query, 100), count(l)
+FROM pg_stat_activity a LEFT JOIN pg_locks l ON l.pid = a.pid AND l.locktype = 'advisory'
+WHERE a.datname = current_database() GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 5
+"""
 
 
 class FaultyDeployment:
@@ -106,7 +112,9 @@ class FaultyDeployment:
             self.revive()
             if self.run.is_ready() and not self.building():
                 break
-            assert time.monotonic() < end, f"it does not come up again\n{self.run.last_output()}"
+            if time.monotonic() > end:
+                sessions = "\n".join(self._sessions())
+                raise AssertionError(f"it does not come up again\n{sessions}\n{self.run.last_output()}")
             time.sleep(0.2)
         with self.writers.paused():
             expected = self.shop.expected()
@@ -117,6 +125,11 @@ class FaultyDeployment:
                 time.sleep(0.2)
                 self.revive()  # it may have ended only now
         return []
+
+    def _sessions(self) -> list[str]:
+        """The sessions of the database: whoever holds a lock that a start waits for is among them."""
+        with connect(self.shop.url) as connection:
+            return [str(row) for row in execute(connection, _SESSIONS)]
 
     def _compared(self, expected: dict[str, dict[str, dict[str, object]]]) -> list[str]:
         """The generation that readers see through each alias, and the others that are followed."""

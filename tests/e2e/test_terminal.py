@@ -30,9 +30,7 @@ _ENDED_WITHIN = 30.0
 _CTRL_C = b"\x03"
 _CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MARK = "HEADRACE_TEST_TERMINAL"
-_END_LOCKS = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'headrace lock headrace'"
-)
+_END_LOCKS = "SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'"
 
 
 class Demo:
