@@ -113,8 +113,12 @@ class RefusingServer:
                 self._sockets |= {client, server}
                 session = _Session(client, server, self.refusals)
                 threading.Thread(target=session.forward_answers, daemon=True).start()
-                session.forward_statements()
-                self._sockets -= {client, server}
+                try:
+                    session.forward_statements()
+                finally:
+                    # Closing is not enough: the other thread reads from it, and its session would live on.
+                    _end(server)
+                    self._sockets -= {client, server}
 
 
 class _Session:
@@ -154,7 +158,6 @@ class _Session:
             with contextlib.suppress(OSError):
                 if not self._is_cut:
                     self._server.sendall(_message(head, body))
-        _end(self._server)
 
     def forward_answers(self) -> None:
         """Forward what the server sends, up to where its stream breaks."""
