@@ -117,7 +117,7 @@ def is_told_what_holds_changes_back(pair: Pair, pipeline: Headrace) -> None:
 
     def is_told() -> bool:
         # Again and again: the server may have sent the first ones before it had read its settings.
-        pair.shop.run("UPDATE users SET name = name || '#' WHERE id = (SELECT min(id) FROM users)")
+        pair.shop.run("UPDATE users SET name = name WHERE id = (SELECT min(id) FROM users)")
         return b"synchronized_standby_slots" in pipeline.ask("/readyz").data
 
     pipeline.wait_until(is_told, "did not say what it waits for", 60)

@@ -177,7 +177,7 @@ def test_the_demo_s_servers_stay_up_where_its_run_has_ended(demo: Demo) -> None:
             return until(lambda: lock.lost_to() is None, 0.5)
 
         assert until(takes_lock, 10), "another process has its deployment"
-        demo.shows("the run has ended; its servers stay up")
+        demo.shows("the run has ended; its servers keep running")
         assert execute(connection, "SELECT 1") == [(1,)]
     demo.press_ctrl_c()
     assert demo.ended() == 1, demo.text

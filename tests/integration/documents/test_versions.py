@@ -21,13 +21,14 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange
 from headrace.pipeline.stream import early_writes
 from headrace.pipeline.stream.early_writes import MOST_CHANGES, EarlyWriter
-from headrace.pipeline.worker.plan import Endpoints, Work
+from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.pipeline.worker.task import Task
 from headrace.pipeline.worker.worker import BackfillRange, Worker
 from headrace.sinks.activity import ReportTo
 from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Endpoint, WriterOptions
 from headrace.sinks.opensearch.documents import documents, refresh
+from headrace.state import Quarantine, Quarantined
 from headrace.status.sinks import SHOWN_AFTER_SECONDS, ReportsPort, SinkReports, first_error
 from integration.documents.indexed_database import IndexedDatabase
 from support.tcp_proxy import TcpProxy
@@ -283,6 +284,38 @@ def test_what_must_be_reported_is_left_to_its_task(
         assert until(lambda: not early.is_writing, 20)
     finally:
         early.close()
+
+
+def test_the_quarantine_is_left_to_tasks(world: World) -> None:
+    """Without entries a small batch is written early; whatever makes an entry, or takes one away, is not."""
+    plan = replace(world.plan_of(world.generation), quarantine={"people": "keep"})
+    refusing = replace(plan, writer=WriterOptions(max_document_bytes=1))
+    quarantine = Quarantine(world.client, plan.key)
+    entry = Quarantined.now("people", "1", "too large", 1, world.generation.name)
+    try:
+        assert written_early(world, plan)
+        assert not written_early(world, refusing)
+        assert quarantine.entries() == []
+        quarantine.put([entry])
+        assert not written_early(world, plan)
+        assert [left.id for left in quarantine.entries()] == ["1"]
+        quarantine.drop(entry.generation, {entry.id})
+        assert written_early(world, plan)
+    finally:
+        quarantine.forget()
+
+
+def written_early(world: World, plan: DocumentsPlan) -> bool:
+    """Whether one change is written early by a plan."""
+    early = EarlyWriter(Work(plan, world.connections).to_options())
+    try:
+        assert until(lambda: not early.is_writing, 20)
+        end = world.run(RENAMED)
+        found = early.write(batch(RENAMED, end, end))
+        assert until(lambda: not early.is_writing, 20)
+    finally:
+        early.close()
+    return found is not None
 
 
 def test_what_is_large_is_not_written_early(world: World, early: EarlyWriter) -> None:

@@ -66,7 +66,8 @@ class EarlyWriter:
     """
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._work = _in_haste(Work.from_options(options))
+        work = Work.from_options(options)
+        self._work, self._has_quarantine = _in_haste(work), bool(work.plan.quarantine)
         self._worker: Worker | None = None
         self._tasks: SimpleQueue[tuple[Task, Future[WrittenBatch]] | None] = SimpleQueue()
         threading.Thread(target=self._run, name="headrace early", daemon=True).start()
@@ -81,8 +82,8 @@ class EarlyWriter:
 
     def write(self, task: Task) -> WrittenBatch | None:
         """Write the documents of a batch; None where its task has to do it."""
-        if not 0 < task.rows.num_rows <= MOST_CHANGES or self._work.plan.quarantine:
-            return None  # entries of the quarantine have no versions: a late one could replace a newer
+        if not 0 < task.rows.num_rows <= MOST_CHANGES:
+            return None
         # Behind a batch that hangs this one would only wait: its task is sooner.
         if self.is_writing or time.monotonic() < self._rests_until:
             return None
@@ -118,6 +119,8 @@ class EarlyWriter:
     def _apply(self, task: Task) -> WrittenBatch:
         if self._worker is None:
             self._worker = Worker(self._work, lambda _: _TryOnce())
+        if self._has_quarantine and task.rows.num_rows and self._worker.has_quarantined():
+            raise _LeftToTask("documents are in quarantine: one that is written now has to leave it")
         written = self._worker.apply(task)
         if written.result.rejected:
             raise _LeftToTask("it has refused documents, which its task reports")
@@ -127,10 +130,11 @@ class EarlyWriter:
 def _in_haste(work: Work) -> Work:
     """Return the same work for what is tried once: with short timeouts, nothing large, and no reports.
 
-    A failure that nobody waits for would be shown as the sink's, for as long as no early write succeeds.
+    A failure that nobody waits for would be shown as the sink's, for as long as no early write succeeds. A
+    refused document fails too: entries of the quarantine have no versions, a late one could replace a newer.
     """
     sink = work.endpoints.sink.with_timeout(_REQUEST_SECONDS)
     busy_seconds = min(work.plan.writer.busy_seconds, _PATIENCE_SECONDS)
     writer = replace(work.plan.writer, busy_seconds=busy_seconds, report=None)
-    plan = replace(work.plan, large_change=_MOST_DOCUMENTS, writer=writer)
+    plan = replace(work.plan, large_change=_MOST_DOCUMENTS, writer=writer, quarantine={})
     return replace(work, plan=plan, endpoints=replace(work.endpoints, sink=sink))

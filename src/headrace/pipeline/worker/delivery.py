@@ -87,6 +87,14 @@ class Delivery:
                 self._quarantine.drop(index, written)
         return result
 
+    def has_quarantined(self) -> bool:
+        """Whether any document of the deployment is in quarantine.
+
+        Raises:
+            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
+        """
+        return any(self._quarantine.ids().values())
+
     def _raise_refused(self, result: WriteResult) -> None:
         refused = [rejection for rejection in result.rejected if self._plan.stops_at(rejection.index)]
         if refused:

@@ -123,6 +123,10 @@ class Worker:
         """Check that the sink answers; see `SinkConnection.probe`."""
         self._sink.probe()
 
+    def has_quarantined(self) -> bool:
+        """Whether any document of the deployment is in quarantine; see `Delivery.has_quarantined`."""
+        return self._sink.delivery.has_quarantined()
+
     def apply(self, task: Task) -> WrittenBatch:
         """Bring every document that the task's changes touch up to date, or defer it.
 
