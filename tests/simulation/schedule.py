@@ -398,7 +398,8 @@ class Schedule:
     def _check_budget(self) -> None:
         """The primary's disk waits for nothing else: not for a cluster that is away."""
         setting, process = self.setting, self.process
-        is_due = setting.server.up and setting.server.over_budget and setting.reseeds
+        server = setting.server
+        is_due = server.up and server.slot is not None and server.over_budget and setting.reseeds
         if process is None or process.ended is not None or not process.owns_slot or not is_due:
             self._over_budget = 0
             return
