@@ -137,9 +137,11 @@ class Story(DrivenRun):
 
     def rebuilds_for(self, statements: str) -> None:
         """It finds these statements by itself, and goes on."""
-        before = self._count("backfilling again")
+        before = self._count("is not followed any more: ")
         self.sql(statements)
-        self.wait_until(lambda: self._count("backfilling again") > before, "did not begin again", 180)
+        self.wait_until(
+            lambda: self._count("is not followed any more: ") > before, "did not begin again", 180
+        )
 
     def wait_rebuilt(self, before: set[str]) -> None:
         """Wait until the generations are others than `before`; what it says may concern an earlier change."""
