@@ -103,11 +103,10 @@ MISTAKES = {
     "two generations of a unit count as served": Mistake(
         "act", "dataclasses.replace(stored, published=False)", "stored"
     ),
-    "what is built replaces what was rolled back to": Mistake(
+    "what is still built is never given up": Mistake(
         "generations",
-        "    _forget_unneeded,  # before `_roll_back`: what is still built must not replace what was rolled "
-        "back to\n    _complete,\n    _roll_back,\n",
-        "    _complete,\n    _roll_back,\n    _forget_unneeded,\n",
+        "if generation.published or _is_awaited(view, generation):",
+        "if generation.published or generation.building or _is_awaited(view, generation):",
     ),
     "readers see what the files described before": Mistake(
         "generations", "if generation.building and view.fits(generation) and", "if generation.building and"
