@@ -115,7 +115,7 @@ class Story(DrivenRun):
 
     def generations(self) -> set[str]:
         found = urllib3.request("GET", f"{self.sink}/{self.prefix}*/_alias").json()
-        return {name for name in found if not name.endswith("meta")}
+        return {name for name in found if "_headrace_" not in name}
 
     def served(self, index: str) -> set[str]:
         """The generations that the readers' alias leads to."""
