@@ -247,7 +247,9 @@ def _bind(session: ReadSession, project: Project, *, reading: bool) -> _Bound:
     project = with_specs(project, {name: complete(spec, catalog) for name, spec in project.followed.items()})
     specs = list(project.followed.values())
     found += query_findings(session, specs, catalog)
-    limits = {name: project.primary.index_options(name).nested_objects for name in project.followed}
+    options = project.primary.index_options
+    # By the name of the schema: a generation of a secondary sink is followed under its id.
+    limits = {spec.name: options(name).nested_objects for name, spec in project.followed.items()}
     found += nested_findings(session, specs, catalog, limits)
     if reading:
         found += try_reading(session, specs, catalog, used_columns(specs, catalog), unfit=misfits)
