@@ -214,7 +214,7 @@ class Suggester:
                 raise HeadraceError(
                     Kind.USAGE, f"the key of {target.name} has several columns", "Use a list."
                 )
-            lines.append(f"  element_type: {[*fitting_tags(key), 'keyword'][0]}")
+            lines.append(f"  element_type: {next(iter(fitting_tags(key)), 'keyword')}")
         elif column is not None:
             lines.append(f"  column: {write_name(column.name)}")
             if op != "avg":

@@ -216,9 +216,10 @@ def _play(scene: Scene, connection: Connection, client: Client, stopping: thread
     found, took = await_arrival(
         lambda: document(client, scene.index, scene.id), scene.arrived, stopping, _LOOK_SECONDS
     )
-    if not scene.arrived(found) and stopping.is_set():
+    has_arrived = scene.arrived(found)
+    if not has_arrived and stopping.is_set():
         return took  # it was stopped while it looked
-    print_scene(scene.title, scene.sql, has_arrived=scene.arrived(found))
+    print_scene(scene.title, scene.sql, has_arrived=has_arrived)
     after = f"after {1000 * took:,.0f} ms" if scene.sql else "by then"
     shown = json.dumps(scene.shown(found), ensure_ascii=False) if found is not None else "no document"
     rest = short(f"  {shown}", len(f"{scene.index}/{scene.id} {after}"))

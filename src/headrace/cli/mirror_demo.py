@@ -133,9 +133,10 @@ def _play(scene: MirrorScene, url: str, lake: Path, stopping: threading.Event) -
         for statement in scene.sql:
             execute(connection, statement)
     row, took = await_arrival(lambda: _row(lake, scene), scene.arrived, stopping, _LOOK_SECONDS)
-    if not scene.arrived(row) and stopping.is_set():
+    has_arrived = scene.arrived(row)
+    if not has_arrived and stopping.is_set():
         return took  # it was stopped while it looked
-    print_scene(scene.title, scene.sql, has_arrived=scene.arrived(row))
+    print_scene(scene.title, scene.sql, has_arrived=has_arrived)
     shown = "no row" if row is None else f"{scene.column} = {row.get(scene.column)}"
     terminal.out.print(f"    {scene.table}/{scene.id} [cyan]after {took:,.1f} s[/cyan]  {escape(shown)}")
     return took

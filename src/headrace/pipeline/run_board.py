@@ -9,11 +9,12 @@ from dataclasses import dataclass, field
 from headrace.model.units import quantity
 from headrace.pipeline.controller import actions
 from headrace.pipeline.controller.desired import Desired, Unit
-from headrace.pipeline.controller.generations import generations_of, served_of
+from headrace.pipeline.controller.generations import generations_of
 from headrace.pipeline.controller.statuses import UnitPhase, UnitStatus, status_of
 from headrace.pipeline.controller.world import Unknown, World
 from headrace.pipeline.project import Project
 from headrace.state import GenerationState, PipelineState
+from headrace.state.pipeline_state import served_of
 from headrace.status.board import IndexPhase, StatusBoard, UnitOnBoard
 from headrace.status.phases import Event
 
@@ -199,7 +200,7 @@ class RunBoard:
         before: Collection[GenerationState],
     ) -> None:
         mine = [other for other in before if Unit(other.sink, other.index) == unit]
-        former = next((other for other in mine if other.published), None)
+        former = served_of(mine)
         if known.building:
             held = self.count(generation)
             if held is not None:

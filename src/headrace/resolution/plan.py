@@ -160,7 +160,8 @@ def path_statement(path: Path) -> str | None:
     if not joins:
         return None
     numbers = range(1, len(path.lead) + 1)
-    arrays, names = ", ".join(map("${}::text[]".format, numbers)), ", ".join(map("v{}".format, numbers))
+    arrays = ", ".join(f"${number}::text[]" for number in numbers)
+    names = ", ".join(f"v{number}" for number in numbers)
     # As texts: assembly casts them back, and whether two keys are equal is decided by the database.
     selected = ", ".join(f"{sql}::text" for sql, _ in values)
     return "\n".join([f"SELECT DISTINCT {selected}", f"FROM unnest({arrays}) AS v ({names})", *joins])

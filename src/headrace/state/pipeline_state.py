@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Literal, Self
@@ -94,6 +94,11 @@ def generation_id(sink: str, generation: str) -> str:
     return f"{sink}/{generation}" if sink else generation
 
 
+def served_of(generations: Iterable[GenerationState]) -> GenerationState | None:
+    """Return the generation of a unit that readers see; None before the first is complete."""
+    return next((generation for generation in generations if generation.published), None)
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineState:
     """Everything that a restart needs and that the slot does not store.
@@ -158,7 +163,7 @@ class PipelineState:
 
     def served(self, index: str) -> GenerationState | None:
         """Return the generation that readers see; None before the first is complete."""
-        return next((generation for generation in self.of(index) if generation.published), None)
+        return served_of(self.of(index))
 
     def in_sink(self, name: str) -> Self:
         """Return the state with the generations of one sink alone; empty for the one that keeps the state."""

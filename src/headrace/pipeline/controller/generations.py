@@ -32,7 +32,7 @@ from headrace.pipeline.controller.world import CatalogSeen, SinkSeen, TableVerdi
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state import GenerationState, PipelineState
 from headrace.state.orders import OrderKind
-from headrace.state.pipeline_state import generation_id
+from headrace.state.pipeline_state import generation_id, served_of
 
 _NO_POLICY = SinkPolicy()
 _GENERATION_ORDERS = frozenset({OrderKind.REINDEX, OrderKind.ROLLBACK})
@@ -101,11 +101,6 @@ def generations_of(state: PipelineState, unit: Unit) -> tuple[GenerationState, .
         for generation in state.generations
         if (generation.sink, generation.index) == (unit.sink, unit.index)
     )
-
-
-def served_of(generations: Sequence[GenerationState]) -> GenerationState | None:
-    """Return the generation of a unit that readers see."""
-    return next((generation for generation in generations if generation.published), None)
 
 
 def newest_generation_order(orders: Sequence[OpenOrder]) -> OpenOrder | None:

@@ -124,8 +124,9 @@ class Observer:
         # Another's slot of this name is never given up. While the cluster is away, the last state tells.
         last = self.store.current
         is_own = last is not None and last.phase == "following"
-        seen = dataclasses.replace(see_slot(slot), reader=health.read_by_another)
-        return dataclasses.replace(seen, over_budget=over_budget if is_own else "")
+        return dataclasses.replace(
+            see_slot(slot), reader=health.read_by_another, over_budget=over_budget if is_own else ""
+        )
 
     def _state(self) -> PipelineState | Unknown | None:
         """Return the state; while a query runs, as this process has saved it last: nobody else writes it."""
