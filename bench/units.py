@@ -165,57 +165,65 @@ def _write_deployment(folder: Path, url: str, sink: str) -> Path:
 
 
 @contextlib.contextmanager
-def refused_row(decks: Decks) -> Iterator[str]:
+def refused_row(decks: Decks) -> Iterator[None]:
     """A cluster refuses a row."""
     decks.sql("UPDATE t0 SET n = 99999 WHERE id = 5")
-    yield "t0"
+    yield
     decks.sql("UPDATE t0 SET n = 5 WHERE id = 5")
 
 
 @contextlib.contextmanager
-def unfit_file(decks: Decks) -> Iterator[str]:
+def unfit_file(decks: Decks) -> Iterator[None]:
     """A schema file does not fit its table any more."""
     decks.sql("ALTER TABLE t1 RENAME n TO other")
-    yield "t1"
+    yield
     decks.sql("ALTER TABLE t1 RENAME other TO n")
 
 
 @contextlib.contextmanager
-def raising_transform(decks: Decks) -> Iterator[str]:
+def raising_transform(decks: Decks) -> Iterator[None]:
     """A transform raises."""
     decks.sql("UPDATE t2 SET n = 666 WHERE id = 5")
-    yield "t2"
+    yield
     decks.sql("UPDATE t2 SET n = 5 WHERE id = 5")
 
 
 @contextlib.contextmanager
-def refused_index(decks: Decks) -> Iterator[str]:
+def refused_index(decks: Decks) -> Iterator[None]:
     """The cluster has no shard left for the next generation."""
     _set_cluster(decks, 1)
     decks.sql("ALTER TABLE t3 ALTER n TYPE smallint")
-    yield "t3"
+    yield
     _set_cluster(decks, None)
 
 
 @contextlib.contextmanager
-def missing_right(decks: Decks) -> Iterator[str]:
+def missing_right(decks: Decks) -> Iterator[None]:
     """The role may not read a table any more."""
     decks.sql("REVOKE SELECT ON t4 FROM runner", "UPDATE t4 SET name = 'unread' WHERE id = 5")
-    yield "t4"
+    yield
     decks.sql("GRANT SELECT ON t4 TO runner")
 
 
 @contextlib.contextmanager
-def locked_table(decks: Decks) -> Iterator[str]:
+def locked_table(decks: Decks) -> Iterator[None]:
     """Somebody holds a lock on a table, and a row of it was changed before."""
     with connect(decks.database, autocommit=False) as holder:
         decks.sql("UPDATE t5 SET name = 'locked' WHERE id = 5")
         execute(holder, "LOCK TABLE t5 IN ACCESS EXCLUSIVE MODE")
-        yield "t5"
+        yield
         holder.rollback()
 
 
-FAILURES = (refused_row, unfit_file, raising_transform, refused_index, missing_right, locked_table)
+FAILURES = {
+    "t0": refused_row,
+    "t1": unfit_file,
+    "t2": raising_transform,
+    "t3": refused_index,
+    "t4": missing_right,
+    "t5": locked_table,
+}
+"""By the table of the index that each strikes."""
 
 
 def _set_cluster(decks: Decks, value: int | None) -> None:
@@ -233,15 +241,14 @@ def main() -> None:
     held, shown = [], []
     with decks() as deck:
         deck.freshness(_TABLES, 150)  # Java compiles
-        for fail in FAILURES:
+        for broken, fail in FAILURES.items():
             deck.run.wait_until(deck.is_whole, "is not whole", 120)
-            broken = f"t{FAILURES.index(fail)}"
             others = tuple(table for table in _TABLES if table != broken)
             before = deck.freshness(others, updates)
-            with fail(deck) as table:
+            with fail(deck):
                 time.sleep(3)  # it has struck by now
                 during = deck.freshness(others, updates)
-                said = deck.error(table)
+                said = deck.error(broken)
             what = (fail.__doc__ or "").rstrip(".")
             print(f"{what}: {said or 'nothing is said'}", flush=True)
             shown += [(f"before: {what}", before), (f"during: {what}", during)]
