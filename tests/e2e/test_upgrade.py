@@ -13,6 +13,7 @@ import pytest
 from e2e.harness import Headrace, Shop
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
+from headrace.embedded.processes import until
 from headrace.postgres.connection import connect, execute
 from support.servers import installation, short_lived_server
 
@@ -23,7 +24,7 @@ _MOVES_SLOTS_SINCE = 17
 def servers() -> Iterator[tuple[EmbeddedPostgres, EmbeddedPostgres]]:
     with ExitStack() as stack:
         yield (
-            stack.enter_context(short_lived_server(binaries=installation())),
+            stack.enter_context(short_lived_server(settings={"autovacuum_naptime": "1"}, binaries=installation())),
             stack.enter_context(short_lived_server(binaries=installation())),
         )
 
@@ -56,6 +57,15 @@ def pg_upgrade(old: EmbeddedPostgres, new: EmbeddedPostgres) -> None:
     new._password = old._password
 
 
+def stop_autovacuum(server: EmbeddedPostgres) -> None:
+    """Stop what commits by itself: pg_upgrade refuses a slot behind a commit."""
+    with connect(server.url) as connection:
+        execute(connection, "ALTER SYSTEM SET autovacuum = off")
+        execute(connection, "SELECT pg_reload_conf()")
+        at_work = "SELECT 1 FROM pg_stat_activity WHERE backend_type LIKE 'autovacuum%'"
+        assert until(lambda: not [*execute(connection, at_work)], 30)
+
+
 def adopted(pipeline: Headrace) -> str:
     """What `headrace adopt --upgraded` prints."""
     done = pipeline.run_command("adopt", "--upgraded", "--yes")
@@ -81,6 +91,8 @@ def test_a_run_goes_on_after_pg_upgrade_and_refuses_other_servers(
         shop.run("UPDATE users SET name = name || '?'")
         pipeline.converges()
         current = pipeline.served("users")
+        stop_autovacuum(old)
+        assert "is applied" in pipeline.run_command("wait").stderr
         pipeline.terminate()
 
         old.stop()
