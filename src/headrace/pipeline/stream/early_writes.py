@@ -119,11 +119,12 @@ class EarlyWriter:
     def _apply(self, task: Task) -> WrittenBatch:
         if self._worker is None:
             self._worker = Worker(self._work, lambda _: _TryOnce())
-        if self._has_quarantine and task.rows.num_rows and self._worker.has_quarantined():
-            raise _LeftToTask("documents are in quarantine: one that is written now has to leave it")
         written = self._worker.apply(task)
         if written.result.rejected:
             raise _LeftToTask("it has refused documents, which its task reports")
+        # Asked behind the write, so that no reader waits for the answer.
+        if self._has_quarantine and task.rows.num_rows and self._worker.has_quarantined():
+            raise _LeftToTask("documents are in quarantine: its task takes out what it writes")
         return written
 
 
