@@ -14,13 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from headrace.capture import LogOrigin, Offset, StreamSettings
@@ -38,9 +33,16 @@ from headrace.datasources.followed_tables import (
     snapshot_progress,
 )
 from headrace.datasources.initial_snapshot import InitialRows, SnapshotProgress
+from headrace.datasources.older_spark import for_this_spark
 from headrace.datasources.options import read_options
 from headrace.datasources.partitions import ChangePartition, read_part, split_rows
 from headrace.datasources.query_schema import RowsPlan, plan_rows
+from headrace.datasources.read_limits import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from headrace.datasources.shutdown import exit_on_sigterm, is_ended_by_sigterm, print_notice, slot_notice
 from headrace.datasources.source_options import CdcOptions
 from headrace.datasources.starting_offsets import (
@@ -96,7 +98,7 @@ class PostgresCdc(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802, ARG002
         """Create the reader; it opens nothing yet."""
         options = self._read_options()
-        return CdcReader(options, self._rows_plan(options))
+        return for_this_spark(CdcReader(options, self._rows_plan(options)), pyspark.__version__)
 
     def _read_options(self) -> CdcOptions:
         return read_options(CdcOptions, self.options, NAME)

@@ -9,25 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    IsNotNull,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    StringStartsWith,
-)
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -45,18 +30,22 @@ from headrace.snapshot.predicates import ColumnComparison, PushedCondition, rend
 from headrace.spark.failures import short_traceback
 from headrace.spark.garbage import freeze_imports
 
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter  # since 4.1
+
 NAME = "postgres_snapshot"
 _Session = TypeVar("_Session")
 
-_COMPARISONS: Mapping[type[Filter], ColumnComparison] = {
-    EqualTo: ColumnComparison.EQUAL,
-    EqualNullSafe: ColumnComparison.EQUAL,
-    LessThan: ColumnComparison.LESS,
-    LessThanOrEqual: ColumnComparison.AT_MOST,
-    GreaterThan: ColumnComparison.GREATER,
-    GreaterThanOrEqual: ColumnComparison.AT_LEAST,
-    StringStartsWith: ColumnComparison.STARTS_WITH,
+_COMPARISONS: Mapping[str, ColumnComparison] = {
+    "EqualTo": ColumnComparison.EQUAL,
+    "EqualNullSafe": ColumnComparison.EQUAL,
+    "LessThan": ColumnComparison.LESS,
+    "LessThanOrEqual": ColumnComparison.AT_MOST,
+    "GreaterThan": ColumnComparison.GREATER,
+    "GreaterThanOrEqual": ColumnComparison.AT_LEAST,
+    "StringStartsWith": ColumnComparison.STARTS_WITH,
 }
+"""By the name of Spark's class: PySpark 4.0 has none of them, and pushes no filters."""
 
 
 class PostgresSnapshot(DataSource):
@@ -165,10 +154,13 @@ class SnapshotReader(DataSourceReader):
                     )
 
 
+_SPARKS_OWN: Any = getattr(DataSourceReader, "pushFilters", None)  # since 4.1
+
+
 class _Pushing:
     """A callable that Spark takes for `DataSourceReader.pushFilters`."""
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
+    __func__ = staticmethod(_SPARKS_OWN)
 
     def __init__(self, conditions: list[PushedCondition]) -> None:
         self._conditions = conditions
@@ -183,17 +175,17 @@ def condition(filter_: Filter) -> PushedCondition | None:
     path: tuple[str, ...] = getattr(filter_, "attribute", ())
     if len(path) != 1:
         return None
-    column = path[0]
+    column, kind = path[0], type(filter_).__name__
     value: Any = getattr(filter_, "value", None)
-    if isinstance(filter_, IsNull) or (isinstance(filter_, EqualNullSafe) and value is None):
+    if kind == "IsNull" or (kind == "EqualNullSafe" and value is None):
         return PushedCondition(column, ColumnComparison.IS_NULL)
-    if isinstance(filter_, IsNotNull):
+    if kind == "IsNotNull":
         return PushedCondition(column, ColumnComparison.IS_NOT_NULL)
-    if isinstance(filter_, In):
+    if kind == "In":
         return PushedCondition(
             column, ColumnComparison.EQUAL, tuple(item for item in value if item is not None)
         )
-    comparison = _COMPARISONS.get(type(filter_))
+    comparison = _COMPARISONS.get(kind)
     return None if comparison is None else PushedCondition(column, comparison, (value,))
 
 

@@ -1,9 +1,5 @@
 """Check that a user's PySpark is new enough, and that its Python workers find the program's packages.
 
-PySpark 4.0 and 4.1 ask a streaming source for the end of the next batch without passing the query's position.
-After a restart only the slot could supply it. The slot is a batch behind the checkpoint, and does not know
-which rows of the initial snapshot were read: rows already written would be read again as new ones.
-
 Spark starts its workers as `python3` from the PATH unless it is configured otherwise. A program that is run
 by the path of its interpreter, in an environment that is not activated, gets workers without its packages.
 """
@@ -22,29 +18,34 @@ from headrace.errors import HeadraceError, Kind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FIRST = (4, 2)
-"""The first version that passes the query's position to its sources."""
+FIRST_OF_SOURCES = (4, 0)
+"""The first version whose sources can be written in Python."""
+FIRST_OF_DOCUMENTS = (4, 2)
+"""The first version that passes the query's position to its sources, and limits their batches."""
 
 
-def is_supported(version: str) -> bool:
-    """Tell whether a PySpark of this version, like `4.3.0` or `4.4.0.dev1`, supports the sources."""
-    return tuple(map(int, re.findall(r"\d+", version)[:2])) >= FIRST
+def passes_position(version: str) -> bool:
+    """Tell whether a PySpark of this version, like `4.3.0` or `4.4.0.dev1`, passes sources the position."""
+    return _number(version) >= FIRST_OF_DOCUMENTS
 
 
-def check_version(version: str, name: str) -> None:
-    """Refuse a PySpark that is too old for the source `name`.
+def check_version(version: str, name: str, first: tuple[int, int] = FIRST_OF_SOURCES) -> None:
+    """Refuse a PySpark that is too old for what is named.
 
     Raises:
         HeadraceError: DEPENDENCY.
     """
-    if not is_supported(version):
-        first = ".".join(map(str, FIRST))
+    if _number(version) < first:
+        needed = ".".join(map(str, first))
         raise HeadraceError(
             Kind.DEPENDENCY,
-            f"{name} needs PySpark {first} or newer, and this is PySpark {version}, which tells a "
-            "source too little for going on from a checkpoint",
-            f"Run the program with PySpark {first} or newer, for example: pip install 'pyspark>={first}'.",
+            f"{name} needs PySpark {needed} or newer, and this is PySpark {version}",
+            f"Run the program with PySpark {needed} or newer, for example: pip install 'pyspark>={needed}'.",
         )
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)[:2]))
 
 
 _SECONDS = 30.0

@@ -8,21 +8,25 @@ from pyspark.sql.datasource import DataSource
 import pyspark_postgres_cdc
 import pyspark_postgres_snapshot
 from headrace.errors import HeadraceError, Kind
-from headrace.spark.environment import check_version, is_supported
+from headrace.spark.environment import FIRST_OF_DOCUMENTS, check_version, passes_position
 
 
-@pytest.mark.parametrize("version", ["4.2.0", "4.2.1", "4.3.0", "4.10.0.dev3", "5.0.0rc1"])
-def test_a_version_that_tells_a_source_where_the_query_stands_is_served(version: str) -> None:
-    assert is_supported(version)
+@pytest.mark.parametrize("version", ["4.0.0", "4.1.2", "4.2.0", "4.10.0.dev3", "5.0.0rc1"])
+def test_sources_are_served_since_spark_has_sources_in_python(version: str) -> None:
     check_version(version, "postgres_cdc")
+
+
+@pytest.mark.parametrize(("version", "does"), [("4.1.4", False), ("4.2.0.dev1", True), ("4.10.0", True)])
+def test_only_newer_versions_pass_the_position(version: str, does: bool) -> None:
+    assert passes_position(version) is does
 
 
 @pytest.mark.parametrize("version", ["3.5.7", "4.0.0", "4.1.2", "4.1.0.dev1"])
 def test_an_older_one_is_refused_by_its_version_with_what_to_do(version: str) -> None:
     with pytest.raises(HeadraceError) as raised:
-        check_version(version, "postgres_cdc")
+        check_version(version, "documents", FIRST_OF_DOCUMENTS)
     assert raised.value.kind is Kind.DEPENDENCY
-    assert f"postgres_cdc needs PySpark 4.2 or newer, and this is PySpark {version}" in str(raised.value)
+    assert f"documents needs PySpark 4.2 or newer, and this is PySpark {version}" in str(raised.value)
     assert "pip install 'pyspark>=4.2'" in str(raised.value)
 
 
@@ -32,6 +36,6 @@ def test_an_older_one_is_refused_by_its_version_with_what_to_do(version: str) ->
 def test_loading_either_source_there_raises(
     source: type[DataSource], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pyspark.__version__", "4.1.1")
-    with pytest.raises(HeadraceError, match=rf"{source.name()} needs PySpark 4\.2"):
+    monkeypatch.setattr("pyspark.__version__", "3.5.7")
+    with pytest.raises(HeadraceError, match=rf"{source.name()} needs PySpark 4\.0"):
         source({"url": "postgresql://localhost/shop"})
