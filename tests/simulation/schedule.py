@@ -169,7 +169,7 @@ class Schedule:
                 lambda _: True
             )  # a kill amid this is followed by another try, which nothing announces
         if isinstance(action, BeginAgain):
-            self.setting.rolled_back.clear()  # also where the rollback came between the loss and its discovery
+            self.setting.rolled_back.clear()  # also one between the loss and its discovery
         if isinstance(action, StopFollowing):
             self.setting.rolled_back.pop(action.unit, None)  # perhaps what was rolled back to
         if isinstance(action, StopFollowing) and action.failure is not None:

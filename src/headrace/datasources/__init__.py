@@ -21,9 +21,7 @@ def register(spark: SparkSession) -> None:
         HeadraceError: DEPENDENCY, where this PySpark is too old, or where a local session starts workers that
             cannot import Headrace.
     """
-    import pyspark  # noqa: PLC0415
-
-    check_version(pyspark.__version__, "postgres_cdc")
+    check_version("postgres_cdc")
     check_workers(spark)
     from headrace.datasources.postgres_cdc import PostgresCdc  # noqa: PLC0415 - PySpark is loaded only
     from headrace.datasources.postgres_snapshot import PostgresSnapshot  # noqa: PLC0415 - when asked for

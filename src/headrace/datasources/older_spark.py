@@ -1,9 +1,9 @@
 """Serve `postgres_cdc` to PySpark 4.0 and 4.1, which ask for a batch's end without the query's position.
 
-They pass it in another way. A query that goes on from a checkpoint asks first for the partitions between the
-last planned end and itself, and a batch's partitions are asked for when its end is in the checkpoint (measured,
-PySpark 4.0.1 and 4.1.4, also with the trigger `availableNow`). So the last end that partitions were asked for is
-where the next batch begins.
+They pass it in another way. A query that goes on from a checkpoint asks first for the partitions between
+the last planned end and itself. And a batch's partitions are asked for when its end is in the checkpoint.
+(Measured with PySpark 4.0.1 and 4.1.4, also with the trigger `availableNow`.) So the last end that
+partitions were asked for is where the next batch begins.
 """
 
 from __future__ import annotations

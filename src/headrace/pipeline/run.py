@@ -45,6 +45,7 @@ from headrace.postgres.connection import connect
 from headrace.postgres.slot import advance_slot
 from headrace.sinks.opensearch import Client
 from headrace.spark.background_session import BackgroundSpark
+from headrace.spark.environment import FIRST_OF_DOCUMENTS, check_version
 from headrace.spark.session import LocalSpark, given_spark, local_spark
 from headrace.state import Counters, DeferredKeys, StateStore
 from headrace.status.board import StatusBoard
@@ -139,6 +140,7 @@ class PipelineRun:
                     raise
 
     def _open_spark(self) -> contextlib.AbstractContextManager[LocalSpark]:
+        check_version("a run of documents", FIRST_OF_DOCUMENTS)
         options = self._options
         if options.session is not None:
             return given_spark(options.session)

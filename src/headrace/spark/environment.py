@@ -25,16 +25,19 @@ FIRST_OF_DOCUMENTS = (4, 2)
 
 
 def passes_position(version: str) -> bool:
-    """Tell whether a PySpark of this version, like `4.3.0` or `4.4.0.dev1`, passes sources the position."""
+    """Tell whether a PySpark of this version, like `4.4.0.dev1`, passes the position to sources."""
     return _number(version) >= FIRST_OF_DOCUMENTS
 
 
-def check_version(version: str, name: str, first: tuple[int, int] = FIRST_OF_SOURCES) -> None:
-    """Refuse a PySpark that is too old for what is named.
+def check_version(name: str, first: tuple[int, int] = FIRST_OF_SOURCES) -> None:
+    """Refuse the installed PySpark where it is too old for what is named.
 
     Raises:
         HeadraceError: DEPENDENCY.
     """
+    import pyspark  # noqa: PLC0415 - who only asks for the workers need not load it
+
+    version = pyspark.__version__
     if _number(version) < first:
         needed = ".".join(map(str, first))
         raise HeadraceError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 
-import pyspark
 from pyspark.sql.datasource import DataSource
 
 from headrace.spark.environment import check_version
@@ -21,7 +20,7 @@ class LazySource(DataSource):
     """
 
     def __new__(cls, options: dict[str, str]) -> DataSource:  # type: ignore[misc]  # noqa: D102
-        check_version(pyspark.__version__, cls.name())
+        check_version(cls.name())
         return cls.load()(options)
 
     @classmethod
