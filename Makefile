@@ -7,6 +7,7 @@ UV ?= uv
 ARGS ?=
 JOBS ?= 4
 BIN = $(VENV)/bin
+COMPAT_SOURCES = tests/unit/datasources tests/unit/spark tests/integration/datasources tests/e2e/test_mirror.py
 COMPAT = tests/unit/datasources tests/unit/spark tests/unit/mirror tests/integration/datasources tests/integration/mirror \
 	tests/integration/documents tests/integration/pipeline tests/e2e/test_mirror.py tests/e2e/test_mirror_modes.py \
 	tests/e2e/test_live.py
@@ -14,7 +15,7 @@ EXTRAS = spark java embedded lake iceberg otel aws azure google
 # Where a shell sets it, every process of the tests compiles all modules again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help environment demo docs quick test test-all pytest soak mirror-soak chaos simulate compat compat-lowest lint bench \
+.PHONY: help environment demo docs quick test test-all pytest soak mirror-soak chaos simulate compat compat-4.0 compat-4.1 compat-4.2 compat-lowest lint bench \
 	bench-record deploy-check dist dist-installed sbom lock clean
 
 help:
@@ -28,7 +29,7 @@ help:
 	@echo "make soak       random schemas and workloads against the oracle (ARGS=--minutes=10: so long)"
 	@echo "make chaos      every fault in turn, with writers (ARGS=--minutes=30: so long)"
 	@echo "make simulate   the controller against simulated servers (ARGS=\"--schedules 1000000\")"
-	@echo "make compat     sources, mirrors (by Delta for Spark) and documents on PySpark 4.2, in an environment of its own"
+	@echo "make compat     sources and a mirror on PySpark 4.0 and 4.1; on 4.2 documents, and mirrors by Delta for Spark, too"
 	@echo "make compat-lowest  the tests on the lowest version of each dependency, in an environment of its own"
 	@echo "make lint       format, lint, types, layers, the prose of the pages"
 	@echo "make bench      the benchmarks (ARGS=--quick: in short)"
@@ -88,9 +89,16 @@ simulate: environment
 chaos: environment
 	PYTHONPATH=tests $(BIN)/python -m chaos $(ARGS)
 
-compat:
-	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat" .ci/compat.lock
-	$(VENV)-compat/bin/python -m pytest $(COMPAT) -m "not newest" --timeout 900 \
+compat: compat-4.0 compat-4.1 compat-4.2
+
+compat-4.0 compat-4.1: compat-%:
+	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat-$*" .ci/compat-$*.lock
+	$(VENV)-compat-$*/bin/python -m pytest $(COMPAT_SOURCES) -m "not newest" --timeout 900 \
+		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+compat-4.2:
+	@PYTHON="$(PYTHON)" sh .ci/environment "$(VENV)-compat-4.2" .ci/compat-4.2.lock
+	$(VENV)-compat-4.2/bin/python -m pytest $(COMPAT) -m "not newest" --timeout 900 \
 		-n $(JOBS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 compat-lowest:
@@ -129,8 +137,14 @@ lock:
 		--no-emit-index-url --extra spark --extra otel --extra aws --extra azure --extra google --constraint requirements.lock --quiet \
 		--output-file deploy/requirements.lock pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
-		--no-emit-index-url --extra dev --override .ci/compat.txt --quiet \
-		--output-file .ci/compat.lock pyproject.toml
+		--no-emit-index-url --extra dev --override .ci/compat-4.0.txt --quiet \
+		--output-file .ci/compat-4.0.lock pyproject.toml
+	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --extra dev --override .ci/compat-4.1.txt --quiet \
+		--output-file .ci/compat-4.1.lock pyproject.toml
+	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
+		--no-emit-index-url --extra dev --override .ci/compat-4.2.txt --quiet \
+		--output-file .ci/compat-4.2.lock pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --resolution lowest-direct --no-annotate --no-header \
 		--no-emit-index-url $(EXTRAS:%=--extra %) --quiet --output-file .ci/lowest.txt pyproject.toml
 	$(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-annotate --no-header \
@@ -146,4 +160,4 @@ lock:
 clean:
 	rm -rf build dist htmlcov .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis \
 		.import_linter_cache
-	@for each in "$(VENV)" "$(VENV)-compat" "$(VENV)-lowest" "$(VENV)-demo" "$(VENV)-docs"; do if [ -f "$$each/.headrace" ]; then rm -rf "$$each"; fi; done
+	@for each in "$(VENV)" "$(VENV)-compat-4.0" "$(VENV)-compat-4.1" "$(VENV)-compat-4.2" "$(VENV)-lowest" "$(VENV)-demo" "$(VENV)-docs"; do if [ -f "$$each/.headrace" ]; then rm -rf "$$each"; fi; done
