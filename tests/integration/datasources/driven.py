@@ -10,12 +10,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from headrace.datasources.envelopes import changes_schema
 from headrace.datasources.options import read_options
 from headrace.datasources.postgres_cdc import CdcReader
 from headrace.datasources.query_schema import plan_rows
+from headrace.datasources.read_limits import ReadAllAvailable
 from headrace.datasources.source_options import CdcOptions
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot

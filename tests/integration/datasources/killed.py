@@ -9,8 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
+from headrace.datasources.read_limits import ReadAllAvailable
 from headrace.postgres.connection import connect, execute
 from integration.datasources.driven import Query, as_stored
 

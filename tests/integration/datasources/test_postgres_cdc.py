@@ -16,11 +16,11 @@ from typing import Any
 import psutil
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.streaming.query import StreamingQuery
 
 from headrace.datasources.options import read_options
 from headrace.datasources.postgres_cdc import CdcReader
+from headrace.datasources.read_limits import ReadAllAvailable
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError
 from headrace.postgres.connection import connect, execute
