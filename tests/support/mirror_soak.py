@@ -71,6 +71,7 @@ _PARTS = (
     'tables = ["public.versions"]\nmode = "history"\npartition_by = ["month(at)"]',
     'tables = ["public.events"]\nmode = "changes"\npartition_by = ["_change_type"]',
     'tables = ["public.days"]\npartition_by = ["day(at)", "zone"]',
+    'tables = ["public.composite"]\non_error = "wait"',
     'tables = ["public.kept"]\nsoft_delete = true\nmasks = { email = "sha256" }',
     'tables = ["public.*"]',
 )
@@ -207,8 +208,13 @@ class MirrorSoak:
 
     @contextlib.contextmanager
     def _disturbed(self, draw: random.Random) -> Iterator[None]:
-        """Kill or stop the mirror while the block runs, and start it again behind it; or leave it alone."""
-        what = draw.choice(["nothing", "nothing", "kill", "stopped", "failpoint", "load", "load"])
+        """Kill or stop the mirror while the block runs, and start it again behind it; or leave it alone.
+
+        Or lock a table, so that it waits while the others go on.
+        """
+        what = draw.choice(
+            ["nothing", "nothing", "kill", "stopped", "failpoint", "load", "load", "lock", "lock"]
+        )
         self._say(f"-- mirror: {what}")
         if what == "failpoint":
             self._mirror.kill()
@@ -220,7 +226,8 @@ class MirrorSoak:
         elif what == "stopped":
             time.sleep(_STARTED_WITHIN)  # a signal right after the start ends it as the system does
             self._mirror.terminate()
-        yield
+        with self._locked(draw) if what == "lock" else contextlib.nullcontext():
+            yield
         if what == "kill":
             time.sleep(draw.random() * 2)
             self._mirror.kill()
@@ -228,8 +235,25 @@ class MirrorSoak:
             with contextlib.suppress(AssertionError):
                 self._mirror.wait_until(self._mirror.is_at_failpoint, "was not there", 20)
             self._mirror.kill()
-        if what != "nothing":
+        if what not in {"nothing", "lock"}:
             self._mirror.start()
+
+    @contextlib.contextmanager
+    def _locked(self, draw: random.Random) -> Iterator[None]:
+        """Add a column to a table and hold its lock for some seconds while the block runs."""
+        name, seconds = draw.choice(["composite", "composite", "plain"]), draw.uniform(2, 12)
+        self._new += 1
+        sql = f"ALTER TABLE {identifier(name)} ADD COLUMN n{self._new} int DEFAULT {draw.randint(1, 9)}"
+
+        def hold() -> None:
+            with contextlib.suppress(psycopg.Error), connect(self._url, autocommit=False) as connection:
+                self._execute(connection, sql)
+                time.sleep(seconds)
+
+        holder = threading.Thread(target=hold, daemon=True)
+        holder.start()
+        yield
+        holder.join()
 
     def _kill_loads(self, draw: random.Random) -> None:
         """Let a large table be read anew, kill the mirror some times meanwhile, and leave it stopped."""
