@@ -17,24 +17,26 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import TableName
 from headrace.pgoutput import (
+    LogicalMessage,
+    MessageBatch,
+    Relation,
+    RelationColumn,
+    Truncate,
+)
+from reference.columns import ChunkBuilder
+from reference.encoding import encode
+from reference.pgoutput import (
     UNCHANGED,
     Begin,
     Commit,
     Delete,
     Insert,
-    LogicalMessage,
     Message,
-    MessageBatch,
     Origin,
-    Relation,
-    RelationColumn,
-    Truncate,
     Type,
     Update,
     decode_message,
 )
-from reference.columns import ChunkBuilder
-from reference.encoding import encode
 from reference.translation import Translation as SlowTranslation
 
 TABLES = [TableName("public", "users"), TableName("Shop", "Lines"), TableName("public", "keyless")]
