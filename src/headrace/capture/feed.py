@@ -18,7 +18,6 @@ from headrace.capture.relation_routing import (
     RelationRouting,
     RootRouting,
 )
-from headrace.capture.rows import Absence
 from headrace.capture.settings import StreamSettings
 from headrace.capture.transactions import COMMIT
 from headrace.capture.translation import Translation
@@ -50,11 +49,6 @@ class ChangeFeed:
     def close(self) -> None:
         """Close the connections of the routing."""
         self._routing.close()
-
-    @property
-    def absences(self) -> tuple[Absence, ...]:
-        """See `RelationRouting.absences`; complete for all changes in the buffer."""
-        return self._routing.absences
 
     @property
     def truncated_partitions(self) -> Mapping[TableName, TableName]:

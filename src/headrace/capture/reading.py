@@ -27,7 +27,6 @@ from headrace.capture.continuity import (
 from headrace.capture.feed import ChangeFeed
 from headrace.capture.offset import Offset
 from headrace.capture.patience import ReadingPatience
-from headrace.capture.rows import Absence
 from headrace.capture.settings import StreamSettings
 from headrace.capture.streamed_transactions import Room, SpoolFullError, StreamedTransactions
 from headrace.errors import HeadraceError, Kind, Retry, unexpected
@@ -123,11 +122,6 @@ class LogReader:
         A server that was restarted counts as another one until the continuity of its log has been checked.
         """
         self._renewing.set()
-
-    @property
-    def absences(self) -> tuple[Absence, ...]:
-        """See `ChangeFeed.absences`."""
-        return self._feed.absences
 
     @property
     def truncated_partitions(self) -> Mapping[TableName, TableName]:

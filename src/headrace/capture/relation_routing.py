@@ -7,7 +7,6 @@ with those of the documents' plan, or with those that a query was started with.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -15,7 +14,6 @@ from types import MappingProxyType
 import numpy as np
 
 from headrace.capture.named_in_log import NamedInLog
-from headrace.capture.rows import Absence
 from headrace.capture.visibility import await_visible
 from headrace.catalog.known import uncarried_key
 from headrace.catalog.needs import ColumnNeed, Needs
@@ -38,11 +36,6 @@ It ends the wait by an error.
 
 class RelationRouting:
     """Reports every table under its own name."""
-
-    @property
-    def absences(self) -> tuple[Absence, ...]:
-        """The requested columns that the log lacked, each set with its first position; ascending."""
-        return ()
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
         """Return the relation under the name that its changes are reported under.
@@ -346,12 +339,6 @@ class GuardedRouting(RootRouting):
     ) -> None:
         super().__init__(url, expected, columns=columns, since=since, on_invisible=on_invisible)
         self._expected = expected
-        self._absences: tuple[Absence, ...] = ()
-
-    @property
-    def absences(self) -> tuple[Absence, ...]:
-        """The columns that the log has lacked so far, for a single table that may change."""
-        return self._absences
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Return the relation under its root's name; its columns are checked before any row is used."""
@@ -369,8 +356,6 @@ class GuardedRouting(RootRouting):
                 f"the table {named.table} was altered: {difference}",
                 _OLDER_ROWS if self._is_unaltered(relation.oid, expected) else _NEWER_TABLE,
             )
-        if expected.may_change:
-            self._note(commit_lsn, frozenset(expected.columns) - frozenset(relation.names))
         if expected.old_rows and not all(column.key for column in relation.columns):
             raise HeadraceError(
                 Kind.REPLICA_IDENTITY,
@@ -385,13 +370,6 @@ class GuardedRouting(RootRouting):
         """Return whether the table has the columns of the query's start, so that only the log is older."""
         names = [name for (name,) in self.session().query(_COLUMNS, (str(oid),))]
         return set(names) == set(expected.order)
-
-    def _note(self, lsn: Lsn, missing: frozenset[str]) -> None:
-        """Note that the log lacks the columns `missing` from the commit at `lsn` on."""
-        # A connection begins earlier than the one before it ended: a note may repeat.
-        before = bisect.bisect_right(self._absences, lsn, key=lambda absence: absence[0])
-        if missing != (self._absences[before - 1][1] if before else frozenset()):
-            self._absences = (*self._absences[:before], (lsn, missing), *self._absences[before:])
 
 
 def _moved(relation: Relation, expected: PlannedTable) -> str | None:

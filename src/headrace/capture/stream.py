@@ -16,7 +16,6 @@ from headrace.capture.buffer import ChangeBuffer, Limit
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
 from headrace.capture.reading import LogReader
-from headrace.capture.rows import Absence
 from headrace.capture.settings import StreamSettings
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
@@ -63,11 +62,6 @@ class ChangeStream:
     def origin(self) -> LogOrigin | None:
         """The system and timeline of the log; None before the first connection, if not known."""
         return self._reader.origin
-
-    @property
-    def absences(self) -> tuple[Absence, ...]:
-        """The requested columns that the log lacked, each set with its first position; ascending."""
-        return self._reader.absences
 
     @property
     def truncated_partitions(self) -> Mapping[TableName, TableName]:

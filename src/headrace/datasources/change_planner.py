@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from headrace.capture import ChangeStream, LogOrigin, Offset, StreamSettings
 from headrace.capture.buffer import Limit
-from headrace.capture.rows import Absence
 from headrace.datasources.shutdown import exit_on_sigterm
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn
@@ -68,11 +67,6 @@ class ChangePlanner:
     def origin(self) -> LogOrigin | None:
         """The system and timeline of the log; None before the first connection, if not known."""
         return self._opened.origin
-
-    @property
-    def absences(self) -> tuple[Absence, ...]:
-        """See `ChangeStream.absences`."""
-        return self._opened.absences
 
     @property
     def truncated_partitions(self) -> Mapping[TableName, TableName]:

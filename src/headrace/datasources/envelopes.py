@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped
 from headrace.capture.graph_envelope import ELEMENTS_SCHEMA, elements
-from headrace.capture.toast import Look, Reread, completed, lookups
+from headrace.capture.toast import Reread, completed, lookups
 from headrace.catalog.known import KnownTable, KnownTables, read_known
 from headrace.datasources.query_schema import (
     check_conditions,
@@ -173,18 +173,18 @@ def to_envelope(
         HeadraceError: SCHEMA_CHANGED, a partition alone was truncated, and `elements` cannot say which nodes
             are gone; CONNECTION, PRIVILEGE, DATABASE, where values have to be read again.
     """
-    with lookups(options.connection) as look_by:
 
-        def look_of(table: TableName) -> tuple[KnownTable, Look] | None:
-            known = descriptions.known.get(table)
-            # Without a key nothing tells which row is to be read again.
-            if known is None or not known.key or options.unchanged_toast != "reread":
-                return None
-            types = dict(zip(known.key, known.key_types, strict=True))
-            return known, look_by(Reread(table, types, operators=known.key_operators))
+    def reread_of(table: TableName) -> Reread | None:
+        known = descriptions.known.get(table)
+        # Without a key nothing tells which row is to be read again.
+        if known is None or not known.key or options.unchanged_toast != "reread":
+            return None
+        types = dict(zip(known.key, known.key_types, strict=True))
+        return Reread(table, types, tuple(known.columns), operators=known.key_operators)
 
+    with lookups(options.connection) as look:
         for batch in changes:
-            complete = completed(batch, look_of)
+            complete = completed(batch, reread_of, look)
             if options.form == "elements":
                 _check_truncated(complete, descriptions.roots)
                 yield elements(complete, descriptions.known, options.source_id or options.slot)

@@ -123,10 +123,8 @@ class RowsPart(InputPartition):
             return
         texts = [f"{output_text(identifier(name))} AS {identifier(name)}" for name in columns]
         for batch in session.read(select(selection, texts, range_), _BATCH_BYTES):
-            if shape is not None:
-                yield shape.snapshot_of_texts(batch, self.place)
-            else:
-                yield snapshot_changes(selection.table, batch, self.place)
+            changes = snapshot_changes(selection.table, batch, self.place)
+            yield changes if shape is None else shape.rows(changes)
         # After the rows: to the snapshot a table that was rewritten looks empty.
         check_filenode(session, range_)
 

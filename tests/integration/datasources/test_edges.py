@@ -373,15 +373,15 @@ def test_a_table_is_left_out_again_while_its_first_rows_are_read(query: Callable
 
 def test_a_lookup_waits_for_a_server_that_is_lost(database: str) -> None:
     table = TableName("public", "item")
-    with connect(database) as connection, lookups(database) as look_by:
+    with connect(database) as connection, lookups(database) as look:
         execute(connection, ITEM)
         execute(connection, "INSERT INTO item VALUES (1, 'a')")
-        look = look_by(Reread(table, {"id": "integer"}))
-        assert look([("1",)], ("name",)) == {0: ("a",)}
+        reread = Reread(table, {"id": "integer"})
+        assert look(reread, [("1",)], ("name",)) == {0: ("a",)}
         ended = "SELECT count(pg_terminate_backend(pid, 5000)) FROM pg_stat_activity WHERE datname = "
         mine = "current_database() AND pid <> pg_backend_pid()"
         assert execute(connection, ended + mine) == [(1,)]
-        assert look([("1",)], ("name",)) == {0: ("a",)}
+        assert look(reread, [("1",)], ("name",)) == {0: ("a",)}
 
 
 @pytest.mark.long
