@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 
-_SIMILAR = 0.7
+_SIMILAR = 0.65  # two exchanged letters of three
 _MOST_NAMES = 10
 
 
