@@ -23,7 +23,7 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.pgoutput import Relation, RelationColumn
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import ReadSession
+from headrace.postgres.session import KeptSession, ReadSession
 
 _LOOK_SECONDS = 0.5
 
@@ -104,7 +104,6 @@ class RootRouting(RelationRouting):
     ) -> None:
         self._columns = columns
         self._since = since
-        self._url = url
         self._on_invisible = on_invisible
         self._wanted = frozenset(wanted)
         self._planned = planned or {}
@@ -112,7 +111,7 @@ class RootRouting(RelationRouting):
         self._roots = PartitionRoots(self._read, keep=self._topmost)
         self._own: dict[int, TableName] = {}
         self._truncated: Mapping[TableName, TableName] = {}
-        self._session: ReadSession | None = None
+        self._session = KeptSession(url)
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Return the relation under its root's name, which is read from the catalog.
@@ -172,9 +171,7 @@ class RootRouting(RelationRouting):
 
     def close(self) -> None:
         """Close the session, if any."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        self._session.close()
 
     def session(self) -> ReadSession:
         """Return the session that reads the catalog; open it if needed.
@@ -182,9 +179,7 @@ class RootRouting(RelationRouting):
         Raises:
             HeadraceError: CONNECTION.
         """
-        if self._session is None or self._session.closed:
-            self._session = ReadSession(self._url)
-        return self._session
+        return self._session.get()
 
     def _read(self, oid: int) -> PartitionPlace | None:
         return read_place(self.session(), oid, self._wanted, planned=self._planned, topmost=self._topmost)

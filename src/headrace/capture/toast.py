@@ -23,7 +23,7 @@ from headrace.model.names import TableName
 from headrace.model.values import column_texts
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import ReadSession
+from headrace.postgres.session import KeptSession, ReadSession
 
 Key = tuple[str | None, ...]
 
@@ -187,18 +187,14 @@ def lookups(url: str) -> Iterator[Look]:
     Raises:
         HeadraceError: from a lookup: AUTHENTICATION, PRIVILEGE, DATABASE.
     """
-    with contextlib.ExitStack() as opened:
-        session: ReadSession | None = None
+    with KeptSession(url) as session:
 
         def look(
             reread: Reread, keys: Sequence[Key], columns: Sequence[str]
         ) -> dict[int, tuple[str | None, ...]]:
-            nonlocal session
             for attempt in retrying():
                 with attempt:
-                    if session is None or session.closed:
-                        session = opened.enter_context(ReadSession(url))
-                    return reread.read(session, keys, columns)
+                    return reread.read(session.get(), keys, columns)
             raise AssertionError
 
         yield look

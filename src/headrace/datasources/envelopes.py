@@ -28,7 +28,7 @@ from headrace.model.changes import Op
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.postgres.publication import read_published_roots
-from headrace.postgres.session import ReadSession
+from headrace.postgres.session import KeptSession, ReadSession
 
 TABLES = "headrace.tables"
 """Key of the metadata of the column `after`: descriptions of the tables, for `headrace.spark.table`."""
@@ -57,9 +57,8 @@ class TableDescriber:
     """Describes the tables in a batch, in the process that plans it; keeps its session."""
 
     def __init__(self, options: CdcOptions) -> None:
-        self._options = options
         self._known = KnownTables(options.table_keys, options.publication)
-        self._session: ReadSession | None = None
+        self._session = KeptSession(options.connection)
         self._database = ""
 
     def of(
@@ -78,21 +77,16 @@ class TableDescriber:
         found = {table for batch in batches for table, _ in by_table(batch)}
         for attempt in retrying():
             with attempt:
-                known = self._known.of(self._open_session(), found)
+                session = self._session.get()
+                if not self._database:
+                    [(self._database,)] = session.query("SELECT current_database()::text")
+                known = self._known.of(session, found)
                 return TableDescriptions(known, self._database, roots)
         raise AssertionError
 
     def close(self) -> None:
         """Close the session."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
-
-    def _open_session(self) -> ReadSession:
-        if self._session is None or self._session.closed:
-            self._session = ReadSession(self._options.connection)
-            [(self._database,)] = self._session.query("SELECT current_database()::text")
-        return self._session
+        self._session.close()
 
 
 def _tables(batch: pa.RecordBatch) -> Iterator[tuple[TableName, bool]]:
