@@ -65,7 +65,7 @@ class ChangeStream:
     @property
     def truncated_partitions(self) -> Mapping[TableName, TableName]:
         """The table of each partition that was truncated by itself, by the partition's name in the log."""
-        return self._reader.truncated_partitions
+        return self._reader.feed.routing.truncated_partitions
 
     def confirm(self, offset: Offset) -> None:
         """Confirm that everything up to `offset` is durable, so that buffer and server may drop it.

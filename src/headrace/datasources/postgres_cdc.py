@@ -199,15 +199,15 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if new or begin != stored or self._tables.is_outdated(start):
             return here | self._tables.fields()
         # `start` is in the commit log when Spark asks for what follows it, and never confirmed before.
-        planner.confirm(begin)
+        planner.stream.confirm(begin)
         self._tables.watch()
         end = self._next_end(planner, begin, limit)
         if altered := self._tables.reused():
             return self._read_again(here, altered)
-        if end == begin or planner.origin is None:
+        if end == begin or planner.stream.origin is None:
             return start
         fields = since_fields(since_of(start), end.lsn) | keep_batch_start(start, self._initial)
-        return end.to_json() | planner.origin.to_json() | self._tables.fields() | fields
+        return end.to_json() | planner.stream.origin.to_json() | self._tables.fields() | fields
 
     def _next_end(self, planner: ChangePlanner, begin: Offset, limit: ReadLimit) -> Offset:
         try:
@@ -342,8 +342,8 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # An offset of before anything was read has no origin: the end of the batch knows whose log it is.
             origin = LogOrigin.from_json(start) or LogOrigin.from_json(end)
             planner = self._open_planner(begin, origin, behind, since_of(start))
-            batches = planner.changes(begin, behind)
-            truncated = planner.truncated_partitions
+            batches = planner.stream.changes(begin, behind)
+            truncated = planner.stream.truncated_partitions
         descriptions = self._describe(batches, truncated)
         if left_out := self._tables.left_out(start, end):
             batches = exclude_tables(batches, left_out, {} if descriptions is None else descriptions.roots)
