@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.capture.envelope import attempts
+from headrace.capture.envelope import as_maps, attempts, check_truncated
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.lsn import Lsn
@@ -136,7 +136,7 @@ class RowShape:
             HeadraceError: VALUE where a text is not valid for its column's type; SCHEMA_CHANGED where only a
                 partition was truncated.
         """
-        self._check_truncated(changes)
+        check_truncated(changes, lambda table: None if table == self.table else self.table)
         may_lack = (Op.UPDATE,) if self.inserts_are_whole else (Op.UPDATE, Op.INSERT)
         sides = _Sides(changes, tuple(self.columns), may_lack)
         change, code, is_old = self._plan_rows(changes, sides)
@@ -193,18 +193,6 @@ class RowShape:
                 f"the table {self.table} was altered: it has a new column {new[0]}",
                 "Load the changes again, and start the query: it takes the columns that the table has then.",
             )
-
-    def _check_truncated(self, changes: pa.RecordBatch) -> None:
-        """Raise an error if only a partition of the table was truncated."""
-        truncated = changes.filter(pc.equal(changes.column("op"), Op.TRUNCATE.value))
-        for schema, table in zip(truncated.column("schema"), truncated.column("table"), strict=True):
-            emptied = TableName(schema.as_py(), table.as_py())
-            if emptied != self.table:
-                raise HeadraceError(
-                    Kind.SCHEMA_CHANGED,
-                    f"the partition {emptied} of {self.table} was truncated: rows cannot say which are gone",
-                    "Start with a new checkpoint and slot, or follow the table with envelope=changes.",
-                )
 
     def snapshot(self, values: pa.RecordBatch, place: SnapshotPlace) -> pa.RecordBatch:
         """Return an initial snapshot's rows as inserts.
@@ -335,7 +323,6 @@ def snapshot_changes(table: TableName, texts: pa.RecordBatch, place: SnapshotPla
         texts: its columns as PostgreSQL prints them.
         place: the position of the rows.
     """
-    rows, width = texts.num_rows, texts.num_columns
     known = {
         "schema": table.schema,
         "table": table.name,
@@ -343,12 +330,11 @@ def snapshot_changes(table: TableName, texts: pa.RecordBatch, place: SnapshotPla
         "_commit_lsn": place.lsn,
         "_commit_seq": place.sequence,
     }
-    columns = [pa.repeat(pa.scalar(known.get(field.name), field.type), rows) for field in CHANGES_SCHEMA]
-    behind = pa.concat_arrays([column.cast(pa.string()) for column in texts.columns])
-    by_row = np.arange(rows * width).reshape(width, rows).T.ravel()
-    names = pa.array(texts.schema.names, pa.string()).take(pa.array(np.tile(np.arange(width), rows)))
-    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * width)
-    after = pa.MapArray.from_arrays(offsets, names, behind.take(pa.array(by_row)))
+    columns = [
+        pa.repeat(pa.scalar(known.get(field.name), field.type), len(texts)) for field in CHANGES_SCHEMA
+    ]
+    named = zip(texts.schema.names, texts.columns, strict=True)
+    after = as_maps({name: column.cast(pa.string()) for name, column in named})
     columns[CHANGES_SCHEMA.get_field_index("after")] = after
     return pa.RecordBatch.from_arrays(columns, schema=CHANGES_SCHEMA)
 

@@ -7,11 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped
+from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, check_truncated, enveloped
 from headrace.capture.graph_envelope import ELEMENTS_SCHEMA, elements
 from headrace.capture.toast import Reread, completed, lookups
 from headrace.catalog.known import KnownTable, KnownTables, read_known
@@ -24,7 +23,6 @@ from headrace.datasources.query_schema import (
 )
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind, retrying
-from headrace.model.changes import Op
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.postgres.publication import read_published_roots
@@ -87,13 +85,6 @@ class TableDescriber:
     def close(self) -> None:
         """Close the session."""
         self._session.close()
-
-
-def _tables(batch: pa.RecordBatch) -> Iterator[tuple[TableName, bool]]:
-    """Iterate over the tables in `batch`, and whether each was truncated there."""
-    is_truncate = pc.equal(batch.column("op"), Op.TRUNCATE.value).to_numpy(zero_copy_only=False)
-    for table, places in by_table(batch):
-        yield table, bool(is_truncate[places].any())
 
 
 def changes_schema(options: CdcOptions) -> StructType:
@@ -180,17 +171,7 @@ def to_envelope(
         for batch in changes:
             complete = completed(batch, reread_of, look)
             if options.form == "elements":
-                _check_truncated(complete, descriptions.roots)
+                check_truncated(complete, descriptions.roots.get)
                 yield elements(complete, descriptions.known, options.source_id or options.slot)
             else:
                 yield enveloped(complete, descriptions.keys(), descriptions.database, descriptions.roots)
-
-
-def _check_truncated(changes: pa.RecordBatch, roots: Mapping[TableName, TableName]) -> None:
-    for table, is_emptied in _tables(changes) if roots else ():
-        if is_emptied and table in roots:
-            raise HeadraceError(
-                Kind.SCHEMA_CHANGED,
-                f"the partition {table} of {roots[table]} was truncated: no element says which are gone",
-                "Start with a new checkpoint and slot, or follow the table with envelope=changes.",
-            )
