@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -32,6 +33,17 @@ from headrace.postgres.password import split_command
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _parse_size(value: object) -> object:
+    """Parse a number of bytes like `128m`; other values are returned unchanged."""
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return value if match is None else int(match[1]) * _UNITS[match[2].lower()]
+
+
+Bytes = Annotated[int, BeforeValidator(_parse_size)]
+"""A size, which may be written like `128m`."""
+
 _PLACE = ("host", "port", "database")
 _PARAMETERS = (
     *("host", "port", "database", "user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey"),
@@ -208,12 +220,6 @@ def parse_by_table(text: str) -> dict[TableName | None, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error}") from error
     return {one_table(name): value for name, value in found.items()}
-
-
-def parse_size(value: object) -> object:
-    """Parse a number of bytes like `128m`; other values are returned unchanged."""
-    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    return value if match is None else int(match[1]) * _UNITS[match[2].lower()]
 
 
 def _fold(name: str) -> str:
