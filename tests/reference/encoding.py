@@ -6,23 +6,21 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headrace.pgoutput import (
+from headrace.pgoutput import LogicalMessage, MessageBatch, Relation, Truncate
+from headrace.pgoutput.frames import POSTGRES_EPOCH_US
+from reference.pgoutput import (
     UNCHANGED,
     Begin,
+    Binary,
     Commit,
     Delete,
     Insert,
-    LogicalMessage,
     Message,
-    MessageBatch,
     Origin,
-    Relation,
-    Truncate,
+    Row,
     Type,
     Update,
 )
-from headrace.pgoutput.frames import POSTGRES_EPOCH_US
-from headrace.pgoutput.messages import Binary, Row
 
 
 def batch_of(messages: Sequence[Message]) -> MessageBatch:

@@ -12,7 +12,6 @@ from headrace.catalog.table import Column
 from headrace.postgres.quoting import identifier
 
 TEXTUAL = frozenset({"text", "varchar", "bpchar", "name", "char", "citext"})
-AVERAGED = frozenset({"int2", "int4", "int8", "numeric", "float4", "float8", "money"})
 FLOATS = frozenset({"float4", "float8"})
 
 _AS_PRINTED = frozenset({"int2", "int4", "int8", "oid", "bool", "jsonb", "vector", "halfvec"})

@@ -220,30 +220,24 @@ def _rows(relation: RelationPlan, parent: Alias) -> tuple[str, list[str]]:
             column_sql(str(alias), junction.related),
             junction.related,
         )
-        links = [
-            f"EXISTS ({_junction_row(junction, name, [linked, meets], linked_first=relation.linked_first)})"
-        ]
-    raw = raw_conditions(relation.conditions)
-    if raw and relation.linked_first:
-        linked = where_clause(links + plain_conditions(relation.conditions, str(alias)))
-        # OFFSET 0 keeps the planner from testing the raw condition on other rows first.
-        linked_rows = f"SELECT {alias}.* FROM {table_sql(relation.table.name)} AS {alias}{linked} OFFSET 0"
-        scope = f"({linked_rows}) AS {identifier(relation.table.name.name)}"
-        return f"(SELECT * FROM {scope} WHERE {' AND '.join(raw)}) AS {alias}", []
-    source, conditions = table_source(relation, alias)
-    return source, links + conditions
+        source, conditions = _linked(junction, name, [linked, meets], linked_first=relation.linked_first)
+        links = [f"EXISTS (SELECT FROM {source}{where_clause(conditions)})"]
+    return _linked(relation, alias, links, linked_first=relation.linked_first)
 
 
-def _junction_row(junction: Junction, name: str, links: list[str], *, linked_first: bool) -> str:
-    """Render a query of the junction's rows, called `name`, that meet `links` and its conditions."""
-    raw = raw_conditions(junction.conditions)
+def _linked(
+    rows: RelationPlan | Junction, alias: Alias | str, links: list[str], *, linked_first: bool
+) -> tuple[str, list[str]]:
+    """Render the FROM item of the rows that meet `links` and their own conditions, and those for WHERE."""
+    raw = raw_conditions(rows.conditions)
     if raw and linked_first:
-        linked = where_clause(links + plain_conditions(junction.conditions, name))
-        rows = f"SELECT {name}.* FROM {table_sql(junction.table.name)} AS {name}{linked} OFFSET 0"
-        scope = identifier(junction.table.name.name)
-        return f"SELECT FROM ({rows}) AS {scope} WHERE {' AND '.join(raw)}"
-    source, conditions = table_source(junction, name)
-    return f"SELECT FROM {source}{where_clause(links + conditions)}"
+        linked = where_clause(links + plain_conditions(rows.conditions, str(alias)))
+        # OFFSET 0 keeps the planner from testing the raw condition on other rows first.
+        linked_rows = f"SELECT {alias}.* FROM {table_sql(rows.table.name)} AS {alias}{linked} OFFSET 0"
+        scope = f"({linked_rows}) AS {identifier(rows.table.name.name)}"
+        return f"(SELECT * FROM {scope} WHERE {' AND '.join(raw)}) AS {alias}", []
+    source, conditions = table_source(rows, alias)
+    return source, links + conditions
 
 
 def table_source(rows: RelationPlan | Junction, alias: Alias | str) -> tuple[str, list[str]]:

@@ -59,12 +59,7 @@ class _Chunk:
 
     def ends_before(self, upto: Lsn | None) -> int:
         """Count its ends of transactions that committed before `upto`; None: all."""
-        if upto is None:
-            return len(self.ends)
-        inside = self.ends.inside
-        whole = len(self.ends) - (inside is not None)
-        count = int(np.searchsorted(self.ends.lsn[:whole], upto, side="right"))
-        return count + (count == whole and inside is not None and inside.order[0] < upto)
+        return len(self.ends) if upto is None else self.ends_upto(Offset(upto))
 
     def mark(self, index: int) -> _Mark:
         """Return the end at `index`."""
@@ -341,7 +336,9 @@ class ChangeBuffer:
 
     @staticmethod
     def _is_done(chunk: _Chunk, offset: Offset) -> bool:
-        return chunk.ends_upto(offset) == len(chunk.ends) and _last_is_covered(chunk.batch, offset)
+        return chunk.ends_upto(offset) == len(chunk.ends) and _covered(chunk.batch, offset) == len(
+            chunk.batch
+        )
 
 
 def _last_of(chunk: _Chunk, first: int, behind: int, chosen: Offset | None) -> Offset | None:
@@ -357,10 +354,6 @@ def _last_of(chunk: _Chunk, first: int, behind: int, chosen: Offset | None) -> O
     return last if chosen is None or chosen.transaction is not None else chosen
 
 
-def _positions(batch: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-    return batch.column("_commit_lsn").to_numpy(), batch.column("_commit_seq").to_numpy()
-
-
 def _commit_of(batch: pa.RecordBatch, row: int) -> KnownCommit:
     lsn, xid = (int(batch.column(name)[row].as_py()) for name in ("_commit_lsn", "_xid"))
     return KnownCommit(lsn, xid, int(batch.column("_commit_timestamp")[row].value))
@@ -368,7 +361,7 @@ def _commit_of(batch: pa.RecordBatch, row: int) -> KnownCommit:
 
 def _covered(batch: pa.RecordBatch, offset: Offset) -> int:
     """Count the batch's first rows that `offset` covers; positions only grow."""
-    lsns, sequences = _positions(batch)
+    lsns, sequences = (batch.column(name).to_numpy() for name in ("_commit_lsn", "_commit_seq"))
     if offset.transaction is None:
         return int(np.searchsorted(lsns, offset.lsn, side="left"))
     first = int(np.searchsorted(lsns, offset.transaction, side="left"))
@@ -380,7 +373,3 @@ def _between(batch: pa.RecordBatch, start: Offset, end: Offset) -> Iterator[pa.R
     first, behind = _covered(batch, start), _covered(batch, end)
     if behind > first:
         yield batch.slice(first, behind - first)
-
-
-def _last_is_covered(batch: pa.RecordBatch, offset: Offset) -> bool:
-    return _covered(batch, offset) == int(batch.num_rows)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.names import TableName
 from headrace.model.values import column_texts
@@ -153,6 +154,31 @@ def by_table(changes: pa.RecordBatch) -> Iterator[tuple[TableName, _Rows]]:
         )
 
 
+def check_truncated(changes: pa.RecordBatch, root_of: Callable[[TableName], TableName | None]) -> None:
+    """Raise an error if a partition was truncated alone; `root_of` returns the table of such a partition.
+
+    Raises:
+        HeadraceError: SCHEMA_CHANGED.
+    """
+    for table, _ in by_table(changes.filter(pc.equal(changes.column("op"), Op.TRUNCATE.value))):
+        if (root := root_of(table)) is not None:
+            raise HeadraceError(
+                Kind.SCHEMA_CHANGED,
+                f"the partition {table} of {root} was truncated: no row here says which are gone",
+                "Start with a new checkpoint and slot, or follow the table with envelope=changes.",
+            )
+
+
+def as_maps(columns: Mapping[str, pa.StringArray], mask: pa.BooleanArray | None = None) -> pa.MapArray:
+    """Return the rows of columns of texts as maps; NULL where `mask` is true."""
+    width, rows = len(columns), len(next(iter(columns.values())))
+    names = pa.array(list(columns), pa.string()).take(pa.array(np.tile(np.arange(width), rows)))
+    by_row = np.arange(rows * width).reshape(width, rows).T.ravel()
+    values = pa.concat_arrays(list(columns.values())).take(pa.array(by_row))
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * width)
+    return pa.MapArray.from_arrays(offsets, names, values, mask=mask)
+
+
 def key_texts(changes: pa.RecordBatch, key: tuple[str, ...]) -> list[pa.StringArray]:
     """Return the keys of one table's changes, column by column: after the change, for a delete before it."""
     before, after = column_texts(changes.column("before"), key), column_texts(changes.column("after"), key)
@@ -160,12 +186,7 @@ def key_texts(changes: pa.RecordBatch, key: tuple[str, ...]) -> list[pa.StringAr
 
 
 def _key(changes: pa.RecordBatch, key: tuple[str, ...]) -> pa.MapArray:
-    rows = len(changes)
     if not key:
-        return pa.nulls(rows, _ROW)
-    offsets = np.arange(rows + 1, dtype=np.int32) * len(key)
-    names = pa.array(key, pa.string()).take(pa.array(np.tile(np.arange(len(key)), rows)))
-    by_row = np.arange(rows * len(key)).reshape(len(key), rows).T.ravel()
-    values = pa.concat_arrays(key_texts(changes, key)).take(pa.array(by_row))
+        return pa.nulls(len(changes), _ROW)
     emptied = pc.equal(changes.column("op"), Op.TRUNCATE.value)
-    return pa.MapArray.from_arrays(pa.array(offsets), names, values, mask=emptied)
+    return as_maps(dict(zip(key, key_texts(changes, key), strict=True)), emptied)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -18,13 +18,11 @@ from headrace.capture.relation_routing import (
     RelationRouting,
     RootRouting,
 )
-from headrace.capture.rows import Absence
 from headrace.capture.settings import StreamSettings
 from headrace.capture.transactions import COMMIT
 from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Retry
 from headrace.model.lsn import Lsn
-from headrace.model.names import TableName
 from headrace.pgoutput import MessageBatch
 
 
@@ -36,6 +34,7 @@ class ChangeFeed:
 
     Attributes:
         recognition: tells whether the log is the one that was read before.
+        routing: maps relations to the tables that their changes are reported under.
     """
 
     def __init__(
@@ -43,23 +42,13 @@ class ChangeFeed:
     ) -> None:
         self._buffer = buffer
         self._projection = settings.projection
-        self._routing = _create_routing(settings, on_invisible)
+        self.routing = _create_routing(settings, on_invisible)
         self.recognition = Recognition(settings.read or start)
-        self._translation = Translation(start, settings.tables, self._routing, self.recognition)
+        self._translation = Translation(start, settings.tables, self.routing, self.recognition)
 
     def close(self) -> None:
         """Close the connections of the routing."""
-        self._routing.close()
-
-    @property
-    def absences(self) -> tuple[Absence, ...]:
-        """See `RelationRouting.absences`; complete for all changes in the buffer."""
-        return self._routing.absences
-
-    @property
-    def truncated_partitions(self) -> Mapping[TableName, TableName]:
-        """See `RelationRouting.truncated_partitions`; complete for all changes in the buffer."""
-        return self._routing.truncated_partitions
+        self.routing.close()
 
     @property
     def position(self) -> Offset:

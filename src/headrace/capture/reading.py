@@ -11,7 +11,6 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
 from contextlib import ExitStack
 
 from headrace.capture.backlog import PASSING, BacklogFeed, backlog_end, open_readers
@@ -27,13 +26,11 @@ from headrace.capture.continuity import (
 from headrace.capture.feed import ChangeFeed
 from headrace.capture.offset import Offset
 from headrace.capture.patience import ReadingPatience
-from headrace.capture.rows import Absence
 from headrace.capture.settings import StreamSettings
 from headrace.capture.streamed_transactions import Room, SpoolFullError, StreamedTransactions
 from headrace.errors import HeadraceError, Kind, Retry, unexpected
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn, format_lsn
-from headrace.model.names import TableName
 from headrace.pgoutput import Frames, Keepalive, MessageBatch, encode_status, split_frames
 from headrace.postgres.locks import advance_claimed, claim_slot, with_reader
 from headrace.postgres.replication import ReplicationConnection, replication_connection
@@ -77,7 +74,7 @@ class LogReader:
     def __init__(self, settings: StreamSettings, start: Offset, buffer: ChangeBuffer) -> None:
         self._settings = settings
         self._buffer = buffer
-        self._feed = ChangeFeed(settings, start, buffer, self._keep_waiting)
+        self.feed = ChangeFeed(settings, start, buffer, self._keep_waiting)
         self._streamed = StreamedTransactions(Room(settings.spool_bytes, settings.spool_folder))
         # A temporary slot ends with its connection, so nothing may make us connect again, as a full spool
         # would.
@@ -124,16 +121,6 @@ class LogReader:
         """
         self._renewing.set()
 
-    @property
-    def absences(self) -> tuple[Absence, ...]:
-        """See `ChangeFeed.absences`."""
-        return self._feed.absences
-
-    @property
-    def truncated_partitions(self) -> Mapping[TableName, TableName]:
-        """See `ChangeFeed.truncated_partitions`."""
-        return self._feed.truncated_partitions
-
     def wait_for_close(self, seconds: float) -> None:
         """Wait for `seconds`, or until `close` is called."""
         self._closing.wait(seconds)
@@ -147,7 +134,7 @@ class LogReader:
             # An error that ended only this thread would leave the query waiting for ever.
             self._buffer.fail(unexpected("reading the log failed", error))
         finally:
-            self._feed.close()
+            self.feed.close()
 
     def _read_until_closed(self) -> None:
         """Connect again after each retryable error; the pause grows while nothing arrives."""
@@ -222,7 +209,7 @@ class LogReader:
         if holder is None:
             return replication_connection(self._settings.url, "headrace capture")
         if self._holder_used:
-            raise temporary_gone(slot, self._feed.position.lsn)
+            raise temporary_gone(slot, self.feed.position.lsn)
         self._holder_used = True
         return holder
 
@@ -232,7 +219,7 @@ class LogReader:
         self.server_mark = connection.server_mark
         # Only now: the server behind this connection is the one that is compared.
         self._renewing.clear()
-        reached = max(self._feed.position.lsn, self.confirmed)
+        reached = max(self.feed.position.lsn, self.confirmed)
         before, known = self.origin, 0 if self._settings.read is None else self._settings.read.lsn
         check_continuity(positions, slot, reached, self.origin, known=known)
         if self._settings.same_timeline and self.origin is not None:
@@ -240,7 +227,7 @@ class LogReader:
         self._check_publication(positions.origin)
         self.origin = positions.origin.following(self.origin)
         # From here on nothing is confirmed until the last transaction that was read has come again.
-        self._feed.recognition.connected(positions.confirmed or 0, positions.left(before))
+        self.feed.recognition.connected(positions.confirmed or 0, positions.left(before))
         return positions
 
     def _check_publication(self, now: LogOrigin) -> None:
@@ -262,7 +249,7 @@ class LogReader:
     # The stream.
 
     def _stream(self, connection: ReplicationConnection) -> None:
-        settings, begin = self._settings, self._feed.restart()
+        settings, begin = self._settings, self.feed.restart()
         try:
             connection.start(
                 settings.slot,
@@ -369,7 +356,7 @@ class LogReader:
             self._report(connection, force=True)
             idle = time.monotonic() - since
             if self._settings.holder is None and idle > give_back_after(
-                self._settings.give_back_seconds, self._feed.depth
+                self._settings.give_back_seconds, self.feed.depth
             ):
                 raise _UnreadConnectionError(Kind.CONNECTION, f"no changes were taken for {idle:.0f} s")
 
@@ -389,7 +376,7 @@ class LogReader:
             self.heard = time.monotonic()  # also without changes for this reader: the server makes progress
         if len(batch) and not self._translate_ended(batch, connection):
             return False
-        self._feed.idle(None if last is None else last.wal_end)
+        self.feed.idle(None if last is None else last.wal_end)
         return any(keepalive.reply_requested for _, keepalive in keepalives)
 
     def _translate_ended(self, batch: MessageBatch, connection: ReplicationConnection) -> bool:
@@ -401,7 +388,7 @@ class LogReader:
             if self._closing.is_set():
                 return False
             self._decode(part.messages, streamed=part.streamed)
-            self._feed.adopt(part.described)
+            self.feed.adopt(part.described)
             # A large transaction takes minutes, and the server drops a reader that is silent for so long.
             if part.streamed:
                 self._report(connection)
@@ -410,7 +397,7 @@ class LogReader:
 
     def _decode(self, batch: MessageBatch, *, streamed: bool = False) -> None:
         try:
-            self._feed.decode(batch, streamed=streamed)
+            self.feed.decode(batch, streamed=streamed)
         finally:
             self.is_waiting = False
 
@@ -439,7 +426,7 @@ class LogReader:
         if force or confirmed > reported or now - at >= min(every, _NUDGE_SECONDS):
             # What is durable was received, also before the first message of this connection.
             received, reply = max(self._received, confirmed), self._silence >= every
-            reply = reply or self._feed.recognition.is_open
+            reply = reply or self.feed.recognition.is_open
             status = encode_status(
                 received=received, durable=confirmed, now_us=time.time_ns() // 1000, reply=reply
             )
@@ -458,7 +445,7 @@ class LogReader:
         """Return the position to report; not a new one until the log is recognized as the same."""
         # A confirmation now would let the server drop what must be compared, and the wrong log be taken for
         # ours.
-        return reported if self._feed.recognition.is_open else self.confirmed
+        return reported if self.feed.recognition.is_open else self.confirmed
 
     # The backlog.
 
@@ -470,10 +457,10 @@ class LogReader:
         if self._settings.documents is None and not now.origin.has_publication_of(self.origin):
             # PostgreSQL 18 silently leaves out of SQL what was written while there was no publication.
             return None  # only the stream reports changes that were made without a publication
-        return backlog_end(now, self._feed.position.lsn, least)
+        return backlog_end(now, self.feed.position.lsn, least)
 
     def _read_backlog(self, connection: ReplicationConnection, end: Lsn) -> None:
-        begin = self._feed.position.lsn
+        begin = self.feed.position.lsn
         self._backlog_publication = None if self.origin is None else self.origin.publication
         try:
             self._read_backlog_upto(connection, end)
@@ -501,7 +488,7 @@ class LogReader:
             for reader in readers:  # whose log may be another one than that which was recognised
                 check_same_server(reader.server_mark, self.server_mark, settings.url)
             self._signal(None)
-            begin = self._feed.restart()
+            begin = self.feed.restart()
             feed = stack.enter_context(BacklogFeed(readers, begin, end, settings.backlog_window))
             for item in feed:
                 if self._closing.is_set():
@@ -511,10 +498,10 @@ class LogReader:
                 if isinstance(item, MessageBatch):
                     self._decode(item)
                 elif item is not None:
-                    self._feed.restart()
+                    self.feed.restart()
                     # At the end of a window all that committed before it has come, so nothing lies between
                     # the last change and it.
-                    self._feed.reach(item)
+                    self.feed.reach(item)
                 self._wait_for_room(connection)
         self._advance(connection)
 

@@ -7,7 +7,6 @@ with those of the documents' plan, or with those that a query was started with.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -15,7 +14,6 @@ from types import MappingProxyType
 import numpy as np
 
 from headrace.capture.named_in_log import NamedInLog
-from headrace.capture.rows import Absence
 from headrace.capture.visibility import await_visible
 from headrace.catalog.known import uncarried_key
 from headrace.catalog.needs import ColumnNeed, Needs
@@ -25,7 +23,7 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.pgoutput import Relation, RelationColumn
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import ReadSession
+from headrace.postgres.session import KeptSession, ReadSession
 
 _LOOK_SECONDS = 0.5
 
@@ -38,11 +36,6 @@ It ends the wait by an error.
 
 class RelationRouting:
     """Reports every table under its own name."""
-
-    @property
-    def absences(self) -> tuple[Absence, ...]:
-        """The requested columns that the log lacked, each set with its first position; ascending."""
-        return ()
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:  # noqa: ARG002
         """Return the relation under the name that its changes are reported under.
@@ -111,7 +104,6 @@ class RootRouting(RelationRouting):
     ) -> None:
         self._columns = columns
         self._since = since
-        self._url = url
         self._on_invisible = on_invisible
         self._wanted = frozenset(wanted)
         self._planned = planned or {}
@@ -119,7 +111,7 @@ class RootRouting(RelationRouting):
         self._roots = PartitionRoots(self._read, keep=self._topmost)
         self._own: dict[int, TableName] = {}
         self._truncated: Mapping[TableName, TableName] = {}
-        self._session: ReadSession | None = None
+        self._session = KeptSession(url)
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Return the relation under its root's name, which is read from the catalog.
@@ -179,9 +171,7 @@ class RootRouting(RelationRouting):
 
     def close(self) -> None:
         """Close the session, if any."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        self._session.close()
 
     def session(self) -> ReadSession:
         """Return the session that reads the catalog; open it if needed.
@@ -189,9 +179,7 @@ class RootRouting(RelationRouting):
         Raises:
             HeadraceError: CONNECTION.
         """
-        if self._session is None or self._session.closed:
-            self._session = ReadSession(self._url)
-        return self._session
+        return self._session.get()
 
     def _read(self, oid: int) -> PartitionPlace | None:
         return read_place(self.session(), oid, self._wanted, planned=self._planned, topmost=self._topmost)
@@ -346,12 +334,6 @@ class GuardedRouting(RootRouting):
     ) -> None:
         super().__init__(url, expected, columns=columns, since=since, on_invisible=on_invisible)
         self._expected = expected
-        self._absences: tuple[Absence, ...] = ()
-
-    @property
-    def absences(self) -> tuple[Absence, ...]:
-        """The columns that the log has lacked so far, for a single table that may change."""
-        return self._absences
 
     def route(self, relation: Relation, commit_lsn: Lsn, xid: int) -> Relation:
         """Return the relation under its root's name; its columns are checked before any row is used."""
@@ -369,8 +351,6 @@ class GuardedRouting(RootRouting):
                 f"the table {named.table} was altered: {difference}",
                 _OLDER_ROWS if self._is_unaltered(relation.oid, expected) else _NEWER_TABLE,
             )
-        if expected.may_change:
-            self._note(commit_lsn, frozenset(expected.columns) - frozenset(relation.names))
         if expected.old_rows and not all(column.key for column in relation.columns):
             raise HeadraceError(
                 Kind.REPLICA_IDENTITY,
@@ -385,13 +365,6 @@ class GuardedRouting(RootRouting):
         """Return whether the table has the columns of the query's start, so that only the log is older."""
         names = [name for (name,) in self.session().query(_COLUMNS, (str(oid),))]
         return set(names) == set(expected.order)
-
-    def _note(self, lsn: Lsn, missing: frozenset[str]) -> None:
-        """Note that the log lacks the columns `missing` from the commit at `lsn` on."""
-        # A connection begins earlier than the one before it ended: a note may repeat.
-        before = bisect.bisect_right(self._absences, lsn, key=lambda absence: absence[0])
-        if missing != (self._absences[before - 1][1] if before else frozenset()):
-            self._absences = (*self._absences[:before], (lsn, missing), *self._absences[before:])
 
 
 def _moved(relation: Relation, expected: PlannedTable) -> str | None:

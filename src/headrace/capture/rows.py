@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -11,8 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.capture.envelope import attempts
-from headrace.capture.toast import Look
+from headrace.capture.envelope import as_maps, attempts, check_truncated
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.lsn import Lsn
@@ -23,9 +22,6 @@ from headrace.model.values import ColumnTexts, column_texts, convert_all, conver
 
 _Numbers = npt.NDArray[np.int64]
 _Mask = npt.NDArray[np.bool_]
-
-Absence = tuple[Lsn, frozenset[str]]
-"""A position (bytes), and the columns that the log lacks in transactions that commit there or later."""
 
 CHANGE_TYPES = ("insert", "update_preimage", "update_postimage", "delete", "truncate")
 """The values of `_change_type`, as in Delta's change data feed; `truncate` is an addition."""
@@ -122,37 +118,32 @@ class RowShape:
         """The schema as Spark DDL."""
         return ", ".join(f"{_quoted(field.name)} {spark_type(field.type)}" for field in self.schema)
 
-    def rows(
-        self, changes: pa.RecordBatch, look: Look | None = None, absences: Sequence[Absence] = ()
-    ) -> pa.RecordBatch:
+    def rows(self, changes: pa.RecordBatch) -> pa.RecordBatch:
         """Convert each change to its rows; all `changes` must be of the table.
 
         An update that changes the key becomes a `delete` of the old key and an `insert`. A deleted row holds
         what the log holds of it: its key, or with REPLICA IDENTITY FULL all columns. A `truncate` holds no
-        values. Values that the log left out because they did not change are looked up; those that are not
-        found are NULL, and `unchanged` names their columns.
+        values. Values that a new row lacks are NULL, and `unchanged` names their columns (but see
+        `headrace.capture.toast`).
 
         Args:
             changes: in `CHANGES_SCHEMA`.
-            look: looks up what the log left out; None: nothing is looked up.
-            absences: the columns that the table did not have; they are NULL, and not looked up.
 
         Returns:
             A batch with `schema`.
 
         Raises:
             HeadraceError: VALUE where a text is not valid for its column's type; SCHEMA_CHANGED where only a
-                partition was truncated; the errors of `look`.
+                partition was truncated.
         """
-        self._check_truncated(changes)
+        check_truncated(changes, lambda table: None if table == self.table else self.table)
         may_lack = (Op.UPDATE,) if self.inserts_are_whole else (Op.UPDATE, Op.INSERT)
-        sides = _Sides(changes, tuple(self.columns), _absent(changes, absences), may_lack)
-        # Without a key no row can be looked up.
-        if look is not None and self.key:
-            sides.complete(self.key, look)
+        sides = _Sides(changes, tuple(self.columns), may_lack)
         change, code, is_old = self._plan_rows(changes, sides)
         texts = {name: sides.texts(name, change, code, is_old) for name in self.columns}
-        values, rescued_column = self._convert(texts, lambda: self._unplanned(changes, change, is_old))
+        values, rescued_column = self._convert(
+            texts, self._unplanned(changes, change, is_old) if self.rescues else {}
+        )
         # One take for all rows; no Python object for a row.
         types = pa.array(CHANGE_TYPES, pa.string()).take(pa.array(code))
         kept = changes.select(["_commit_lsn", "_commit_seq", "_commit_timestamp", "_xid"])
@@ -163,9 +154,7 @@ class RowShape:
         return pa.RecordBatch.from_arrays([*values, *metadata], schema=self.schema)
 
     def _convert(
-        self,
-        texts: Mapping[str, pa.StringArray],
-        unplanned: Callable[[], Mapping[int, Mapping[str, str | None]]],
+        self, texts: Mapping[str, pa.StringArray], unplanned: Mapping[int, Mapping[str, str | None]]
     ) -> tuple[list[pa.Array], list[pa.Array]]:
         """Return the typed columns, and with `rescues` the column of values that do not fit."""
         if not self.rescues:
@@ -176,7 +165,7 @@ class RowShape:
             for name, kind in self.columns.items()
         }
         rows = len(next(iter(texts.values())))
-        return [column.values for _, column in converted.values()], [rescued(converted, rows, unplanned())]
+        return [column.values for _, column in converted.values()], [rescued(converted, rows, unplanned)]
 
     def _unplanned(
         self, changes: pa.RecordBatch, change: _Numbers, is_old: _Mask
@@ -205,18 +194,6 @@ class RowShape:
                 "Load the changes again, and start the query: it takes the columns that the table has then.",
             )
 
-    def _check_truncated(self, changes: pa.RecordBatch) -> None:
-        """Raise an error if only a partition of the table was truncated."""
-        truncated = changes.filter(pc.equal(changes.column("op"), Op.TRUNCATE.value))
-        for schema, table in zip(truncated.column("schema"), truncated.column("table"), strict=True):
-            emptied = TableName(schema.as_py(), table.as_py())
-            if emptied != self.table:
-                raise HeadraceError(
-                    Kind.SCHEMA_CHANGED,
-                    f"the partition {emptied} of {self.table} was truncated: rows cannot say which are gone",
-                    "Start with a new checkpoint and slot, or follow the table with envelope=changes.",
-                )
-
     def snapshot(self, values: pa.RecordBatch, place: SnapshotPlace) -> pa.RecordBatch:
         """Return an initial snapshot's rows as inserts.
 
@@ -236,22 +213,6 @@ class RowShape:
             for field in self.metadata
         ]
         return pa.RecordBatch.from_arrays([*values.columns, *metadata], schema=self.schema)
-
-    def snapshot_of_texts(self, texts: pa.RecordBatch, place: SnapshotPlace) -> pa.RecordBatch:
-        """Return an initial snapshot's rows from text columns; values that do not fit are rescued.
-
-        Args:
-            texts: the table's columns in order, as PostgreSQL prints them.
-            place: the position of the rows.
-        """
-        columns = {
-            name: column.cast(pa.string()) for name, column in zip(self.columns, texts.columns, strict=True)
-        }
-        values, rescued_column = self._convert(columns, dict)
-        own = pa.RecordBatch.from_arrays(values, names=list(self.columns))
-        rows = self.snapshot(own, place)
-        last = rows.num_columns - len(rescued_column)
-        return pa.RecordBatch.from_arrays([*rows.columns[:last], *rescued_column], schema=self.schema)
 
     def _plan_rows(self, changes: pa.RecordBatch, sides: _Sides) -> tuple[_Numbers, _Numbers, _Mask]:
         """Return for each resulting row: its change's index, its type, and whether it shows the old side."""
@@ -279,12 +240,10 @@ class _Sides:
         self,
         changes: pa.RecordBatch,
         names: tuple[str, ...],
-        absent: Mapping[str, _Mask],
         may_lack: Sequence[Op],
     ) -> None:
         self._changes = changes
         self._names = names
-        self._absent = absent
         self._may_lack = pa.array([op.value for op in may_lack])
 
     @cached_property
@@ -305,37 +264,15 @@ class _Sides:
         return column_texts(self._changes.column("before"), self._names)
 
     @cached_property
-    def _after(self) -> dict[str, ColumnTexts]:
-        columns = dict(column_texts(self._changes.column("after"), self._names))
-        for name, rows in self._absent.items():
-            texts, known = columns[name].texts, np.asarray(columns[name].known)
-            columns[name] = ColumnTexts(texts, pa.array(known | rows))
-        return columns
-
-    def _gaps(self) -> dict[str, _Mask]:
-        """Return the changes whose new value the log lacks, for each column that has any."""
-        if not self._is_partial.any():
-            return {}
-        gaps = {name: self._is_partial & ~np.asarray(self._after[name].known) for name in self._names}
-        return {name: gap for name, gap in gaps.items() if gap.any()}
-
-    def complete(self, key: Sequence[str], look: Look) -> None:
-        """Fill the gaps with what `look` finds for the rows' keys."""
-        gaps = self._gaps()
-        if not gaps:
-            return
-        places = np.flatnonzero(np.logical_or.reduce(list(gaps.values())))
-        texts = [self._after[name].texts.take(pa.array(places)).to_pylist() for name in key]
-        values_of = look(list(zip(*texts, strict=True)), tuple(gaps))
-        at = np.array(sorted(values_of), np.int64)
-        for number, (name, gap) in enumerate(gaps.items()):
-            indices = at[gap[places[at]]]
-            values = [values_of[index][number] for index in indices.tolist()]
-            self._after[name] = _with_values(self._after[name], places[indices], values)
+    def _after(self) -> Mapping[str, ColumnTexts]:
+        return column_texts(self._changes.column("after"), self._names)
 
     def unchanged(self) -> pa.ListArray:
         """Return for each change the columns whose new values are not known; NULL where there are none."""
-        gaps = self._gaps()
+        gaps: dict[str, _Mask] = {}
+        if self._is_partial.any():
+            unknown = {name: self._is_partial & ~np.asarray(self._after[name].known) for name in self._names}
+            gaps = {name: gap for name, gap in unknown.items() if gap.any()}
         if not gaps:
             return pa.nulls(len(self._changes), _NAMES)
         incomplete = np.flatnonzero(np.logical_or.reduce(list(gaps.values())))
@@ -362,20 +299,6 @@ class _Sides:
         return both.take(pa.array(change + len(self._changes) * is_old, mask=code == _TRUNCATE))
 
 
-def _absent(changes: pa.RecordBatch, absences: Sequence[Absence]) -> dict[str, _Mask]:
-    """Return which changes lack a column because their table did, for each such column."""
-    if not absences:
-        return {}
-    steps = np.array([lsn for lsn, _ in absences], np.int64)
-    # -1 for commits before the first absence, which equals no number below.
-    step = np.searchsorted(steps, changes.column("_commit_lsn").to_numpy(), side="right") - 1
-    absent: dict[str, _Mask] = {}
-    for number, (_, missing) in enumerate(absences):
-        for name in missing:
-            absent[name] = absent.get(name, np.zeros(len(changes), np.bool_)) | (step == number)
-    return absent
-
-
 def _others(rows: pa.MapArray, known: pa.StringArray) -> dict[int, dict[str, str | None]]:
     """Return the values of columns that are not `known`, by row."""
     ends = rows.offsets.to_numpy()
@@ -400,7 +323,6 @@ def snapshot_changes(table: TableName, texts: pa.RecordBatch, place: SnapshotPla
         texts: its columns as PostgreSQL prints them.
         place: the position of the rows.
     """
-    rows, width = texts.num_rows, texts.num_columns
     known = {
         "schema": table.schema,
         "table": table.name,
@@ -408,12 +330,11 @@ def snapshot_changes(table: TableName, texts: pa.RecordBatch, place: SnapshotPla
         "_commit_lsn": place.lsn,
         "_commit_seq": place.sequence,
     }
-    columns = [pa.repeat(pa.scalar(known.get(field.name), field.type), rows) for field in CHANGES_SCHEMA]
-    behind = pa.concat_arrays([column.cast(pa.string()) for column in texts.columns])
-    by_row = np.arange(rows * width).reshape(width, rows).T.ravel()
-    names = pa.array(texts.schema.names, pa.string()).take(pa.array(np.tile(np.arange(width), rows)))
-    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * width)
-    after = pa.MapArray.from_arrays(offsets, names, behind.take(pa.array(by_row)))
+    columns = [
+        pa.repeat(pa.scalar(known.get(field.name), field.type), len(texts)) for field in CHANGES_SCHEMA
+    ]
+    named = zip(texts.schema.names, texts.columns, strict=True)
+    after = as_maps({name: column.cast(pa.string()) for name, column in named})
     columns[CHANGES_SCHEMA.get_field_index("after")] = after
     return pa.RecordBatch.from_arrays(columns, schema=CHANGES_SCHEMA)
 
@@ -423,15 +344,6 @@ def emptied(tables: Sequence[TableName], place: SnapshotPlace) -> pa.RecordBatch
     known = {"op": Op.TRUNCATE.value, "_commit_lsn": place.lsn, "_commit_seq": place.emptied}
     rows = [{"schema": table.schema, "table": table.name, **known} for table in tables]
     return pa.RecordBatch.from_pylist(rows, schema=CHANGES_SCHEMA)
-
-
-def _with_values(column: ColumnTexts, places: _Numbers, values: Sequence[str | None]) -> ColumnTexts:
-    """Return `column` with `values` at `places`."""
-    source, known = np.arange(len(column.texts)), np.array(column.known)
-    source[places] = len(source) + np.arange(len(places))
-    known[places] = True
-    texts = pa.concat_arrays([column.texts, pa.array(values, pa.string())]).take(pa.array(source))
-    return ColumnTexts(texts, pa.array(known))
 
 
 def _quoted(name: str) -> str:

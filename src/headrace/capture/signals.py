@@ -95,11 +95,7 @@ class SignalFiles:
 
     def set_paused(self, *, paused: bool) -> None:
         """Let the reader plan no batch, or again; a failed write is ignored, as the driver repeats it."""
-        with contextlib.suppress(OSError):
-            if paused:
-                (self.folder / "paused").touch()
-            else:
-                (self.folder / "paused").unlink(missing_ok=True)
+        self._flag("paused", is_set=paused)
 
     def is_paused(self) -> bool:
         """Whether the reader must plan no batch."""
@@ -113,10 +109,8 @@ class SignalFiles:
     def lock_session(self) -> LockSession | None:
         """Return the session without which the slot must not be claimed; None where none was named."""
         with contextlib.suppress(OSError, ValueError):
-            text = self._read("lock_session")
-            if text is not None:
-                pid, began = text.split()
-                return LockSession(int(pid), began)
+            pid, began = (self._read("lock_session") or "").split()
+            return LockSession(int(pid), began)
         return None
 
     # What the reader tells the driver.
@@ -127,7 +121,8 @@ class SignalFiles:
 
     def batch_end(self) -> dict[str, Any] | None:
         """Return where the last finished batch ended; None where none has finished."""
-        return self._read_offset("batch_end")
+        text = self._read("batch_end")
+        return None if text is None else dict(json.loads(text))
 
     def set_planned_end(self, end: dict[str, Any]) -> None:
         """Report where the batch ends that is planned now, an offset as Spark stores it; holds on return."""
@@ -135,7 +130,8 @@ class SignalFiles:
 
     def planned_end(self) -> dict[str, Any] | None:
         """Return where the batch ends that was planned last; None where none was."""
-        return self._read_offset("planned_end")
+        text = self._read("planned_end")
+        return None if text is None else dict(json.loads(text))
 
     def accept_plan(self, number: int, position: Lsn) -> None:
         """Report that everything before `position` is applied, and that later batches use this plan."""
@@ -167,12 +163,7 @@ class SignalFiles:
 
     def set_invisible(self, *, waits: bool) -> None:
         """Report whether changes wait until their transactions are visible; a failed write is ignored."""
-        file = self.folder / "invisible"
-        with contextlib.suppress(OSError):
-            if waits:
-                file.touch()
-            else:
-                file.unlink(missing_ok=True)
+        self._flag("invisible", is_set=waits)
 
     def is_invisible(self) -> bool:
         """Return whether changes have arrived whose transactions are not visible yet."""
@@ -217,19 +208,21 @@ class SignalFiles:
         except OSError:
             return None
 
+    def _flag(self, name: str, *, is_set: bool) -> None:
+        """Create or remove an empty file; a failed write is ignored."""
+        file = self.folder / name
+        with contextlib.suppress(OSError):
+            if is_set:
+                file.touch()
+            else:
+                file.unlink(missing_ok=True)
+
     def _write(self, name: str, text: str) -> None:
         """Replace the content of a file atomically."""
         new = self.folder / f"{name}.new"
         new.write_text(text)
         # A reader sees the old text or the new one, and a kill between the two leaves the old one.
         os.replace(new, self.folder / name)  # noqa: PTH105 - atomic
-
-    def _read_offset(self, name: str) -> dict[str, Any] | None:
-        text = self._read(name)
-        if text is None:
-            return None
-        offset: dict[str, Any] = json.loads(text)
-        return offset
 
     def _read(self, name: str) -> str | None:
         try:

@@ -16,7 +16,6 @@ from headrace.capture.buffer import ChangeBuffer, Limit
 from headrace.capture.continuity import LogOrigin
 from headrace.capture.offset import Offset
 from headrace.capture.reading import LogReader
-from headrace.capture.rows import Absence
 from headrace.capture.settings import StreamSettings
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind, Retry
@@ -24,7 +23,7 @@ from headrace.model.lsn import Lsn, format_lsn
 from headrace.model.names import TableName
 from headrace.model.trace import CommitContext
 from headrace.pgoutput.batch import Numbers
-from headrace.postgres.session import ReadSession, check_same_server
+from headrace.postgres.session import KeptSession, ReadSession, check_same_server
 
 _LOG = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class ChangeStream:
         self._reader = LogReader(settings, start, self._buffer)
         # Due at once: the first empty batch starts Spark's processes before the first change comes.
         self._idle_since = float("-inf") if settings.warm_up else time.monotonic()
-        self._session: ReadSession | None = None
+        self._session = KeptSession(settings.url)
         self._is_waiting = False  # until transactions are visible
 
     def open(self) -> None:
@@ -56,8 +55,7 @@ class ChangeStream:
         self._reader.close()
         # After the reader: the first error counts, and the reader's own says more.
         self._buffer.fail(HeadraceError(Kind.CONNECTION, "the stream of changes was closed"))
-        if self._session is not None:
-            self._session.close()
+        self._session.close()
 
     @property
     def origin(self) -> LogOrigin | None:
@@ -65,14 +63,9 @@ class ChangeStream:
         return self._reader.origin
 
     @property
-    def absences(self) -> tuple[Absence, ...]:
-        """The requested columns that the log lacked, each set with its first position; ascending."""
-        return self._reader.absences
-
-    @property
     def truncated_partitions(self) -> Mapping[TableName, TableName]:
         """The table of each partition that was truncated by itself, by the partition's name in the log."""
-        return self._reader.truncated_partitions
+        return self._reader.feed.routing.truncated_partitions
 
     def confirm(self, offset: Offset) -> None:
         """Confirm that everything up to `offset` is durable, so that buffer and server may drop it.
@@ -150,14 +143,13 @@ class ChangeStream:
         Raises:
             HeadraceError: CONNECTION where the connection string leads to another server now.
         """
-        if self._session is None or self._session.closed:
-            self._session = ReadSession(self._settings.url)
+        session = self._session.get()
         # Visibility is a fact of one server: another one answers for other transactions.
-        if self._session.server_mark != self._reader.server_mark:
+        if session.server_mark != self._reader.server_mark:
             self._session.close()
             self._reader.renew_connection()
-            check_same_server(self._session.server_mark, self._reader.server_mark, self._settings.url)
-        return self._session
+            check_same_server(session.server_mark, self._reader.server_mark, self._settings.url)
+        return session
 
     def changes(self, start: Offset, end: Offset, timeout: float = 600) -> list[pa.RecordBatch]:
         """Return the changes in (start, end]; wait until they have arrived, as after a restart.

@@ -10,56 +10,53 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.capture.envelope import by_table, key_texts
-from headrace.catalog.known import KnownTable
 from headrace.errors import HeadraceError, retrying
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.names import TableName
 from headrace.model.values import column_texts
 from headrace.postgres.quoting import identifier, output_text
 from headrace.postgres.quoting import table as quoted
-from headrace.postgres.session import ReadSession
+from headrace.postgres.session import KeptSession, ReadSession
 
 Key = tuple[str | None, ...]
-Look = Callable[[Sequence[Key], tuple[str, ...]], Mapping[int, tuple[str | None, ...]]]
-"""Looks up columns of rows by their keys: the texts by the key's index; deleted rows are absent."""
-
-LookOf = Callable[[TableName], tuple[KnownTable, Look] | None]
-"""Returns what is known of a table and the lookup of its rows; None where there is no lookup."""
 
 _WITH_NEW_ROW = pa.array([Op.INSERT.value, Op.UPDATE.value])
 
 
-def completed(changes: pa.RecordBatch, look_of: LookOf) -> pa.RecordBatch:
+def completed(
+    changes: pa.RecordBatch, reread_of: Callable[[TableName], Reread | None], look: Look
+) -> pa.RecordBatch:
     """Return the same changes with the values that were found; those of deleted rows stay absent.
 
     Args:
         changes: in `CHANGES_SCHEMA`.
-        look_of: returns the lookup of a table's rows.
+        reread_of: returns how a table's rows are read again; None where they are not.
+        look: as `lookups` yields it.
 
     Raises:
-        HeadraceError: the errors of `look_of` and of its lookups.
+        HeadraceError: the errors of `look`.
     """
-    has_after = pc.is_in(changes.column("op"), value_set=_WITH_NEW_ROW)
-    if not pc.any(has_after).as_py():
-        return changes
+    after = changes.column("after")
+    has_after = pc.is_in(changes.column("op"), value_set=_WITH_NEW_ROW).to_numpy(zero_copy_only=False)
     replaced: dict[int, list[tuple[str, str | None]]] = {}
-    for table, places in by_table(changes):
-        lookup = look_of(table)
-        chosen = places[has_after.take(pa.array(places)).to_numpy(zero_copy_only=False)]
-        if lookup is not None and len(chosen):
-            selected = changes.take(pa.array(chosen))
-            for place, pairs in _of_one_table(selected, *lookup).items():
-                replaced[int(chosen[place])] = pairs
+    for table, places in by_table(changes) if has_after.any() else ():
+        reread = reread_of(table)
+        if reread is not None:
+            rows = after if len(places) == len(after) else after.take(pa.array(places))
+            # A new row that has every column needs no look: mostly that is all of them.
+            short = places[has_after[places] & (_count_known(rows, reread.columns) < len(reread.columns))]
+            if len(short):
+                found = _read_again(changes.take(pa.array(short)), reread, look)
+                replaced |= {int(short[at]): pairs for at, pairs in found.items()}
     if not replaced:
         return changes
-    after = changes.column("after")
     source = np.arange(len(after))
     source[list(replaced)] = len(after) + np.arange(len(replaced))
     both = pa.concat_arrays([after, pa.array(list(replaced.values()), after.type)])
@@ -67,39 +64,33 @@ def completed(changes: pa.RecordBatch, look_of: LookOf) -> pa.RecordBatch:
     return changes.set_column(number, CHANGES_SCHEMA.field(number), both.take(pa.array(source)))
 
 
-def _of_one_table(
-    changes: pa.RecordBatch, table: KnownTable, look: Look
+def _count_known(rows: pa.MapArray, columns: Sequence[str]) -> npt.NDArray[np.int64]:
+    """Return how many of `columns` each row has."""
+    is_known = pc.is_in(rows.keys, value_set=pa.array(columns, pa.string())).to_numpy(zero_copy_only=False)
+    before = np.concatenate(([0], np.cumsum(is_known)))
+    known: npt.NDArray[np.int64] = np.diff(before[rows.offsets.to_numpy()])
+    return known
+
+
+def _read_again(
+    changes: pa.RecordBatch, reread: Reread, look: Look
 ) -> dict[int, list[tuple[str, str | None]]]:
-    """Return the completed new rows of the changes that lacked values and were found, by their index."""
-    columns = tuple(table.columns)
-    after = changes.column("after")
-    # A new row that has every column needs no look: mostly that is all of them.
-    short = np.flatnonzero(np.diff(after.offsets.to_numpy()) < len(columns))
-    if not len(short):
-        return {}
-    partial = changes.take(pa.array(short))
-    known = {name: texts.known for name, texts in column_texts(partial.column("after"), columns).items()}
-    missing = tuple(name for name in columns if not pc.all(known[name]).as_py())
-    if not missing:
-        return {}
-    keys = _whole_keys(partial, table.key)
-    whole = list(keys)
+    """Return the completed new rows of one table's changes that lack values, by their index."""
+    columns = column_texts(changes.column("after"), reread.columns)
+    known = {name: texts.known for name, texts in columns.items()}
+    missing = tuple(name for name in reread.columns if not pc.all(known[name]).as_py())
+    keys = zip(*(texts.to_pylist() for texts in key_texts(changes, tuple(reread.key))), strict=True)
+    # Of a key with a NULL in it no other row can be looked up.
+    whole = {at: values for at, values in enumerate(keys) if None not in values}
+    places = list(whole)
     rows: dict[int, list[tuple[str, str | None]]] = {}
-    for place, texts in look(list(keys.values()), missing).items():
-        at = whole[place]
-        logged = partial.column("after")[at].as_py()
+    for place, texts in look(reread, list(whole.values()), missing).items():
+        at = places[place]
         gaps = [
             (name, text) for name, text in zip(missing, texts, strict=True) if not known[name][at].as_py()
         ]
-        if gaps:
-            rows[int(short[at])] = [*logged, *gaps]
+        rows[at] = [*changes.column("after")[at].as_py(), *gaps]
     return rows
-
-
-def _whole_keys(changes: pa.RecordBatch, key: tuple[str, ...]) -> dict[int, Key]:
-    """Return the keys that no NULL is in, by the row's index: no other row can be looked up."""
-    keys = zip(*(texts.to_pylist() for texts in key_texts(changes, key)), strict=True)
-    return {at: values for at, values in enumerate(keys) if None not in values}
 
 
 _KEYS_AT_ONCE = 1_000
@@ -119,12 +110,14 @@ class Reread:
     Attributes:
         table: the table.
         key: the key columns and their SQL types.
+        columns: the columns that a new row has.
         may_change: whether a column may have been dropped; its value is NULL then.
         operators: the SQL operators that compare key columns, where they are not `=`.
     """
 
     table: TableName
     key: Mapping[str, str]
+    columns: tuple[str, ...] = ()
     may_change: bool = False
     operators: Mapping[str, str] = field(default_factory=dict)
 
@@ -181,8 +174,12 @@ class Reread:
         return rows
 
 
+Look = Callable[[Reread, Sequence[Key], Sequence[str]], Mapping[int, tuple[str | None, ...]]]
+"""Looks up columns of rows by their keys: the texts by the key's index; deleted rows are absent."""
+
+
 @contextlib.contextmanager
-def lookups(url: str) -> Iterator[Callable[[Reread], Look]]:
+def lookups(url: str) -> Iterator[Look]:
     """Look up values of several tables over one session, which the first lookup opens.
 
     A lookup waits while the server cannot be reached.
@@ -190,18 +187,14 @@ def lookups(url: str) -> Iterator[Callable[[Reread], Look]]:
     Raises:
         HeadraceError: from a lookup: AUTHENTICATION, PRIVILEGE, DATABASE.
     """
-    with contextlib.ExitStack() as opened:
-        session: ReadSession | None = None
+    with KeptSession(url) as session:
 
         def look(
             reread: Reread, keys: Sequence[Key], columns: Sequence[str]
         ) -> dict[int, tuple[str | None, ...]]:
-            nonlocal session
             for attempt in retrying():
                 with attempt:
-                    if session is None or session.closed:
-                        session = opened.enter_context(ReadSession(url))
-                    return reread.read(session, keys, columns)
+                    return reread.read(session.get(), keys, columns)
             raise AssertionError
 
-        yield lambda reread: partial(look, reread)
+        yield look

@@ -40,8 +40,8 @@ from headrace.pgoutput.cursor import broken
 _CHANGE_BYTES = 64
 """The weight of a change besides its message (bytes)."""
 
-# All other messages are rare, and decoded one by one: descriptions, truncates, types, origins.
-_IS_COMMON = letter_set(bytes((BEGIN, COMMIT, INSERT, UPDATE, DELETE, MESSAGE)))
+# Types and origins tell nothing that is needed; descriptions and truncates are rare, and decoded one by one.
+_IS_PASSED_OVER = letter_set(bytes((BEGIN, COMMIT, INSERT, UPDATE, DELETE, MESSAGE)) + b"YO")
 _HAS_OLD_ROW = letter_set(bytes((UPDATE, DELETE)))
 _UNKNOWN, _FOREIGN = -2, -1
 _RELATION_ENDS = 5  # a row's letter and its relation's oid
@@ -351,7 +351,7 @@ def _choose(
             raise broken("a row ends before its relation")
         parts.append(_Chosen(messages, places, relations.numbers(numerals.uint32(batch.begin[messages] + 1))))
 
-    for index in np.flatnonzero(~_IS_COMMON[letters]).tolist():
+    for index in np.flatnonzero(~_IS_PASSED_OVER[letters]).tolist():
         message = decode_message(batch.payload(index))
         if isinstance(message, Relation):
             rows_before(index)

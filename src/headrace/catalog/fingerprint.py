@@ -16,7 +16,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any, Self
 
@@ -246,30 +246,12 @@ def _part(row: Sequence[Any]) -> PartPrint:
 def _table_json(table: TablePrint) -> dict[str, Any]:
     return {
         "oid": table.oid,
-        "columns": [
-            [
-                name,
-                column.number,
-                column.type_oid,
-                column.modifier,
-                column.type,
-                column.inside,
-                column.touched,
-                sorted(column.versions),
-            ]
-            for name, column in table.columns.items()
-        ],
+        "columns": [[name, *_values(column)] for name, column in table.columns.items()],
         "parts": [
-            [
-                *(oid, part.name.schema, part.name.name, part.identity),
-                None if part.carried is None else sorted(part.carried),
-                *(part.file, part.persistence, part.toast),
-                *(sorted(part.listings), sorted(part.edges), part.moved),
-            ]
-            for oid, part in table.parts.items()
+            [oid, part.name.schema, part.name.name, *_values(part)[1:]] for oid, part in table.parts.items()
         ],
         # By oid alone: a column list and None cannot be compared.
-        "members": [[oid, listed, filtered] for oid, listed, filtered in sorted(table.members, key=_by_oid)],
+        "members": sorted(table.members, key=lambda member: member[0]),
         "named": table.named,
         "owner": table.owner,
         "inherited": table.inherited,
@@ -277,8 +259,10 @@ def _table_json(table: TablePrint) -> dict[str, Any]:
     }
 
 
-def _by_oid(member: tuple[int, tuple[str, ...] | None, bool]) -> int:
-    return member[0]
+def _values(of: ColumnPrint | PartPrint) -> list[Any]:
+    """Return the attributes' values in order, sets as sorted lists."""
+    values = (getattr(of, attribute.name) for attribute in fields(of))
+    return [sorted(value) if isinstance(value, frozenset) else value for value in values]
 
 
 _LABEL = r" ?E?'(?:[^'\\]|''|\\.)*'"

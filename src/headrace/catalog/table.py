@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from headrace.errors import Kind, LocatedError, Place
 from headrace.model.names import TableName
 
 
@@ -145,3 +146,33 @@ class Catalog:
 
     def __contains__(self, name: object) -> bool:
         return name in self.tables
+
+
+def find_table(catalog: Catalog, name: TableName, place: Place) -> Table:
+    """Return a table that a schema file names.
+
+    Raises:
+        LocatedError: SCHEMA, where there is none.
+    """
+    if name not in catalog:
+        raise LocatedError(Kind.SCHEMA, place, f"there is no table {name}", "Correct its name or its schema.")
+    return catalog[name]
+
+
+def find_column(table: Table, name: str, place: Place) -> Column:
+    """Return a column that a schema file names.
+
+    Raises:
+        LocatedError: SCHEMA, where there is none.
+    """
+    column = table.column(name)
+    if column is None:
+        raise LocatedError(
+            Kind.SCHEMA, place, f"table {table.name} has no column {name}", "Correct the column's name."
+        )
+    return column
+
+
+def find_columns(table: Table, names: Iterable[str], place: Place) -> tuple[Column, ...]:
+    """Return columns that a schema file names; as `find_column`."""
+    return tuple(find_column(table, name, place) for name in names)

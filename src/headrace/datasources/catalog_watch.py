@@ -18,7 +18,7 @@ from headrace.datasources.query_schema import check_inheritance_children
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.model.names import TableName, name_arrays
 from headrace.postgres.publication import read_column_lists, will_send_generated
-from headrace.postgres.session import ReadSession
+from headrace.postgres.session import KeptSession, ReadSession
 
 _SECONDS = 10.0
 _SHARE = 20
@@ -58,7 +58,6 @@ class CatalogWatch:
         tables: Callable[[], Sequence[TableName]],
         columns: Mapping[TableName, frozenset[str]],
     ) -> None:
-        self._url = url
         self._publication = publication
         self._tables = tables
         self._columns = columns
@@ -66,7 +65,7 @@ class CatalogWatch:
         self._text = ""
         self._now: Fingerprint | None = None
         self._named: Mapping[TableName, Mapping[str, int]] = {}
-        self._session: ReadSession | None = None
+        self._session = KeptSession(url, lock_seconds=_LOCK_SECONDS)
         self._next = 0.0
 
     def restore(self, stored: Mapping[str, Any]) -> None:
@@ -82,7 +81,7 @@ class CatalogWatch:
             HeadraceError: CONNECTION, DATABASE.
         """
         if self._baseline is None:
-            self._keep(self._read(self._open_session(), self._tables()))
+            self._keep(self._read(self._session.get(), self._tables()))
         return {_KEY: self._text}
 
     def look(self) -> list[CatalogChange]:
@@ -100,7 +99,7 @@ class CatalogWatch:
             return []
         self._next = begun + _SECONDS
         try:
-            session = self._open_session()
+            session = self._session.get()
             tables = self._tables()
             # CREATE TABLE … INHERITS may come at any time, and its rows would be missed.
             check_inheritance_children(session, tables)
@@ -147,18 +146,11 @@ class CatalogWatch:
 
     def close(self) -> None:
         """Close the session; a later look opens another."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
+        self._session.close()
 
     def _keep(self, now: Fingerprint) -> None:
         self._baseline = now if self._baseline is None else following(now, self._baseline)
         self._text = self._baseline.to_text()
-
-    def _open_session(self) -> ReadSession:
-        if self._session is None or self._session.closed:
-            self._session = ReadSession(self._url, lock_seconds=_LOCK_SECONDS)
-        return self._session
 
     def _read(self, session: ReadSession, tables: Sequence[TableName]) -> Fingerprint:
         names = sorted(tables)

@@ -7,18 +7,12 @@ partitions → read. So `start` is durable when `latestOffset` is called, and on
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-
-import pyarrow as pa
 
 from headrace.capture import ChangeStream, LogOrigin, Offset, StreamSettings
 from headrace.capture.buffer import Limit
-from headrace.capture.rows import Absence
 from headrace.datasources.shutdown import exit_on_sigterm
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn
-from headrace.model.names import TableName
-from headrace.model.trace import CommitContext
 from headrace.postgres.provision import PreparedSlot
 from headrace.postgres.session import ReadSession
 from headrace.postgres.wal_position import end_of_commits
@@ -65,23 +59,10 @@ class ChangePlanner:
             self._stream = None
 
     @property
-    def origin(self) -> LogOrigin | None:
-        """The system and timeline of the log; None before the first connection, if not known."""
-        return self._opened.origin
-
-    @property
-    def absences(self) -> tuple[Absence, ...]:
-        """See `ChangeStream.absences`."""
-        return self._opened.absences
-
-    @property
-    def truncated_partitions(self) -> Mapping[TableName, TableName]:
-        """See `ChangeStream.truncated_partitions`."""
-        return self._opened.truncated_partitions
-
-    def confirm(self, offset: Offset) -> None:
-        """Confirm that everything up to `offset` is durable."""
-        self._opened.confirm(offset)
+    def stream(self) -> ChangeStream:
+        """The stream, which must be open."""
+        assert self._stream is not None
+        return self._stream
 
     def next_offset(
         self, begin: Offset, max_rows: int | None = None, timeout: float = _LONG_POLL_SECONDS
@@ -93,7 +74,7 @@ class ChangePlanner:
         """
         if self._stop_at is not None and begin.order[0] >= self._stop_at:
             return begin
-        stream, awaited = self._opened, self._awaited_position()
+        stream, awaited = self.stream, self._awaited_position()
         limit = Limit(self._max_bytes, max_rows, self._stop_at)
         end = stream.next_offset(begin, limit, timeout)
         while awaited is not None and end == begin and not stream.is_empty(begin, awaited):
@@ -101,19 +82,6 @@ class ChangePlanner:
         self._has_looked = True
         # An offset without an origin could not be recognised by the process that reads it.
         return begin if stream.origin is None else end
-
-    def changes(self, begin: Offset, end: Offset) -> list[pa.RecordBatch]:
-        """Return the changes in (begin, end]; see `ChangeStream.changes`."""
-        return self._opened.changes(begin, end)
-
-    def contexts(self, begin: Offset, end: Offset) -> list[CommitContext]:
-        """Return trace contexts of these changes; see `ChangeStream.contexts`."""
-        return self._opened.contexts(begin, end)
-
-    @property
-    def _opened(self) -> ChangeStream:
-        assert self._stream is not None
-        return self._stream
 
     def _awaited_position(self) -> Lsn | None:
         """Return the position up to which changes are awaited; None: a short wait is enough."""

@@ -7,13 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, enveloped
+from headrace.capture.envelope import ENVELOPE_SCHEMA, by_table, check_truncated, enveloped
 from headrace.capture.graph_envelope import ELEMENTS_SCHEMA, elements
-from headrace.capture.toast import Look, Reread, completed, lookups
+from headrace.capture.toast import Reread, completed, lookups
 from headrace.catalog.known import KnownTable, KnownTables, read_known
 from headrace.datasources.query_schema import (
     check_conditions,
@@ -24,11 +23,10 @@ from headrace.datasources.query_schema import (
 )
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind, retrying
-from headrace.model.changes import Op
 from headrace.model.names import TableName
 from headrace.model.suggestion import meant
 from headrace.postgres.publication import read_published_roots
-from headrace.postgres.session import ReadSession
+from headrace.postgres.session import KeptSession, ReadSession
 
 TABLES = "headrace.tables"
 """Key of the metadata of the column `after`: descriptions of the tables, for `headrace.spark.table`."""
@@ -57,9 +55,8 @@ class TableDescriber:
     """Describes the tables in a batch, in the process that plans it; keeps its session."""
 
     def __init__(self, options: CdcOptions) -> None:
-        self._options = options
         self._known = KnownTables(options.table_keys, options.publication)
-        self._session: ReadSession | None = None
+        self._session = KeptSession(options.connection)
         self._database = ""
 
     def of(
@@ -78,28 +75,16 @@ class TableDescriber:
         found = {table for batch in batches for table, _ in by_table(batch)}
         for attempt in retrying():
             with attempt:
-                known = self._known.of(self._open_session(), found)
+                session = self._session.get()
+                if not self._database:
+                    [(self._database,)] = session.query("SELECT current_database()::text")
+                known = self._known.of(session, found)
                 return TableDescriptions(known, self._database, roots)
         raise AssertionError
 
     def close(self) -> None:
         """Close the session."""
-        if self._session is not None:
-            self._session.close()
-            self._session = None
-
-    def _open_session(self) -> ReadSession:
-        if self._session is None or self._session.closed:
-            self._session = ReadSession(self._options.connection)
-            [(self._database,)] = self._session.query("SELECT current_database()::text")
-        return self._session
-
-
-def _tables(batch: pa.RecordBatch) -> Iterator[tuple[TableName, bool]]:
-    """Iterate over the tables in `batch`, and whether each was truncated there."""
-    is_truncate = pc.equal(batch.column("op"), Op.TRUNCATE.value).to_numpy(zero_copy_only=False)
-    for table, places in by_table(batch):
-        yield table, bool(is_truncate[places].any())
+        self._session.close()
 
 
 def changes_schema(options: CdcOptions) -> StructType:
@@ -173,30 +158,20 @@ def to_envelope(
         HeadraceError: SCHEMA_CHANGED, a partition alone was truncated, and `elements` cannot say which nodes
             are gone; CONNECTION, PRIVILEGE, DATABASE, where values have to be read again.
     """
-    with lookups(options.connection) as look_by:
 
-        def look_of(table: TableName) -> tuple[KnownTable, Look] | None:
-            known = descriptions.known.get(table)
-            # Without a key nothing tells which row is to be read again.
-            if known is None or not known.key or options.unchanged_toast != "reread":
-                return None
-            types = dict(zip(known.key, known.key_types, strict=True))
-            return known, look_by(Reread(table, types, operators=known.key_operators))
+    def reread_of(table: TableName) -> Reread | None:
+        known = descriptions.known.get(table)
+        # Without a key nothing tells which row is to be read again.
+        if known is None or not known.key or options.unchanged_toast != "reread":
+            return None
+        types = dict(zip(known.key, known.key_types, strict=True))
+        return Reread(table, types, tuple(known.columns), operators=known.key_operators)
 
+    with lookups(options.connection) as look:
         for batch in changes:
-            complete = completed(batch, look_of)
+            complete = completed(batch, reread_of, look)
             if options.form == "elements":
-                _check_truncated(complete, descriptions.roots)
+                check_truncated(complete, descriptions.roots.get)
                 yield elements(complete, descriptions.known, options.source_id or options.slot)
             else:
                 yield enveloped(complete, descriptions.keys(), descriptions.database, descriptions.roots)
-
-
-def _check_truncated(changes: pa.RecordBatch, roots: Mapping[TableName, TableName]) -> None:
-    for table, is_emptied in _tables(changes) if roots else ():
-        if is_emptied and table in roots:
-            raise HeadraceError(
-                Kind.SCHEMA_CHANGED,
-                f"the partition {table} of {roots[table]} was truncated: no element says which are gone",
-                "Start with a new checkpoint and slot, or follow the table with envelope=changes.",
-            )

@@ -32,7 +32,7 @@ from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
 from headrace.model.names import TableName
-from headrace.model.table_pattern import format_table, parse_tables
+from headrace.model.table_pattern import format_table, one_table
 from headrace.postgres.address import for_slot
 from headrace.postgres.connection import connect
 from headrace.postgres.provision import ensure_published
@@ -52,16 +52,12 @@ def table_fields(tables: Iterable[TableName]) -> dict[str, Any]:
 def tables_of(stored: Mapping[str, Any]) -> tuple[TableName, ...] | None:
     """Return the tables that an offset names; None where it names none."""
     names = stored.get(_KEY)
-    if names is None:
-        return None
-    exact = (pattern.exact for name in names for pattern in parse_tables(str(name)))
-    return tuple(table for table in exact if table is not None)
+    return None if names is None else tuple(map(one_table, names))
 
 
 def since_of(stored: Mapping[str, Any]) -> dict[TableName, Lsn]:
     """Return, by table, the position (bytes) from which its changes count, if later than the offset's."""
-    exact = {parse_tables(name)[0].exact: parse_lsn(at) for name, at in stored.get(_SINCE, {}).items()}
-    return {table: at for table, at in exact.items() if table is not None}
+    return {one_table(name): parse_lsn(at) for name, at in stored.get(_SINCE, {}).items()}
 
 
 def since_fields(since: Mapping[TableName, Lsn], reached: Lsn) -> dict[str, Any]:

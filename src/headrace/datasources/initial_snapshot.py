@@ -25,7 +25,7 @@ from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
-from headrace.model.table_pattern import format_table, parse_tables
+from headrace.model.table_pattern import format_table, one_table
 from headrace.postgres.address import for_slot
 from headrace.postgres.copying import RowSession
 from headrace.postgres.quoting import identifier, output_text
@@ -69,8 +69,7 @@ class SnapshotProgress:
         found = stored.get(_KEY)
         if found is None:
             return None
-        exact = (pattern.exact for name in found.get("tables", ()) for pattern in parse_tables(str(name)))
-        tables = tuple(table for table in exact if table is not None)
+        tables = tuple(map(one_table, found.get("tables", ())))
         return cls(int(found["attempt"]), int(found["parts"]), tables)
 
 
@@ -123,10 +122,8 @@ class RowsPart(InputPartition):
             return
         texts = [f"{output_text(identifier(name))} AS {identifier(name)}" for name in columns]
         for batch in session.read(select(selection, texts, range_), _BATCH_BYTES):
-            if shape is not None:
-                yield shape.snapshot_of_texts(batch, self.place)
-            else:
-                yield snapshot_changes(selection.table, batch, self.place)
+            changes = snapshot_changes(selection.table, batch, self.place)
+            yield changes if shape is None else shape.rows(changes)
         # After the rows: to the snapshot a table that was rewritten looks empty.
         check_filenode(session, range_)
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     SecretStr,
@@ -32,21 +33,23 @@ from headrace.postgres.password import split_command
 
 _SIZE = re.compile(r"(\d+)\s*([kmg]?)b?", re.IGNORECASE)
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def _parse_size(value: object) -> object:
+    """Parse a number of bytes like `128m`; other values are returned unchanged."""
+    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return value if match is None else int(match[1]) * _UNITS[match[2].lower()]
+
+
+Bytes = Annotated[int, BeforeValidator(_parse_size)]
+"""A size, which may be written like `128m`."""
+
 _PLACE = ("host", "port", "database")
-_WORDS = {
-    "host": "host",
-    "port": "port",
-    "database": "dbname",
-    "user": "user",
-    "password": "password",
-    "sslmode": "sslmode",
-    "sslrootcert": "sslrootcert",
-    "sslcert": "sslcert",
-    "sslkey": "sslkey",
-    "sslpassword": "sslpassword",
-    "channel_binding": "channel_binding",
-    "target_session_attrs": "target_session_attrs",
-}
+_PARAMETERS = (
+    *("host", "port", "database", "user", "password", "sslmode", "sslrootcert", "sslcert", "sslkey"),
+    *("sslpassword", "channel_binding", "target_session_attrs"),
+)
+"""The options that are parameters of libpq."""
 
 
 class DatabaseOptions(BaseModel):
@@ -98,7 +101,9 @@ class DatabaseOptions(BaseModel):
         found = parse_by_table(value) if isinstance(value, str) else value
         if not isinstance(found, Mapping):
             raise ValueError('write names, or JSON: {"public.users": ["id"]}')  # noqa: TRY004 - pydantic's way
-        return {table: _names(names) for table, names in found.items()}
+        return {
+            table: parse_names(names) if isinstance(names, str) else names for table, names in found.items()
+        }
 
     @model_validator(mode="after")
     def _check_place(self) -> Self:
@@ -121,11 +126,12 @@ class DatabaseOptions(BaseModel):
         Raises:
             HeadraceError: CONFIG, where it is not usable; the text never shows it.
         """
-        words = {ours: _secret_text(getattr(self, name)) for name, ours in _WORDS.items()}
+        given = {name: _secret_text(getattr(self, name)) for name in _PARAMETERS}
+        given["dbname"] = given.pop("database")
         command = _secret_text(self.password_command)
         return with_parameters(
             _secret_text(self.url) or "",
-            {name: value for name, value in words.items() if value is not None},
+            {name: value for name, value in given.items() if value is not None},
             () if command is None else split_command(command),
         )
 
@@ -189,20 +195,14 @@ def option_error(model: type[DatabaseOptions], error: ValidationError, format_na
     """Return the error for the first wrong option, without its value."""
     # An input may be a password.
     first = error.errors(include_input=False, include_url=False)[0]
-    return _usage_error(model, format_name, first["loc"], first["msg"])
-
-
-def _usage_error(
-    model: type[DatabaseOptions], format_name: str, place: tuple[int | str, ...], message: str
-) -> HeadraceError:
-    text = message.removeprefix("Value error, ")
+    place, text = first["loc"], first["msg"].removeprefix("Value error, ")
     if not place:
         return HeadraceError(Kind.USAGE, f"the options of {format_name}: {text}")
     described = next(
         (field.description for name, field in model.model_fields.items() if to_camel(name) == place[0]), None
     )
     means = f"It means: {described}." if described else ""
-    if message == "Field required":
+    if text == "Field required":
         return HeadraceError(Kind.USAGE, f"{format_name} needs the option {place[0]}", means)
     return HeadraceError(Kind.USAGE, f"the option {place[0]} of {format_name}: {text}", means)
 
@@ -220,18 +220,6 @@ def parse_by_table(text: str) -> dict[TableName | None, Any]:
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON: {error}") from error
     return {one_table(name): value for name, value in found.items()}
-
-
-def parse_size(value: object) -> object:
-    """Parse a number of bytes like `128m`; other values are returned unchanged."""
-    match = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
-    return value if match is None else int(match[1]) * _UNITS[match[2].lower()]
-
-
-def _names(value: object) -> object:
-    if not isinstance(value, str):
-        return value
-    return parse_names(value)
 
 
 def _fold(name: str) -> str:

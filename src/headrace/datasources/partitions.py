@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from headrace.capture.rows import Absence
-from headrace.capture.toast import lookups
+from headrace.capture.toast import completed, lookups
 from headrace.datasources.bootstrap import ProvidedPart
 from headrace.datasources.envelopes import TableDescriptions, to_envelope
 from headrace.datasources.initial_snapshot import RowsPart
@@ -27,21 +26,15 @@ class ChangePartition(InputPartition):
     Attributes:
         stream: the changes.
         descriptions: of their tables, where the envelope needs them.
-        absences: which columns their table did not have.
     """
 
     stream: bytes
     descriptions: TableDescriptions | None
-    absences: tuple[Absence, ...]
 
     def __init__(
-        self,
-        batches: Sequence[pa.RecordBatch],
-        descriptions: TableDescriptions | None = None,
-        absences: tuple[Absence, ...] = (),
+        self, batches: Sequence[pa.RecordBatch], descriptions: TableDescriptions | None = None
     ) -> None:
         self.descriptions = descriptions
-        self.absences = absences
         # Arrow's own form: pickling record batches copies each buffer.
         self.stream = to_ipc(batches)
 
@@ -86,18 +79,10 @@ def read_part(
         raise HeadraceError(Kind.INTERNAL, f"not a partition of postgres_cdc: {partition!r}")
     with pa.ipc.open_stream(partition.stream) as reader:
         if plan is not None:
-            yield from _typed_rows(options, plan, reader, partition.absences)
+            with lookups(options.connection) as look:
+                for batch in reader:
+                    yield plan.shape.rows(completed(batch, lambda _: plan.reread, look))
         elif partition.descriptions is not None:
             yield from to_envelope(options, reader, partition.descriptions)
         else:
             yield from reader
-
-
-def _typed_rows(
-    options: CdcOptions, plan: RowsPlan, changes: Iterable[pa.RecordBatch], absences: Sequence[Absence]
-) -> Iterator[pa.RecordBatch]:
-    """Read the rows of one table."""
-    with lookups(options.connection) as look_by:
-        look = None if plan.reread is None else look_by(plan.reread)
-        for batch in changes:
-            yield plan.shape.rows(batch, look, absences)

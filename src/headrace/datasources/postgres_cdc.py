@@ -20,7 +20,6 @@ from pyspark.sql.types import StructType
 
 from headrace.capture import LogOrigin, Offset, StreamSettings
 from headrace.capture.continuity import temporary_gone
-from headrace.capture.rows import Absence
 from headrace.capture.signals import SignalFiles
 from headrace.datasources.change_planner import ChangePlanner, origin_of
 from headrace.datasources.envelopes import TableDescriber, TableDescriptions, changes_schema
@@ -200,15 +199,15 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if new or begin != stored or self._tables.is_outdated(start):
             return here | self._tables.fields()
         # `start` is in the commit log when Spark asks for what follows it, and never confirmed before.
-        planner.confirm(begin)
+        planner.stream.confirm(begin)
         self._tables.watch()
         end = self._next_end(planner, begin, limit)
         if altered := self._tables.reused():
             return self._read_again(here, altered)
-        if end == begin or planner.origin is None:
+        if end == begin or planner.stream.origin is None:
             return start
         fields = since_fields(since_of(start), end.lsn) | keep_batch_start(start, self._initial)
-        return end.to_json() | planner.origin.to_json() | self._tables.fields() | fields
+        return end.to_json() | planner.stream.origin.to_json() | self._tables.fields() | fields
 
     def _next_end(self, planner: ChangePlanner, begin: Offset, limit: ReadLimit) -> Offset:
         try:
@@ -338,19 +337,18 @@ class CdcReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin = behind
         check_order(begin, behind)
         batches: list[pa.RecordBatch] = []
-        absences: tuple[Absence, ...] = ()
         truncated: Mapping[TableName, TableName] = {}
         if begin != behind:
             # An offset of before anything was read has no origin: the end of the batch knows whose log it is.
             origin = LogOrigin.from_json(start) or LogOrigin.from_json(end)
             planner = self._open_planner(begin, origin, behind, since_of(start))
-            batches, absences = planner.changes(begin, behind), planner.absences
-            truncated = planner.truncated_partitions
+            batches = planner.stream.changes(begin, behind)
+            truncated = planner.stream.truncated_partitions
         descriptions = self._describe(batches, truncated)
         if left_out := self._tables.left_out(start, end):
             batches = exclude_tables(batches, left_out, {} if descriptions is None else descriptions.roots)
         parts = split_rows(batches, self._options.rows_per_partition)
-        partitions = [ChangePartition(part, descriptions, absences) for part in parts]
+        partitions = [ChangePartition(part, descriptions) for part in parts]
         if batches:
             reach("planned")
         return partitions

@@ -25,7 +25,7 @@ from headrace.model.names import CtidRange
 from headrace.postgres.copying import RowSession
 from headrace.postgres.session import ReadSession
 from headrace.postgres.wal_position import FlushedReads
-from headrace.snapshot import RowSelection, check_readable, check_table, plan_parts, read_part
+from headrace.snapshot import RowSelection, check_readable, check_table, plan_tables, read_part
 from headrace.snapshot.predicates import ColumnComparison, PushedCondition, render_condition
 from headrace.spark.failures import short_traceback
 from headrace.spark.garbage import freeze_imports
@@ -111,13 +111,13 @@ class SnapshotReader(DataSourceReader):
             selection = RowSelection(
                 row_type, self._columns(row_type), (*_conditions_of(options), *self._pushed(row_type))
             )
-            parts = plan_parts(
+            planned = plan_tables(
                 session,
-                options.table,
+                [options.table],
                 count=options.num_partitions,
                 target_bytes=options.partition_bytes,
             )
-        return [TablePart(selection, ranges) for ranges in parts]
+        return [TablePart(selection, part.ranges) for part in planned[options.table]]
 
     def _columns(self, row_type: RowType) -> tuple[str, ...]:
         """Return the columns of the schema, which may be the user's own or an older one."""

@@ -33,7 +33,8 @@ class Published:
 
     Attributes:
         altered: the last transaction that altered the publication itself; None where there is none.
-        members: the server's id of each table's membership; another one if the table ever left.
+        members: the server's id of each existing table's membership; another one if the table ever left, 0
+            where it has none.
         place: the system identifier, None where the server does not give it, and the database's oid; values
             of another place cannot be compared.
     """
@@ -44,7 +45,8 @@ class Published:
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset's fields."""
-        return {_KEY: {"altered": self.altered, "members": dict(self.members)}}
+        members = {table: member for table, member in self.members.items() if member}
+        return {_KEY: {"altered": self.altered, "members": members}}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Published | None:
@@ -61,10 +63,10 @@ class Published:
         """Explain what changed until `now`, if changes may be missing; else None."""
         if now.altered != self.altered:
             return "was altered"
-        removed = (
-            table for table, member in now.members.items() if self.members.get(table, member) != member
-        )
-        return next((f"has lost the table {table} for a while" for table in removed), None)
+        for table, member in now.members.items():
+            if (self.members.get(table) or member) != member:
+                return f"has lost the table {table}" + (" for a while" if member else "")
+        return None
 
 
 def read_published(connection: Connection, publication: str, tables: Sequence[TableName]) -> Published:
@@ -74,6 +76,9 @@ def read_published(connection: Connection, publication: str, tables: Sequence[Ta
         HeadraceError: CONNECTION, DATABASE.
     """
     found = read_memberships(connection, publication) if tables else {}
+    absent = [table for table in tables if table not in found]
+    # A table that was dropped has no changes to be missed.
+    found |= dict.fromkeys((facts.root for facts in read_identities(connection, absent)) if absent else (), 0)
     members = {format_table(table): found[table] for table in sorted(tables) if table in found}
     system, [(database,)] = read_identifier(connection), query(connection, _DATABASE)
     place = (None if system is None else str(system), int(database))
@@ -143,13 +148,12 @@ class MembershipWatch:
         self._tables = tables
         self._allows_loss = allows_loss
         self._seconds = seconds
-        self._known: Mapping[TableName, int] | None = None
-        self._altered: int | None = None
+        self._known: Published | None = None
         self._connection: Connection | None = None
         self._next = 0.0
 
     def look(self) -> None:
-        """Compare the memberships with those of the first check; does nothing if called again too soon.
+        """Compare with the check before; does nothing if called again too soon.
 
         Raises:
             HeadraceError: PUBLICATION, where an existing table has left the publication since, even if it has
@@ -161,57 +165,25 @@ class MembershipWatch:
         # Before the look, so that one that fails is not repeated at every call.
         self._next = time.monotonic() + self._seconds
         try:
-            self._check_altered()
-            removed = self._removed_tables()
+            if self._connection is None:
+                self._connection = connect(self._url, application_name="headrace watch")
+            now = read_published(self._connection, self._publication, self._tables)
         except HeadraceError as error:
             if error.retry is Retry.NEVER:
                 raise
             # The stream itself meets a server that stays away; a later look connects anew.
             self.close()
             return
-        if not removed:
-            return
-        cause = (
-            f"the table {removed[0]} has left the publication {self._publication!r} while it was followed: "
-            "what was changed there since is not in the log"
-        )
-        if not self._allows_loss:
-            raise HeadraceError(
-                Kind.PUBLICATION, cause, "Start with a new checkpoint and slot, or without the table."
+        before, self._known = self._known, now
+        what = None if before is None else before.lost(now)
+        if what is not None:
+            _report_loss(
+                f"the publication {self._publication!r} {what} while it was read",
+                allows_loss=self._allows_loss,
             )
-        _LOG.warning("%s", cause)
 
     def close(self) -> None:
         """Close the connection; a later check opens a new one."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _connect(self) -> Connection:
-        if self._connection is None:
-            self._connection = connect(self._url, application_name="headrace watch")
-        return self._connection
-
-    def _check_altered(self) -> None:
-        now = read_last_alteration(self._connect(), self._publication)
-        before, self._altered = self._altered, now
-        if now is not None and before not in {None, now}:
-            _report_loss(
-                f"the publication {self._publication!r} was altered while it was read",
-                allows_loss=self._allows_loss,
-            )
-
-    def _removed_tables(self) -> list[TableName]:
-        if not self._tables:
-            return []
-        found = read_memberships(self._connect(), self._publication)
-        known, self._known = self._known, found
-        if known is None:
-            return []
-        # Another membership of the same table: it has left, and come back.
-        removed = [table for table in self._tables if table in known and found.get(table) != known[table]]
-        if not removed:
-            return []
-        # A table that was dropped has left too, and has no changes to be missed.
-        present = {facts.root for facts in read_identities(self._connect(), removed)}
-        return [table for table in removed if table in present]

@@ -130,7 +130,7 @@ def _plan(options: CdcOptions, table: Table, types: RowType) -> RowsPlan:
     )
     sql = {column.name: column.type for column in table.columns}
     types_of_key = {name: sql[name] for name in key}
-    reread = Reread(table.name, types_of_key, expected.may_change, key_operators(table, key))
+    reread = Reread(table.name, types_of_key, tuple(names), expected.may_change, key_operators(table, key))
     return RowsPlan(shape, expected, reread if options.unchanged_toast == "reread" and key else None)
 
 

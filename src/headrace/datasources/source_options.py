@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Literal, Self, TypeVar
 
 from pydantic import Field, field_validator, model_validator
 
-from headrace.datasources.options import DatabaseOptions, parse_by_table, parse_size
+from headrace.datasources.options import Bytes, DatabaseOptions, parse_by_table
 from headrace.errors import HeadraceError
 from headrace.model.lsn import parse_lsn
 from headrace.model.names import TableName
@@ -18,6 +18,7 @@ from headrace.snapshot.planning import PARTITION_BYTES
 STARTS = ("snapshot", "earliest", "latest")
 _NAME_BYTES = 63
 Envelope = Literal["rows", "changes", "elements"]
+_Value = TypeVar("_Value")
 
 
 class CdcOptions(DatabaseOptions):
@@ -102,7 +103,7 @@ class CdcOptions(DatabaseOptions):
         "row holds now, `old` takes it from the old row (`rows`; needs REPLICA IDENTITY FULL), `mark` leaves "
         "it out. In `rows` it is NULL then, and the column `_unchanged` names what is not known",
     )
-    max_bytes_per_trigger: int = Field(128 << 20, gt=0, description="how much one batch may hold")
+    max_bytes_per_trigger: Bytes = Field(128 << 20, gt=0, description="how much one batch may hold")
     max_rows_per_trigger: int | None = Field(
         None,
         gt=0,
@@ -110,8 +111,8 @@ class CdcOptions(DatabaseOptions):
         "takes as many as arrived together",
     )
     rows_per_partition: int = Field(20_000, gt=0, description="a batch is split into tasks of this size")
-    buffer_bytes: int = Field(256 << 20, gt=0, description="how much may wait in the driver's memory")
-    backlog_bytes: int = Field(
+    buffer_bytes: Bytes = Field(256 << 20, gt=0, description="how much may wait in the driver's memory")
+    backlog_bytes: Bytes = Field(
         64 << 20,
         ge=0,
         description="where so much log waits it is read through SQL, which is faster; 0: never",
@@ -150,11 +151,6 @@ class CdcOptions(DatabaseOptions):
         ):
             raise ValueError("there is no condition")
         return found
-
-    @field_validator("max_bytes_per_trigger", "buffer_bytes", "backlog_bytes", mode="before")
-    @classmethod
-    def _parse_size(cls, value: object) -> object:
-        return parse_size(value)
 
     @model_validator(mode="after")
     def _check_envelope(self) -> Self:
@@ -216,20 +212,18 @@ class CdcOptions(DatabaseOptions):
     @property
     def conditions(self) -> dict[TableName, str]:
         """Return `where` by table; a line feed ends a trailing SQL comment."""
-        found = {
-            self.one_table if table is None else table: f"{sql}\n" if "--" in sql else sql
-            for table, sql in self.where.items()
-        }
-        return {table: sql for table, sql in found.items() if table is not None}
+        named = self._by_table(self.where)
+        return {table: f"{sql}\n" if "--" in sql else sql for table, sql in named.items()}
 
     @property
     def listed_columns(self) -> dict[TableName, frozenset[str]]:
         """Return `columns` by table."""
-        found = {
-            self.one_table if table is None else table: frozenset(names)
-            for table, names in self.columns.items()
-        }
-        return {table: names for table, names in found.items() if table is not None}
+        return {table: frozenset(names) for table, names in self._by_table(self.columns).items()}
+
+    def _by_table(self, given: Mapping[TableName | None, _Value]) -> dict[TableName, _Value]:
+        """Return values by table; None stands for the only one."""
+        named = {self.one_table if table is None else table: value for table, value in given.items()}
+        return {table: value for table, value in named.items() if table is not None}
 
     @property
     def one_table(self) -> TableName | None:
@@ -260,15 +254,10 @@ class SnapshotOptions(DatabaseOptions):
         None, description="of an exported snapshot, the moment that all rows are read as of"
     )
     num_partitions: int | None = Field(None, gt=0, description="into how many tasks the table is cut, about")
-    partition_bytes: int = Field(
+    partition_bytes: Bytes = Field(
         PARTITION_BYTES, gt=0, description="without `numPartitions`: how much of its file a task reads, about"
     )
-    batch_bytes: int = Field(8 << 20, gt=0, description="how much of its rows a task holds at once, about")
-
-    @field_validator("partition_bytes", "batch_bytes", mode="before")
-    @classmethod
-    def _parse_size(cls, value: object) -> object:
-        return parse_size(value)
+    batch_bytes: Bytes = Field(8 << 20, gt=0, description="how much of its rows a task holds at once, about")
 
     @field_validator("snapshot_id")
     @classmethod

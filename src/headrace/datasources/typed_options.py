@@ -7,13 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import ConfigDict, SecretStr, ValidationError, model_validator
+from pydantic import ConfigDict, PrivateAttr, SecretStr, ValidationError, model_validator
 from pydantic.functional_validators import ModelWrapValidatorHandler
 
 from headrace.datasources.options import named_values, option_error
 from headrace.datasources.source_options import CdcOptions, SnapshotOptions
-from headrace.model.names import TableName
-from headrace.model.table_pattern import TablePattern, format_name, format_table
+from headrace.model.table_pattern import format_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +34,7 @@ class PostgresSource(CdcOptions):
     """
 
     model_config = ConfigDict(validate_by_name=True, validate_by_alias=True)
+    _texts: dict[str, Any] = PrivateAttr(default_factory=dict)
 
     if TYPE_CHECKING:
 
@@ -86,19 +86,21 @@ class PostgresSource(CdcOptions):
     @model_validator(mode="wrap")
     @classmethod
     def _read(cls, raw: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        texts = {name: _text(name, value) for name, value in dict(raw).items() if value is not None}
+        given = {name: _text(name, value) for name, value in dict(raw).items() if value is not None}
+        texts = named_values(cls, given, _NAME)
         try:
-            return handler(named_values(cls, texts, _NAME))
+            source = handler(texts)
         except ValidationError as error:
             raise option_error(cls, error, _NAME) from None
+        source._texts = texts  # noqa: SLF001 - its own
+        return source
 
     def options(self) -> dict[str, str]:
         """Return the given options as text, with names in camelCase, for `.options(**…)`; includes passwords.
 
         Another program can use them unchanged.
         """
-        named = {name: field.alias or name for name, field in type(self).model_fields.items()}
-        return {named[name]: _option(getattr(self, name)) for name in sorted(self.model_fields_set)}
+        return {name: str(text) for name, text in self._texts.items()}
 
     def stream(self, spark: SparkSession) -> DataFrame:
         """Return the streaming DataFrame: `spark.readStream.format("postgres_cdc")` with these options."""
@@ -128,30 +130,3 @@ def _text(name: str, value: Any) -> Any:
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(map(str, value) if name == "tables" else map(format_name, value))
     return str(value) if isinstance(value, int | Path) else value
-
-
-def _option(value: Any) -> str:
-    """Convert a checked value to the option's text."""
-    if isinstance(value, SecretStr):
-        return value.get_secret_value()
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, Mapping):
-        return _by_table(value)
-    if isinstance(value, tuple):
-        return ", ".join(
-            _pattern(item) if isinstance(item, TablePattern) else format_name(item) for item in value
-        )
-    return str(value)
-
-
-def _by_table(value: Mapping[TableName | None, Any]) -> str:
-    texts = {table: _option(item) for table, item in value.items()}
-    if None in texts:
-        return texts[None]
-    return json.dumps({format_table(table): text for table, text in texts.items() if table is not None})
-
-
-def _pattern(pattern: TablePattern) -> str:
-    parts = zip((pattern.schema, pattern.name), pattern.quoted, strict=True)
-    return ".".join(part if not quoted else format_name(part, quote=True) for part, quoted in parts)

@@ -77,9 +77,9 @@ def format_table(table: TableName) -> str:
     return f"{format_name(table.schema)}.{format_name(table.name)}"
 
 
-def format_name(name: str, *, quote: bool = False) -> str:
-    """Return the text that `parse_names` reads as `name`; quoted where needed, or always with `quote`."""
-    return name if not quote and _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
+def format_name(name: str) -> str:
+    """Return the text that `parse_names` reads as `name`; quoted where needed."""
+    return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 def parse_names(text: str) -> tuple[str, ...]:

@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from headrace.errors import HeadraceError, Kind
 from headrace.model.types import TYPES, ArrowForm, Json, spark_type
+from headrace.model.units import quantity
 
 MOST_DIGITS = 38
 """The most digits of a decimal in Arrow and Spark."""
@@ -103,6 +105,15 @@ class ValueType:
         is_embedding = self.form is ArrowForm.VECTOR and self.delimiter == ","
         is_text = self.form in (ArrowForm.MONEY, ArrowForm.BYTES) or is_oid or is_embedding
         return Json.STRING if is_text else self.json
+
+    def unfit(self, count: int, total: int, column: str) -> HeadraceError:
+        """Return the error that so many of a column's values do not fit into the Arrow type."""
+        return HeadraceError(
+            Kind.VALUE,
+            f"{count:,} of {quantity(total, 'value')} of {column} ({self.name}) do not fit "
+            f"into Spark's {self.spark}",
+            "docs/reference/types.md lists which; read the column as text.",
+        )
 
 
 def resolve(attribute: Attribute, types: Mapping[int, DatabaseType], money_scale: int = 2) -> ValueType:

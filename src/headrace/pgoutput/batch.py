@@ -41,10 +41,9 @@ class MessageBatch:
         return MessageBatch(self.data, self.begin[first:behind], self.end[first:behind])
 
     @classmethod
-    def join(cls, messages: Sequence[bytes | memoryview], *, header: int = 0) -> MessageBatch:
-        """Create a batch from messages, each without its first `header` bytes."""
-        batch = cls.within(bytearray(b"").join(messages), list(accumulate(map(len, messages))))
-        return cls(batch.data, batch.begin + header, batch.end)
+    def join(cls, messages: Sequence[bytes | memoryview]) -> MessageBatch:
+        """Create a batch from messages."""
+        return cls.within(bytearray(b"").join(messages), list(accumulate(map(len, messages))))
 
     @classmethod
     def within(cls, data: bytearray, ends: Sequence[int]) -> MessageBatch:

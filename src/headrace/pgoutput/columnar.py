@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.errors import HeadraceError
 from headrace.pgoutput.batch import SLACK, Bytes, MessageBatch, Numbers
 from headrace.pgoutput.cursor import broken
-from headrace.pgoutput.decoder import decode_message
 
 Letters = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
@@ -221,18 +219,8 @@ def decode_rows(batch: MessageBatch, relation: Numbers, columns: Sequence[int]) 
         columns: the number of columns of each relation.
 
     Raises:
-        HeadraceError: PROTOCOL, with the message of `decode_message`.
+        HeadraceError: PROTOCOL.
     """
-    try:
-        return _decode(batch, relation, columns)
-    except HeadraceError:
-        # Slow, and only on the way to an error: decoded alone, the wrong message tells what is wrong.
-        for index in range(len(batch)):
-            decode_message(batch.payload(index))  # its error names the reason
-        raise
-
-
-def _decode(batch: MessageBatch, relation: Numbers, columns: Sequence[int]) -> Rows:
     numerals = Numerals(batch.data)
     letters = batch.data[batch.begin]
     if not _IS_ROW[letters].all():

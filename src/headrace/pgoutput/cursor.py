@@ -5,9 +5,6 @@ from __future__ import annotations
 import struct
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pgoutput.messages import UNCHANGED, Binary, Row, Value
-
-_TEXT, _BINARY, _NULL, _UNCHANGED = b"tbnu"
 
 
 def broken(what: str) -> HeadraceError:
@@ -24,9 +21,9 @@ class Cursor:
 
     __slots__ = ("_data", "_position")
 
-    def __init__(self, data: bytes, position: int = 0) -> None:
+    def __init__(self, data: bytes) -> None:
         self._data = data
-        self._position = position
+        self._position = 0
 
     def _number(self, form: struct.Struct) -> int:
         try:
@@ -86,45 +83,11 @@ class Cursor:
         """Read one byte as a character."""
         return chr(self.uint8())
 
-    def row(self) -> Row:
-        """Read a row: a count and as many values.
-
-        It is one loop without calls, because every value of a row that is not decoded by columns passes it.
-        """
-        data, count = self._data, self.uint16()
-        position, size = self._position, len(self._data)
-        values: list[Value] = []
-        for _ in range(count):
-            kind = data[position] if position < size else None
-            position += 1
-            if kind in {_TEXT, _BINARY}:
-                begin = position + 4
-                position = begin + int.from_bytes(data[position:begin])
-                # A length is unsigned here, and a broken one may lead behind the message.
-                if not begin <= position <= size:
-                    raise broken(f"a message of {size} bytes ends too early")
-                value = data[begin:position]
-                values.append(value if kind == _TEXT else Binary(value))
-            elif kind == _NULL:
-                values.append(None)
-            elif kind == _UNCHANGED:
-                values.append(UNCHANGED)
-            elif kind is None:
-                raise broken(f"a message of {size} bytes ends too early")
-            else:
-                raise broken(f"unknown value kind {chr(kind)!r}")
-        self._position = position
-        return tuple(values)
-
-    @property
-    def left(self) -> int:
-        """The number of bytes that are not read yet."""
-        return len(self._data) - self._position
-
     def finish(self) -> None:
         """Raise PROTOCOL if bytes are left."""
-        if self.left:
-            raise broken(f"{self.left} bytes are left after a message")
+        left = len(self._data) - self._position
+        if left:
+            raise broken(f"{left} bytes are left after a message")
 
 
 _UINT8 = struct.Struct(">B")

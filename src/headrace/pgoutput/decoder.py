@@ -1,4 +1,4 @@
-"""Decode single messages of the plugin; `columnar` decodes many rows at once."""
+"""Decode the plugin's rare messages one by one; `columnar` decodes many rows at once."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ from headrace.model.names import TableName
 from headrace.pgoutput.cursor import Cursor, broken
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 from headrace.pgoutput.messages import (
-    Begin,
-    Commit,
-    Delete,
-    Insert,
     LogicalMessage,
     Message,
-    Origin,
     Relation,
     RelationColumn,
-    Row,
     StreamAbort,
     StreamCommit,
     StreamStart,
     StreamStop,
     Truncate,
-    Type,
-    Update,
 )
 
 _CASCADE, _RESTART_IDENTITY = 1, 2
@@ -34,7 +26,7 @@ def decode_message(payload: bytes) -> Message:
     """Decode one message; `payload` must hold exactly one.
 
     Raises:
-        HeadraceError: PROTOCOL where the bytes are no message of protocol versions 1 to 4.
+        HeadraceError: PROTOCOL where the bytes are no message of `headrace.pgoutput.messages`.
     """
     cursor = Cursor(payload)
     letter = cursor.letter()
@@ -45,20 +37,6 @@ def decode_message(payload: bytes) -> Message:
     # A message that goes on is of a protocol version that was not asked for.
     cursor.finish()
     return message
-
-
-def _begin(cursor: Cursor) -> Begin:
-    return Begin(cursor.uint64(), _time(cursor), cursor.uint32())
-
-
-def _commit(cursor: Cursor) -> Commit:
-    # Flags, which PostgreSQL does not use yet.
-    cursor.uint8()
-    return Commit(cursor.uint64(), cursor.uint64(), _time(cursor))
-
-
-def _origin(cursor: Cursor) -> Origin:
-    return Origin(cursor.uint64(), cursor.text())
 
 
 def _relation(cursor: Cursor) -> Relation:
@@ -73,36 +51,6 @@ def _relation(cursor: Cursor) -> Relation:
 def _relation_column(cursor: Cursor) -> RelationColumn:
     flags = cursor.uint8()
     return RelationColumn(cursor.text(), bool(flags & 1), cursor.uint32(), cursor.int32())
-
-
-def _type(cursor: Cursor) -> Type:
-    return Type(cursor.uint32(), cursor.text(), cursor.text())
-
-
-def _insert(cursor: Cursor) -> Insert:
-    relation = cursor.uint32()
-    _expect(cursor, "N")
-    return Insert(relation, cursor.row())
-
-
-def _update(cursor: Cursor) -> Update:
-    relation = cursor.uint32()
-    kind = cursor.letter()
-    old: Row | None = None
-    if kind in "KO":
-        old = cursor.row()
-        _expect(cursor, "N")
-    elif kind != "N":
-        raise broken(f"unknown row kind {kind!r}")
-    return Update(relation, old, kind == "K", cursor.row())
-
-
-def _delete(cursor: Cursor) -> Delete:
-    relation = cursor.uint32()
-    kind = cursor.letter()
-    if kind not in "KO":
-        raise broken(f"unknown row kind {kind!r}")
-    return Delete(relation, cursor.row(), kind == "K")
 
 
 def _truncate(cursor: Cursor) -> Truncate:
@@ -129,37 +77,15 @@ def _stream_commit(cursor: Cursor) -> StreamCommit:
     xid = cursor.uint32()
     # Flags, which PostgreSQL does not use yet.
     cursor.uint8()
-    return StreamCommit(xid, cursor.uint64(), cursor.uint64(), _time(cursor))
+    return StreamCommit(xid, cursor.uint64(), cursor.uint64(), cursor.int64() + POSTGRES_EPOCH_US)
 
 
 def _stream_abort(cursor: Cursor) -> StreamAbort:
-    xid, subxid = cursor.uint32(), cursor.uint32()
-    # Only version 4 goes on with position and time.
-    if not cursor.left:
-        return StreamAbort(xid, subxid)
-    return StreamAbort(xid, subxid, cursor.uint64(), _time(cursor))
-
-
-def _time(cursor: Cursor) -> int:
-    """Read a time as microseconds since 1970-01-01 UTC."""
-    return cursor.int64() + POSTGRES_EPOCH_US
-
-
-def _expect(cursor: Cursor, letter: str) -> None:
-    actual = cursor.letter()
-    if actual != letter:
-        raise broken(f"expected {letter!r}, found {actual!r}")
+    return StreamAbort(cursor.uint32(), cursor.uint32())
 
 
 _READERS: dict[str, Callable[[Cursor], Message]] = {
-    "B": _begin,
-    "C": _commit,
-    "O": _origin,
     "R": _relation,
-    "Y": _type,
-    "I": _insert,
-    "U": _update,
-    "D": _delete,
     "T": _truncate,
     "M": _message,
     "S": _stream_start,

@@ -1,69 +1,14 @@
-"""The messages that PostgreSQL's `pgoutput` plugin sends, as values.
+"""The rare messages of PostgreSQL's `pgoutput` plugin, as values; `columnar` reads rows without such values.
 
-Source: PostgreSQL documentation, "Logical Replication Message Formats", protocol versions 1 to 4.
+Source: PostgreSQL documentation, "Logical Replication Message Formats", protocol versions 1 and 2.
 """
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass, field
-from typing import Final
 
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
-
-
-class Unchanged(enum.Enum):
-    """The marker of a TOAST value that did not change and that the log therefore does not carry."""
-
-    UNCHANGED = "unchanged"
-
-
-UNCHANGED: Final = Unchanged.UNCHANGED
-
-
-class Binary(bytes):
-    """A value in its type's binary format; only a stream with the option `binary` has such values."""
-
-    __slots__ = ()
-
-
-Value = bytes | Binary | None | Unchanged
-"""A column's value: PostgreSQL's text in UTF-8, its binary form, NULL, or unchanged."""
-
-Row = tuple[Value, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """The first message of a transaction.
-
-    Attributes:
-        commit_lsn: the address of the commit record (bytes); not the position to confirm.
-        commit_time: microseconds since 1970-01-01 UTC.
-        xid: the 32-bit transaction id.
-    """
-
-    commit_lsn: Lsn
-    commit_time: int
-    xid: int
-
-
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """The last message of a transaction; `end_lsn` is the position to confirm (bytes)."""
-
-    commit_lsn: Lsn
-    end_lsn: Lsn
-    commit_time: int
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The replication origin of a transaction that was itself replicated."""
-
-    commit_lsn: Lsn
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,46 +37,6 @@ class Relation:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "names", tuple(column.name for column in self.columns))
-
-
-@dataclass(frozen=True, slots=True)
-class Type:
-    """A type that is not built in; sent before a relation that uses it."""
-
-    oid: int
-    schema: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Insert:
-    """A new row."""
-
-    relation: int
-    new: Row
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """A changed row; `old` is None where neither identity nor key changed.
-
-    `old_is_key`: whether `old` is a key tuple (columns outside the identity are null without meaning), not a
-    whole old row (identity FULL).
-    """
-
-    relation: int
-    old: Row | None
-    old_is_key: bool
-    new: Row
-
-
-@dataclass(frozen=True, slots=True)
-class Delete:
-    """A deleted row; `old_is_key` as for `Update`."""
-
-    relation: int
-    old: Row
-    old_is_key: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +73,13 @@ class StreamStop:
 
 @dataclass(frozen=True, slots=True)
 class StreamCommit:
-    """The commit of a transaction that was sent in pieces; `end_lsn` as for `Commit`."""
+    """The commit of a transaction that was sent in pieces.
+
+    Attributes:
+        commit_lsn: the address of the commit record (bytes).
+        end_lsn: the position to confirm (bytes).
+        commit_time: microseconds since 1970-01-01 UTC.
+    """
 
     xid: int
     commit_lsn: Lsn
@@ -178,30 +89,10 @@ class StreamCommit:
 
 @dataclass(frozen=True, slots=True)
 class StreamAbort:
-    """The rollback of the streamed transaction `xid`, or only of its subtransaction `subxid`.
-
-    Only protocol version 4 has `lsn` and `time` (microseconds since 1970-01-01 UTC).
-    """
+    """The rollback of the streamed transaction `xid`, or only of its subtransaction `subxid`."""
 
     xid: int
     subxid: int
-    lsn: Lsn | None = None
-    time: int | None = None
 
 
-Message = (
-    Begin
-    | Commit
-    | Origin
-    | Relation
-    | Type
-    | Insert
-    | Update
-    | Delete
-    | Truncate
-    | LogicalMessage
-    | StreamStart
-    | StreamStop
-    | StreamCommit
-    | StreamAbort
-)
+Message = Relation | Truncate | LogicalMessage | StreamStart | StreamStop | StreamCommit | StreamAbort

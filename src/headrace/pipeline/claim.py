@@ -18,7 +18,7 @@ from headrace.pipeline.reloads import Load
 from headrace.pipeline.stopping import Stopping
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
-from headrace.postgres.locks import SlotLock, end_holders, is_free
+from headrace.postgres.locks import SlotLock, end_holders, find_holder
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.endpoint import connection_warnings
 from headrace.state import StateStore
@@ -106,7 +106,7 @@ class Claim:
             return False
         try:
             with self._connect() as connection:
-                return self._lease.slot_holder() is not None or not is_free(connection, self._project.slot)
+                return (self._lease.slot_holder() or find_holder(connection, self._project.slot)) is not None
         except HeadraceError as failure:
             return failure.retry is Retry.BACK_OFF
 
@@ -155,7 +155,7 @@ class Claim:
             self._note(holder)
             return False
         if self._holder is None:  # none is seen, or one that is starting and has no lease yet
-            return is_free(self._connection, self._project.slot)
+            return find_holder(self._connection, self._project.slot) is None
         self._board.report.info(f"taking over: the run on {self._holder} has ended, or does not answer")
         # The session of a machine that has vanished, and with it the lock, lasts until TCP gives up.
         end_holders(self._connection, self._project.slot)

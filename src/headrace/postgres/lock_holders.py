@@ -6,16 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
-from headrace.postgres.server import session_text
+from headrace.postgres.server import IN_TRANSACTION, session_text
 
 # Who only waits for this lock counts too: the server queues all later readers behind that session.
 _HOLDERS = f"""
 SELECT l.relation::regclass::text,
-       CASE WHEN a.pid IS NULL THEN 'a prepared transaction' ELSE {session_text("a.pid")}
-            || coalesce(', ' || a.state, '')
-            || coalesce(', in a transaction since '
-                        || to_char(a.xact_start AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC', '')
-       END,
+       CASE WHEN a.pid IS NULL THEN 'a prepared transaction'
+            ELSE {session_text("a.pid")} || {IN_TRANSACTION} END,
        l.granted
 FROM pg_locks l JOIN pg_class c ON c.oid = l.relation LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE l.mode = 'AccessExclusiveLock' AND l.pid IS DISTINCT FROM pg_backend_pid() AND c.relkind IN ('r', 'p')

@@ -171,21 +171,6 @@ def advisory_lock(connection: Connection, slot: str) -> Iterator[None]:
                 )
 
 
-def is_free(connection: Connection, slot: str) -> bool:
-    """Return whether no deployment holds the lock on `slot`.
-
-    Raises:
-        HeadraceError: CONNECTION, DATABASE.
-    """
-    try:
-        with advisory_lock(connection, slot):
-            return True
-    except HeadraceError as error:
-        if error.kind is not Kind.SLOT_IN_USE:
-            raise
-        return False
-
-
 def find_holder(connection: Connection, slot: str) -> str | None:
     """Return who holds the lock on `slot`, for people; None where it is free.
 

@@ -9,13 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.postgres.connection import Connection, query
-from headrace.postgres.server import session_text
-from headrace.postgres.stream_waits import SINCE
+from headrace.postgres.server import IN_TRANSACTION, SINCE, session_text
 
 _OLDEST = f"""
 SELECT holder, ending
-FROM (SELECT {session_text("a.pid")} || coalesce(', in ' || a.datname, '') || coalesce(', ' || a.state, '')
-             || coalesce(', in a transaction since ' || {SINCE.format("a.xact_start")}, '') AS holder,
+FROM (SELECT {session_text("a.pid")} || coalesce(', in ' || a.datname, '') || {IN_TRANSACTION} AS holder,
              'COMMIT or ROLLBACK there, or SELECT pg_terminate_backend(' || a.pid || ')' AS ending,
              age(a.backend_xid) AS age
       FROM pg_stat_activity a WHERE a.backend_xid IS NOT NULL

@@ -20,21 +20,6 @@ OPERATIONS = ("insert", "update", "delete", "truncate")
 """The operations that must be published."""
 PARTS_SINCE = 150000
 """PostgreSQL 15, as `server_version_num` counts: the first whose publications can send a part of a table."""
-_MEMBERS = """
-SELECT n.nspname::text, c.relname::text
-FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
-JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname = $1
-"""
-_BY_SCHEMA = """
-UNION
-SELECT n.nspname, c.relname
-FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
-JOIN pg_class c ON c.relnamespace = s.pnnspid AND c.relkind IN ('r', 'p')
-JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE p.pubname = $1
-"""
-
 _MEMBERSHIPS = """
 SELECT n.nspname::text, c.relname::text, r.oid::bigint AS member
 FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
@@ -201,13 +186,12 @@ class PublicationFacts:
         operations: those of `OPERATIONS` that it publishes.
         via_root: whether partitions' changes carry the partitioned table's name.
         tables: the published tables, leaf partitions instead of partitioned tables unless `via_root`.
-        members: the tables that are named or whose schema is; partitioned tables as such.
+        members: the tables that are named or whose schema is, or all tables; partitioned tables as such.
         record: what Headrace changed; None where another role created the publication.
         sends_generated: whether stored generated columns are sent (PostgreSQL 18).
     """
 
     name: str
-    all_tables: bool
     operations: frozenset[str]
     via_root: bool
     tables: Mapping[TableName, PublishedTable]
@@ -226,7 +210,7 @@ class PublicationFacts:
         `leaves`: its present partitions.
         """
         # A leaf that is listed by itself says nothing of partitions to come.
-        return self.all_tables or table in self.members or (leaves == {table} and table in self.tables)
+        return table in self.members or (leaves == {table} and table in self.tables)
 
 
 def read_publication(connection: Connection, name: str) -> PublicationFacts | None:
@@ -236,22 +220,18 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
         HeadraceError: CONNECTION, DATABASE.
     """
     settings_sql = """
-        SELECT puballtables, pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot,
+        SELECT pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot,
                obj_description(oid, 'pg_publication'), coalesce(to_jsonb(p) ->> 'pubgencols' = 's', false)
         FROM pg_publication p WHERE pubname = $1
     """
     has_lists = connection.info.server_version >= PARTS_SINCE
-    # FOR TABLES IN SCHEMA came with PostgreSQL 15, as column lists did.
-    by_schema = _BY_SCHEMA if has_lists else ""
     rows = query(connection, settings_sql, (name,))
     if not rows:
         return None
     tables = query(connection, _of_sent(_TABLES, has_parts=has_lists), (name,))
-    members = query(connection, _MEMBERS + by_schema, (name,))
-    [(all_tables, *operations, via_root, comment, sends_generated)] = rows
+    [(*operations, via_root, comment, sends_generated)] = rows
     return PublicationFacts(
         name=name,
-        all_tables=all_tables,
         operations=frozenset(
             operation for operation, is_published in zip(OPERATIONS, operations, strict=True) if is_published
         ),
@@ -260,7 +240,7 @@ def read_publication(connection: Connection, name: str) -> PublicationFacts | No
             TableName(schema, table): PublishedTable(frozenset(columns) if has_lists else None, filtered)
             for schema, table, columns, filtered in tables
         },
-        members=frozenset(TableName(*member) for member in members),
+        members=frozenset(read_memberships(connection, name)),
         record=parse_record(comment),
         sends_generated=sends_generated,
     )
@@ -274,6 +254,7 @@ def read_memberships(connection: Connection, name: str) -> dict[TableName, int]:
     Raises:
         HeadraceError: CONNECTION, DATABASE.
     """
+    # FOR TABLES IN SCHEMA came with PostgreSQL 15, as column lists did.
     by_schema = _MEMBERSHIPS_BY_SCHEMA if connection.info.server_version >= PARTS_SINCE else ""
     # A table may be published in several ways: by itself, with its schema, with all tables.
     listed = f"SELECT nspname, relname, max(member) FROM ({_MEMBERSHIPS}{by_schema}) m GROUP BY 1, 2"  # noqa: S608

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import psycopg
 
@@ -42,6 +41,14 @@ def session_text(pid: str) -> str:
     )
 
 
+SINCE = "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'"
+"""SQL for a time as a text for people; the expression of the time is to be put in."""
+IN_TRANSACTION = (
+    "coalesce(', ' || a.state, '') "
+    f"|| coalesce(', in a transaction since ' || {SINCE.format('a.xact_start')}, '')"
+)
+"""SQL for what a session does, behind `session_text`."""
+
 _FACTS = """
 SELECT current_setting('server_version_num')::int,
        current_setting('server_version'),
@@ -55,7 +62,8 @@ SELECT current_setting('server_version_num')::int,
        (SELECT count(*) FROM pg_replication_slots)::int,
        current_setting('max_wal_senders')::int,
        (SELECT count(*) FROM pg_stat_replication)::int,
-       (SELECT setting::bigint * 1024 * 1024 FROM pg_settings WHERE name = 'max_slot_wal_keep_size'),
+       (SELECT nullif(setting::bigint, -1) * 1024 * 1024 FROM pg_settings
+        WHERE name = 'max_slot_wal_keep_size'),
        current_setting('server_encoding')
 """
 _IDENTIFIER = "SELECT system_identifier FROM pg_control_system()"
@@ -72,22 +80,6 @@ _NOT_GIVEN = (
     psycopg.errors.UndefinedFunction,
 )
 """How servers refuse a function that is only evidence; Aurora and others lack some of them."""
-
-_COLUMNS = (
-    "version",
-    "version_text",
-    "wal_level",
-    "in_recovery",
-    "database_oid",
-    "database",
-    "current_lsn",
-    "max_slots",
-    "used_slots",
-    "max_walsenders",
-    "used_walsenders",
-    "max_slot_wal_keep_size",
-    "encoding",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +100,6 @@ class ServerFacts:
     version_text: str
     wal_level: str
     in_recovery: bool
-    system_identifier: int
-    timeline: int
     database_oid: int
     database: str
     current_lsn: Lsn
@@ -118,6 +108,8 @@ class ServerFacts:
     max_walsenders: int
     used_walsenders: int
     max_slot_wal_keep_size: int | None
+    system_identifier: int
+    timeline: int
     encoding: str = "UTF8"
 
     @property
@@ -140,16 +132,8 @@ def inspect_server(connection: Connection, url: str | None = None) -> ServerFact
     """
     check_version(connection.info.server_version)
     [row] = query(connection, _FACTS)
-    facts: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
-    keep_size = facts.pop("max_slot_wal_keep_size")
-    identifier, timeline = _identity(connection, url, wal_level=facts["wal_level"])
-    return ServerFacts(
-        **facts,
-        system_identifier=identifier,
-        timeline=timeline,
-        # The server has -1 (here in bytes of megabytes) for no limit.
-        max_slot_wal_keep_size=None if keep_size < 0 else keep_size,
-    )
+    identifier, timeline = _identity(connection, url, wal_level=row[2])
+    return ServerFacts(*(*row[:-1], identifier, timeline, row[-1]))
 
 
 def is_in_recovery(connection: Connection) -> bool:

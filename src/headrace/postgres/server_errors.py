@@ -227,8 +227,8 @@ def connection_error(error: Exception, url: str) -> HeadraceError:
     # PgBouncer refuses a parameter that a server takes.
     if any(word in text.lower() for word in ("unsupported startup parameter", "pgbouncer", "odyssey")):
         return pooler_error(place, text)
-    for kind, words, cause, remedy in _REFUSALS:
-        if all(word in text.lower() for word in words):
+    for kind, pattern, cause, remedy in _REFUSALS:
+        if re.search(pattern, text.lower()):
             return HeadraceError(kind, cause.format(place=place, text=text), remedy)
     return HeadraceError(
         Kind.CONNECTION,
@@ -264,66 +264,49 @@ _SCRAM = (
 )
 
 # No SQLSTATE comes with a refused connection: only the text shows which errors are not retryable. The first
-# row whose words all occur decides. Where the server's messages are in another language, it is retried.
-_REFUSALS: tuple[tuple[Kind, tuple[str, ...], str, str], ...] = (
+# pattern that is found in it, in lower case, decides. Where the server's messages are in another language, it
+# is retried.
+_REFUSALS: tuple[tuple[Kind, str, str, str], ...] = (
     (
         Kind.AUTHENTICATION,
-        ("method requirement", "cleartext"),
+        "method requirement.*cleartext",
         _AUTH_METHOD,
         f"{_SCRAM}; or connect with sslmode=verify-full and sslrootcert: then it may be in the clear.",
     ),
     (
         Kind.AUTHENTICATION,
-        ("method requirement", "hashed password"),
+        "method requirement.*hashed password",
         _AUTH_METHOD,
         f"{_SCRAM}; or allow MD5 with require_auth=md5 in the connection URL.",
     ),
+    (Kind.AUTHENTICATION, "method requirement", _AUTH_METHOD, "Correct require_auth in the connection URL."),
     (
         Kind.AUTHENTICATION,
-        ("method requirement",),
-        _AUTH_METHOD,
-        "Correct require_auth in the connection URL.",
-    ),
-    (
-        Kind.AUTHENTICATION,
-        ("channel binding",),
+        "channel binding",
         _ACCESS,
         f"channel_binding=require needs TLS and a SCRAM password. {_SCRAM}; or channel_binding=prefer.",
     ),
-    (Kind.AUTHENTICATION, ("valid client certificate",), _ACCESS, "Set sslcert and sslkey in the URL."),
     (
         Kind.AUTHENTICATION,
-        ("certificate authentication failed",),
+        "valid client certificate|certificate authentication failed",
         _ACCESS,
-        "Set sslcert and sslkey for this user.",
+        "Set sslcert and sslkey in the URL, for this user.",
     ),
-    (Kind.AUTHENTICATION, ("alert unknown ca",), _ACCESS, "The server does not know the CA of sslcert."),
-    (Kind.AUTHENTICATION, ("password authentication failed",), _USER, _CORRECT),
-    (Kind.AUTHENTICATION, ("no password supplied",), _USER, _CORRECT),
-    (Kind.AUTHENTICATION, ("pg_hba.conf",), _ACCESS, "Add a line to pg_hba.conf, or correct sslmode."),
-    (Kind.AUTHENTICATION, ('role "', "does not exist"), _ACCESS, _CORRECT),
+    (Kind.AUTHENTICATION, "alert unknown ca", _ACCESS, "The server does not know the CA of sslcert."),
+    (Kind.AUTHENTICATION, "password authentication failed|no password supplied", _USER, _CORRECT),
+    (Kind.AUTHENTICATION, r"pg_hba\.conf", _ACCESS, "Add a line to pg_hba.conf, or correct sslmode."),
+    (Kind.AUTHENTICATION, 'role ".*does not exist', _ACCESS, _CORRECT),
+    (Kind.AUTHENTICATION, 'role ".*not permitted to log in', _ACCESS, "ALTER ROLE … LOGIN, or another role."),
+    (Kind.PRIVILEGE, "permission denied for database", _ACCESS, "GRANT CONNECT ON DATABASE … TO the role."),
+    (Kind.CONFIG, 'database ".*does not exist', _NAME, _CORRECT),
+    (Kind.CONFIG, "certificate verify failed", _TLS, _UNTRUSTED),
     (
-        Kind.AUTHENTICATION,
-        ('role "', "not permitted to log in"),
-        _ACCESS,
-        "ALTER ROLE … LOGIN, or another role.",
+        Kind.CONFIG,
+        "does not support ssl|(root|server) certificate|certificate file|private key|weak sslmode",
+        _TLS,
+        _CORRECT_TLS,
     ),
-    (
-        Kind.PRIVILEGE,
-        ("permission denied for database",),
-        _ACCESS,
-        "GRANT CONNECT ON DATABASE … TO the role.",
-    ),
-    (Kind.CONFIG, ('database "', "does not exist"), _NAME, _CORRECT),
-    (Kind.CONFIG, ("does not support ssl",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("certificate verify failed",), _TLS, _UNTRUSTED),
-    (Kind.CONFIG, ("root certificate",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("server certificate for",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("certificate file",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("private key",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("weak sslmode",), _TLS, _CORRECT_TLS),
-    (Kind.CONFIG, ("connection is bad: invalid",), _URL, _CORRECT),
-    (Kind.CONFIG, ("bad value for",), _URL, _CORRECT),
+    (Kind.CONFIG, "connection is bad: invalid|bad value for", _URL, _CORRECT),
 )
 
 _REFUSED_VALUE = re.compile(r"\(SQLSTATE (22...|23514)\)$")

@@ -184,6 +184,35 @@ class ReadSession(Closeable):
             self._reads.wait()
 
 
+class KeptSession(Closeable):
+    """A reading session that is opened when it is needed, and again where it was lost; used from one thread.
+
+    Args:
+        url, lock_seconds: as of `ReadSession`.
+    """
+
+    def __init__(self, url: str, *, lock_seconds: float = 0) -> None:
+        self._url = url
+        self._lock_seconds = lock_seconds
+        self._session: ReadSession | None = None
+
+    def get(self) -> ReadSession:
+        """Return the session; open it if needed.
+
+        Raises:
+            HeadraceError: as `ReadSession`.
+        """
+        if self._session is None or self._session.closed:
+            self._session = ReadSession(self._url, lock_seconds=self._lock_seconds)
+        return self._session
+
+    def close(self) -> None:
+        """Close the session, if there is one; a later `get` opens another."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+
 def check_same_server(mark: str, other: str, url: str) -> None:
     """Refuse a stream and reads from two servers: a read might miss what the stream sent.
 

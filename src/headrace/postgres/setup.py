@@ -68,11 +68,15 @@ def plan_setup(
     )
     missing = unpublished_tables(tables, existing)
     sender = Sender(publication, existing, altered=managed)
-    identities = _check_identities(tables, required, policy, sender, frozenset(missing))
+    checks = [
+        _check_identity(facts, required.get(facts.root, ()), policy, sender, added=facts.root in missing)
+        for facts in tables
+    ]
     # A publication of somebody else's has their comment, and no room for our record.
     new_record = NOTHING_CHANGED if managed else None
     record = new_record if existing is None else existing.record
-    identity_steps = _identity_steps(identities.changes, publication, record)
+    changes = [check.change for check in checks if check.change is not None]
+    identity_steps = _identity_steps(changes, publication, record)
     proposed = identity_steps if policy == "check" else ()
     steps = altering = identity_steps if policy == "auto" else ()
     if managed:
@@ -80,17 +84,23 @@ def plan_setup(
         # The order makes each half-way point safe, see the module's text.
         steps = (
             *create_steps,
-            *sender.steps(identities.held),
+            *sender.steps(check.held for check in checks),
             *altering,
             *add_table_steps(missing, publication, slot),
         )
     elif missing:
         refused += (_unmanaged_publication(missing, publication, existing, slot, version),)
-    warnings = identities.warnings
+    warnings = tuple(chain.from_iterable(check.warnings for check in checks))
     if record is None and altering:
         undo = "; ".join(step.undo for step in identity_steps)
         warnings += (f"the publication is not Headrace's and records nothing; undo by hand: {undo}",)
-    return SetupPlan(steps, proposed, (*refused, *identities.refused), warnings, identities.outstanding)
+    return SetupPlan(
+        steps,
+        proposed,
+        (*refused, *(check.refused for check in checks if check.refused is not None)),
+        warnings,
+        tuple(check.outstanding for check in checks if check.outstanding is not None),
+    )
 
 
 def _check_publication(
@@ -105,37 +115,6 @@ def _check_publication(
         return publication_problems(existing, read, roots_of(tables))
     # pgoutput looks a publication up as of each change: at the slot's beginning there was none.
     return () if slot is None else (publication_too_young(publication, slot),)
-
-
-@dataclass(frozen=True, slots=True)
-class _IdentityChecks:
-    """What `_IdentityCheck` says of each table, together."""
-
-    changes: tuple[IdentityChange, ...]
-    held: tuple[frozenset[str], ...]
-    refused: tuple[HeadraceError, ...]
-    warnings: tuple[str, ...]
-    outstanding: tuple[HeadraceError, ...]
-
-
-def _check_identities(
-    tables: Sequence[IdentityFacts],
-    required: Mapping[TableName, Sequence[str]],
-    policy: Policy,
-    sender: Sender,
-    absent: frozenset[TableName],
-) -> _IdentityChecks:
-    checks = [
-        _check_identity(facts, required.get(facts.root, ()), policy, sender, added=facts.root in absent)
-        for facts in tables
-    ]
-    return _IdentityChecks(
-        tuple(filter(None, (check.change for check in checks))),
-        tuple(check.held for check in checks),
-        tuple(filter(None, (check.refused for check in checks))),
-        tuple(chain.from_iterable(check.warnings for check in checks)),
-        tuple(filter(None, (check.outstanding for check in checks))),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.postgres.connection import Connection, query
-from headrace.postgres.server import session_text
+from headrace.postgres.server import IN_TRANSACTION, SINCE, session_text
 
-SINCE = "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS') || ' UTC'"
-"""SQL for a time as a text for people; the expression of the time is to be put in."""
 # pg_blocking_pids has 0 for a prepared transaction, which has no process: its locks tell which one it is.
 _LOCKS = f"""
 SELECT w.pid,
        (SELECT l.relation::regclass::text FROM pg_locks l WHERE l.pid = w.pid AND NOT l.granted LIMIT 1),
-       ARRAY(SELECT {session_text("a.pid")} || coalesce(', ' || a.state, '')
-                    || coalesce(', in a transaction since ' || {SINCE.format("a.xact_start")}, '')
+       ARRAY(SELECT {session_text("a.pid")} || {IN_TRANSACTION}
              FROM pg_stat_activity a WHERE a.pid = ANY (pg_blocking_pids(w.pid)))
        || ARRAY(SELECT 'the prepared transaction ' || quote_literal(p.gid) || ' since '
                        || {SINCE.format("p.prepared")}

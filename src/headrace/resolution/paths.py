@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from headrace.catalog.table import Catalog, Column, Table
+from headrace.catalog.table import Catalog, Column, find_columns, find_table
 from headrace.catalog.usage import own_columns
 from headrace.errors import Kind, LocatedError, Place
 from headrace.model.names import TableName
@@ -106,7 +106,7 @@ def _paths_below(
                 yield from (*junction, child)
                 yield from _paths_below(field.fields, child, key, catalog)
             case AggregateField():
-                names = field.primary_key or _table_key(catalog, field.table, field.place)
+                names = field.primary_key or find_table(catalog, field.table, field.place).primary_key
                 key = _columns(catalog, field.table, names, field.place)
                 yield from _related_paths(parent, parent_key, key, field, catalog)
             case _:
@@ -186,24 +186,5 @@ def _junction_columns(catalog: Catalog, through: Through, place: Place) -> tuple
     return left, right
 
 
-def _table_key(catalog: Catalog, table: TableName, place: Place) -> tuple[str, ...]:
-    return _table(catalog, table, place).primary_key
-
-
-def _table(catalog: Catalog, table: TableName, place: Place) -> Table:
-    if table not in catalog:
-        raise LocatedError(Kind.SCHEMA, place, f"there is no table {table}", "Correct its name.")
-    return catalog[table]
-
-
 def _columns(catalog: Catalog, table: TableName, names: Iterable[str], place: Place) -> tuple[Column, ...]:
-    found = _table(catalog, table, place)
-    columns = []
-    for name in names:
-        column = found.column(name)
-        if column is None:
-            raise LocatedError(
-                Kind.SCHEMA, place, f"table {table} has no column {name}", "Correct the column's name."
-            )
-        columns.append(column)
-    return tuple(columns)
+    return find_columns(find_table(catalog, table, place), names, place)

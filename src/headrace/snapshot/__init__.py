@@ -1,7 +1,7 @@
 """Read tables as of one exported snapshot, in parts that can be read in parallel."""
 
 from headrace.snapshot.exporting import exported_snapshot
-from headrace.snapshot.planning import PlannedPart, check_table, plan_parts, plan_tables
+from headrace.snapshot.planning import PlannedPart, check_table, plan_tables
 from headrace.snapshot.ranges import (
     RangesDone,
     are_rewritten,
@@ -22,7 +22,6 @@ __all__ = [
     "check_table",
     "exported_snapshot",
     "files_of",
-    "plan_parts",
     "plan_ranges",
     "plan_tables",
     "read_filenodes",

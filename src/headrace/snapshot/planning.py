@@ -85,29 +85,6 @@ class File:
     filenode: int | None
 
 
-def plan_parts(
-    session: ReadSession,
-    table: TableName,
-    *,
-    count: int | None = None,
-    target_bytes: int = PARTITION_BYTES,
-) -> list[tuple[CtidRange, ...]]:
-    """Plan the parts of `table`: each has one or more ranges of rows, and together they hold every row once.
-
-    Args:
-        session: a session in the snapshot, where there is one.
-        table: a table or view.
-        count: the approximate number of parts.
-        target_bytes: the approximate size of a part (bytes of file), where `count` is None.
-
-    Raises:
-        HeadraceError: BINDING where there is no such table or it has no rows; CONTINUITY where it was
-            rewritten since the snapshot; CONNECTION, DATABASE.
-    """
-    planned = plan_tables(session, [table], count=count, target_bytes=target_bytes)
-    return [part.ranges for part in planned[table]]
-
-
 def plan_tables(
     session: ReadSession,
     tables: Sequence[TableName],
@@ -116,13 +93,18 @@ def plan_tables(
     target_bytes: int = PARTITION_BYTES,
     inheritance_children: bool = True,
 ) -> dict[TableName, list[PlannedPart]]:
-    """Plan the parts of each of `tables` as `plan_parts` does, with two queries in all.
+    """Plan the parts of each of `tables`: together they hold every row once. Two queries in all.
 
     Args:
+        session: a session in the snapshot, where there is one.
+        tables: tables or views.
+        count: the approximate number of parts.
+        target_bytes: the approximate size of a part (bytes of file), where `count` is None.
         inheritance_children: whether rows of inheritance children count as the table's own, as in SQL.
 
     Raises:
-        HeadraceError: the errors of `plan_parts`.
+        HeadraceError: BINDING where there is no such table or it has no rows; CONTINUITY where one was
+            rewritten since the snapshot; CONNECTION, DATABASE.
     """
     guarded = _check_tables(session, tables)
     by_table = _files(

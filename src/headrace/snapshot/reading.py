@@ -19,7 +19,6 @@ from headrace.catalog.types import RowType
 from headrace.errors import HeadraceError, Kind
 from headrace.model.names import CtidRange, TableName
 from headrace.model.types import ArrowForm
-from headrace.model.units import quantity
 from headrace.model.value_type import ValueType
 from headrace.pgoutput.copied import (
     DAYS,
@@ -184,17 +183,8 @@ def decimals(kind: ValueType, values: pa.Array, column: str) -> pa.Array:
     low = np.frombuffer(numbers, np.int64)[2 * values.offset :: 2][: len(values)]
     nan = low == NOT_A_NUMBER
     if nan.any():
-        raise _unfit(kind, int(nan.sum()), len(values), column)
+        raise kind.unfit(int(nan.sum()), len(values), column)
     return values
-
-
-def _unfit(kind: ValueType, count: int, total: int, column: str) -> HeadraceError:
-    return HeadraceError(
-        Kind.VALUE,
-        f"{count:,} of {quantity(total, 'value')} of {column} ({kind.name}) do not fit "
-        f"into Spark's {kind.spark}",
-        "docs/reference/types.md lists which; read the column as text.",
-    )
 
 
 def _integers(values: pa.Array) -> np.typing.NDArray[np.int32 | np.int64]:
@@ -230,6 +220,6 @@ def _with_ends(kind: ValueType, values: pa.Array, ends: MomentBounds, column: st
     positive, negative = own == limits.max, own == limits.min
     unfit = known & ~positive & ~negative & ((numbers >= ends.greatest) | (numbers <= ends.least))
     if unfit.any():
-        raise _unfit(kind, int(unfit.sum()), len(values), column)
+        raise kind.unfit(int(unfit.sum()), len(values), column)
     numbers[positive], numbers[negative] = ends.greatest, ends.least
     return pa.array(numbers, mask=~known)

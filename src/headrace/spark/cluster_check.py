@@ -160,8 +160,7 @@ def list_differences(driver: Report, executor: Report) -> list[str]:
             differences.append(f"{name} {actual} for {wanted}")
     # What a missing package keeps from being imported would only say the same again.
     if not any(difference.startswith("no ") for difference in differences):
-        differences += [f"{name} cannot be imported ({why})" for name, why in executor["missing"].items()]
-        differences += executor["kindless"].values()
+        differences += executor["lacks"]
     return differences
 
 

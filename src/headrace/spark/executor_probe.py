@@ -38,45 +38,43 @@ def probe(modules: tuple[str, ...], connections: bytes = b"", kinds: tuple[str, 
             none is tried.
         kinds: of sinks that must be installed.
     """
-    missing = _missing((_TASKS, *modules))
-    kindless = {} if missing else _kindless(kinds)
-    unreachable, away = _unreachable(connections) if connections and not (missing or kindless) else ([], {})
+    lacks = _missing((_TASKS, *modules)) or _kindless(kinds)
+    unreachable, away = _unreachable(connections) if connections and not lacks else ([], {})
     return {
         "host": socket.gethostname(),
         # An executor's workers are forked by one daemon, which tells executors on one host apart.
         "process": os.getppid(),
         "python": "{}.{}".format(*sys.version_info),
         "executable": sys.executable,
-        "missing": missing,
+        "lacks": lacks,
         "versions": {name: _version(name) for name in PACKAGES},
-        "kindless": kindless,
         "unreachable": unreachable,
         "away": away,
     }
 
 
-def _missing(modules: tuple[str, ...]) -> dict[str, str]:
-    """Return the modules that cannot be imported, each with the reason."""
-    missing = {}
+def _missing(modules: tuple[str, ...]) -> list[str]:
+    """Say which modules cannot be imported, and why."""
+    missing = []
     for name in modules:
         try:
             importlib.import_module(name)
         except Exception as error:  # noqa: BLE001 - a user's module may do anything
-            missing[name] = f"{type(error).__name__}: {error}"[:_LENGTH]
+            missing.append(f"{name} cannot be imported ({type(error).__name__}: {str(error)[:_LENGTH]})")
     return missing
 
 
-def _kindless(kinds: tuple[str, ...]) -> dict[str, str]:
-    """Return the kinds of sinks that are not installed, each with the reason."""
+def _kindless(kinds: tuple[str, ...]) -> list[str]:
+    """Say which kinds of sinks are not installed."""
     from headrace.errors import HeadraceError  # noqa: PLC0415 - importable by now, not with this module
     from headrace.sinks.registry import find_sink  # noqa: PLC0415
 
-    found = {}
+    found = []
     for kind in kinds:
         try:
             find_sink(kind)
         except HeadraceError as error:
-            found[kind] = error.cause
+            found.append(error.cause)
     return found
 
 

@@ -20,7 +20,7 @@ from headrace.model.names import CtidRange
 from headrace.postgres.server_errors import is_refused_row
 from headrace.postgres.session import ReadSession
 from headrace.schema.tree import IndexSpec
-from headrace.snapshot import plan_parts
+from headrace.snapshot import plan_tables
 
 BEGIN = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 """Begins the transaction in which all documents of a preview are read."""
@@ -157,12 +157,12 @@ class Preview:
     def _spread_keys(self, count: int, end: float) -> list[Key]:
         """Return keys of live rows from places all over the root table, in turns; fewer at the time `end`."""
         places = max(1, min(_PLACES, count // _ROWS_AT_PLACE))
-        parts = plan_parts(self._session, self._spec.table, count=places)
+        parts = plan_tables(self._session, [self._spec.table], count=places)[self._spec.table]
         share = -(-count // max(1, len(parts)))
         found: list[list[Key]] = []
-        for ranges in parts:
+        for planned in parts:
             keys: list[Key] = []
-            for part in ranges:
+            for part in planned.ranges:
                 if len(keys) < share and time.monotonic() < end:
                     keys += self._first_keys(part, share - len(keys))
             found.append(keys)

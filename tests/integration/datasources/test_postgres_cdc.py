@@ -380,7 +380,7 @@ def test_the_signal_to_end_waits_for_no_lock(source: Source) -> None:
     try:
         start = reader.initialOffset()
         reader.latestOffset(start, ReadAllAvailable())
-        stream = reader._planner._opened
+        stream = reader._planner.stream
         lock = stream._reader._closing._cond  # type: ignore[attr-defined]  # that of Event.set
         with lock, pytest.raises(SystemExit):
             signal.raise_signal(signal.SIGTERM)

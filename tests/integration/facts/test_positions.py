@@ -8,10 +8,11 @@ import pytest
 
 from headrace.capture import Offset
 from headrace.model.lsn import Lsn, format_lsn
-from headrace.pgoutput import Commit, MessageBatch, decode_message
+from headrace.pgoutput import MessageBatch
 from headrace.postgres.backlog import BacklogReader
 from integration.capture.following import Source, eventually, take
 from integration.facts.told import Wire, commits, peek, rows, told
+from reference.pgoutput import Commit, decode_message
 
 pytestmark = pytest.mark.long  # what PostgreSQL does, whatever Headrace is
 

@@ -7,11 +7,12 @@ import pytest
 
 from headrace.model.changes import Op
 from headrace.model.names import TableName
-from headrace.pgoutput import UNCHANGED, Relation, Unchanged
+from headrace.pgoutput import Relation
 from headrace.postgres.connection import connect
 from headrace.postgres.identity import change_problem, read_identities, stronger_identity
 from integration.capture.following import Source, take
 from integration.facts.told import peek, rows, told, truncates
+from reference.pgoutput import UNCHANGED, Unchanged
 
 pytestmark = pytest.mark.long  # what PostgreSQL does, whatever Headrace is
 

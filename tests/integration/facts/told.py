@@ -8,22 +8,16 @@ from typing import Self
 
 from headrace.model.lsn import Lsn
 from headrace.pgoutput import (
-    Commit,
-    Delete,
     Frames,
-    Insert,
     Keepalive,
-    Message,
     Relation,
     Truncate,
-    Update,
-    decode_message,
     encode_status,
     split_frames,
 )
-from headrace.pgoutput.messages import Row
 from headrace.postgres.replication import ReplicationConnection
 from integration.capture.following import Source
+from reference.pgoutput import Commit, Delete, Insert, Message, Row, Update, decode_message
 
 Text = tuple[object, ...]
 Told = tuple[str, str, Text | None, Text | None]

@@ -21,19 +21,15 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import TableName
 from headrace.pgoutput import (
-    Begin,
-    Commit,
-    Insert,
     LogicalMessage,
-    Message,
     MessageBatch,
     Relation,
     RelationColumn,
     Truncate,
-    Type,
 )
 from headrace.pgoutput.frames import POSTGRES_EPOCH_US
 from reference.encoding import encode
+from reference.pgoutput import Begin, Commit, Insert, Message, Type
 
 TABLES = [TableName("public", "users"), TableName("Shop", "Lines")]
 ROOM = 1 << 30

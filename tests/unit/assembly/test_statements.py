@@ -196,14 +196,6 @@ WRONG = {
         table="items",
         key=("order_id", "pos"),
     ),
-    "has no avg": index(AggregateField("a", "avg", name("users"), PLACE, "name", foreign_key=("boss_id",))),
-    "has no order": index(
-        AggregateField("a", "max", name("products"), PLACE, "extra", "json", ("name",)),
-        table="tags",
-        key=("name",),
-    ),
-    "cannot be transformed": index(scalar("id", transforms=("trim",))),
-    "same document key": index(scalar("id"), scalar("id")),
 }
 
 

@@ -20,19 +20,9 @@ from headrace.capture.translation import Translation
 from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import CHANGES_SCHEMA, Op
 from headrace.model.names import TableName
-from headrace.pgoutput import (
-    UNCHANGED,
-    Begin,
-    Commit,
-    Delete,
-    Insert,
-    Relation,
-    RelationColumn,
-    Truncate,
-    Update,
-)
-from headrace.pgoutput.messages import Message
+from headrace.pgoutput import Relation, RelationColumn, Truncate
 from reference.encoding import batch_of
+from reference.pgoutput import UNCHANGED, Begin, Commit, Delete, Insert, Message, Update
 from support.changes import decode_changes
 
 TABLE = TableName("public", "t")

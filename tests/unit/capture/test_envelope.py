@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.capture.envelope import ENVELOPE_SCHEMA, enveloped, unwrapped
 from headrace.capture.rows import SnapshotPlace, emptied, snapshot_changes
-from headrace.capture.toast import Key, completed
-from headrace.catalog.known import KnownTable
+from headrace.capture.toast import Key, Reread, completed
 from headrace.model.changes import CHANGES_SCHEMA
 from headrace.model.names import TableName
 
@@ -107,11 +107,11 @@ def test_what_was_wrapped_comes_out_again() -> None:
 
 def test_what_the_log_left_out_is_filled_in() -> None:
     """Only of rows that are found, and only what is missing; drasi's hole 4."""
-    known = KnownTable(("id",), ("integer",), dict.fromkeys(("id", "n", "large")))  # type: ignore[arg-type]
+    reread = Reread(ORDER, {"id": "integer"}, ("id", "n", "large"))
     asked: list[tuple[list[Key], tuple[str, ...]]] = []
 
-    def look(keys: Any, columns: tuple[str, ...]) -> dict[int, tuple[str | None, ...]]:
-        asked.append((list(keys), columns))
+    def look(_: Reread, keys: Any, columns: Sequence[str]) -> dict[int, tuple[str | None, ...]]:
+        asked.append((list(keys), tuple(columns)))
         return {0: ("L", "never")[: len(columns)]}
 
     given = changes(
@@ -121,7 +121,7 @@ def test_what_the_log_left_out_is_filled_in() -> None:
         (ORDER, "u", None, {"id": "3", "n": "m"}),
         (ORDER, "u", None, {"id": "4", "n": "m", "large": None}),
     )
-    found = completed(given, lambda table: (known, look) if table == ORDER else None)
+    found = completed(given, lambda table: reread if table == ORDER else None, look)
     assert asked == [([("2",), ("3",)], ("large",))]
     assert shown(found, "after") == [
         None,

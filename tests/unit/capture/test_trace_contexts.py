@@ -13,17 +13,9 @@ from headrace.capture.trace_contexts import MOST_CONTEXTS, PREFIX, find_messages
 from headrace.capture.translation import Translation
 from headrace.model.names import TableName
 from headrace.model.trace import CommitContext, TraceContext
-from headrace.pgoutput import (
-    Begin,
-    Commit,
-    Insert,
-    LogicalMessage,
-    Message,
-    MessageBatch,
-    Relation,
-    RelationColumn,
-)
+from headrace.pgoutput import LogicalMessage, MessageBatch, Relation, RelationColumn
 from reference.encoding import batch_of, encode
+from reference.pgoutput import Begin, Commit, Insert, Message
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 ITEM = Relation(

@@ -16,23 +16,14 @@ from headrace.errors import HeadraceError, Kind
 from headrace.model.changes import Op
 from headrace.model.names import TableName
 from headrace.pgoutput import (
-    UNCHANGED,
-    Begin,
-    Commit,
-    Delete,
-    Insert,
     LogicalMessage,
-    Message,
     MessageBatch,
-    Origin,
     Relation,
     RelationColumn,
     Truncate,
-    Type,
-    Update,
 )
-from headrace.pgoutput.messages import Binary
 from reference.encoding import batch_of
+from reference.pgoutput import UNCHANGED, Begin, Binary, Commit, Delete, Insert, Message, Origin, Type, Update
 from support.changes import Change, decode_changes
 
 USERS, LINES = TableName("public", "users"), TableName("Shop", "Lines")

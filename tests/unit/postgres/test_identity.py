@@ -191,7 +191,7 @@ def test_the_whole_plan_as_sql() -> None:
 def test_a_living_slot_makes_the_addition_wait_for_writers() -> None:
     every = frozenset({"insert", "update", "delete", "truncate"})
     existing = PublicationFacts(
-        "p", all_tables=False, operations=every, via_root=False, tables={}, members=frozenset(), record=None
+        "p", operations=every, via_root=False, tables={}, members=frozenset(), record=None
     )
     slot = SlotFacts(
         "s",

@@ -10,9 +10,8 @@ from typing import TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, Kind
+from headrace.errors import HeadraceError
 from headrace.model.types import ArrowForm
-from headrace.model.units import quantity
 from headrace.model.value_type import ValueType
 from headrace.model.values import moments, nested, scalars
 from headrace.model.values.conversion import Converted, UnreadableError, not_read
@@ -49,12 +48,7 @@ def convert_all(kind: ValueType, texts: Texts, column: str) -> pa.Array:
     """
     converted = convert(kind, texts, column)
     if len(converted.unfit):
-        raise HeadraceError(
-            Kind.VALUE,
-            f"{len(converted.unfit):,} of {quantity(len(texts), 'value')} of {column} ({kind.name}) "
-            f"do not fit into Spark's {kind.spark}",
-            "docs/reference/types.md lists which; read the column as text.",
-        )
+        raise kind.unfit(len(converted.unfit), len(texts), column)
     return converted.values
 
 

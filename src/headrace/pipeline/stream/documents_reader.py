@@ -262,15 +262,15 @@ class DocumentsReader(DataSourceStreamReader):
             self._early = EarlyWriter(self._options(self._plan))
         planner = self._open_planner(begin, begin)
         # Spark asks only when the batch up to `start` is done; the signals hold back what no state names.
-        planner.confirm(begin)
+        planner.stream.confirm(begin)
         if signals.is_paused():
             time.sleep(_PAUSED_SECONDS)  # Spark asks again at once
             return start
         end = planner.next_offset(begin)
-        if end == begin or planner.origin is None or signals.is_paused():
+        if end == begin or planner.stream.origin is None or signals.is_paused():
             return start
         end = self._write_early(begin, end)
-        return end.to_json() | planner.origin.to_json()
+        return end.to_json() | planner.stream.origin.to_json()
 
     @short_traceback()
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -281,13 +281,13 @@ class DocumentsReader(DataSourceStreamReader):
         if begin != behind:
             planner = self._open_planner(begin, behind)
             if self._settings.traced:
-                contexts = tuple(planner.contexts(begin, behind))
+                contexts = tuple(planner.stream.contexts(begin, behind))
             # Spark may plan a batch again, and otherwise: only the one that was written needs no task.
             if self._written is not None and self._written[:2] == (begin, behind):
                 reach("planned")
                 self._settings.signals.mark_planned()
                 return [WrittenPartition(self._written[2], contexts)]
-            batches = planner.changes(begin, behind)
+            batches = planner.stream.changes(begin, behind)
         stream, plan = to_ipc(batches), self._plan
         tasks = plan_tasks(batches, behind.version, self._settings.max_tasks)
         if batches:
@@ -321,7 +321,8 @@ class DocumentsReader(DataSourceStreamReader):
         done: list[WrittenBatch] = []
         position, until = begin, time.monotonic() + _HOLD_SECONDS
         while end != position:
-            tasks = plan_tasks(self._planner.changes(position, end), end.version, self._settings.max_tasks)
+            changes = self._planner.stream.changes(position, end)
+            tasks = plan_tasks(changes, end.version, self._settings.max_tasks)
             batch = self._early.write(tasks[0]) if len(tasks) == 1 else None
             if batch is None:
                 break
