@@ -18,7 +18,7 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.errors import ErrorGroup, HeadraceError
-from headrace.pipeline.controller.desired import Definition, Unit
+from headrace.pipeline.controller.desired import Definition
 from headrace.pipeline.controller.world import CatalogSeen, TableChange, TableVerdict
 from headrace.pipeline.fitting import inspect_fitting
 from headrace.pipeline.inspection import Inspection
@@ -32,7 +32,7 @@ from headrace.postgres.publication import read_memberships
 from headrace.postgres.session import ReadSession
 from headrace.schema.normal import spec_hash
 from headrace.schema.tree import IndexSpec
-from headrace.state import GenerationState, PipelineState
+from headrace.state import GenerationState, PipelineState, Unit
 
 LOOK_SECONDS = 10.0
 # An index that waits is looked after more often: somebody is perhaps mending its file or table now.
@@ -122,7 +122,7 @@ class Definitions:
 
     def name_of(self, generation: GenerationState) -> str | None:
         """Return the inspection's name for the plan of a generation; None where its schema is not known."""
-        if self.hashes.get(Unit(generation.sink, generation.index)) == generation.hash:
+        if self.hashes.get(generation.unit) == generation.hash:
             return generation.index
         return generation.id if generation.id in self.inspection.project.retained else None
 
@@ -256,7 +256,7 @@ class Definitions:
         self._unreadable = {}
         retained: dict[str, Retained] = {}
         for generation in generations:
-            unit = Unit(generation.sink, generation.index)
+            unit = generation.unit
             if generation.followed and unit in hashes and hashes[unit] != generation.hash:
                 found = self._retain(generation)
                 if found is not None:

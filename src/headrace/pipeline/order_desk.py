@@ -7,6 +7,7 @@ of its own what takes a while.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -14,7 +15,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self, get_args
 
-from headrace.errors import HeadraceError, Kind, Retry, retrying, unexpected
+from headrace.errors import HeadraceError, Kind, retrying, unexpected
 from headrace.model.units import quantity
 from headrace.pipeline.project import Project
 from headrace.pipeline.quarantined_documents import (
@@ -181,16 +182,10 @@ class OrderDesk:
         """Return the orders that are not answered, oldest first; reads the mailbox once a second at most.
 
         While the cluster does not answer, these are the orders that were open before.
-
-        Raises:
-            HeadraceError: an error that is not retryable.
         """
         with self._lock:
-            try:
+            with contextlib.suppress(HeadraceError):  # who looks at the cluster tells of it
                 self._poll()
-            except HeadraceError as error:  # the health monitor reports a cluster that does not answer
-                if error.retry is Retry.NEVER:
-                    raise
             return self._open
 
     def start(self, order: Order) -> bool:

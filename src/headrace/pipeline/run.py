@@ -220,7 +220,7 @@ class PipelineRun:
             stream,
             WalBudget(project.deployment.source, board, releases=project.reseeds),
             reloads,
-            orders,
+            self._context.desk,
             claimed.lease,
             stopping,
         )
@@ -233,7 +233,7 @@ class PipelineRun:
             on_changed=health.forget,
         )
         deferral = DeferredDocuments(state, project.key, store, [*project.secondary])
-        ports = Ports(store, database, sinks.watches, stream, stream.filling, deferral, orders, orders)
+        ports = Ports(store, database, sinks.watches, stream, deferral, orders)
         return Rounds(
             observer,
             Controller(observer.look, ports, tell=shown.tell, clock=time.monotonic),

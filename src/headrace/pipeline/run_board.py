@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 from headrace.model.units import quantity
 from headrace.pipeline.controller import actions
-from headrace.pipeline.controller.desired import Desired, Unit
-from headrace.pipeline.controller.generations import generations_of
+from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.statuses import UnitPhase, UnitStatus, status_of
 from headrace.pipeline.controller.world import Unknown, World
 from headrace.pipeline.project import Project
-from headrace.state import GenerationState, PipelineState
+from headrace.state import GenerationState, PipelineState, Unit
 from headrace.state.pipeline_state import served_of
 from headrace.status.board import IndexPhase, StatusBoard, UnitOnBoard
 from headrace.status.phases import Event
@@ -116,7 +115,7 @@ class RunBoard:
         self._show_phase(world, state, statuses, has_begun=has_begun)
 
     def _show_unit(self, unit: Unit, status: UnitStatus, state: PipelineState) -> None:
-        generations = generations_of(state, unit)
+        generations = state.of_unit(unit)
         served = served_of(generations)
         filled = [generation.generation for generation in generations if generation.backfilling]
         shown = served or (generations[-1] if generations else None)
@@ -185,7 +184,7 @@ class RunBoard:
             return
         for generation in state.generations:
             known = before.get(generation.id)
-            unit = Unit(generation.sink, generation.index)
+            unit = generation.unit
             if known is None:
                 why = self._why_built.get(unit, "")
                 self.board.report.info(f"{unit!s}: builds {generation.generation}: {why}")
@@ -199,7 +198,7 @@ class RunBoard:
         known: GenerationState,
         before: Collection[GenerationState],
     ) -> None:
-        mine = [other for other in before if Unit(other.sink, other.index) == unit]
+        mine = [other for other in before if other.unit == unit]
         former = served_of(mine)
         if known.building:
             held = self.count(generation)

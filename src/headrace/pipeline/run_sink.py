@@ -13,7 +13,6 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.controller.desired import Unit
 from headrace.pipeline.controller.ports import SinkPort
 from headrace.pipeline.controller.world import SinkSeen, Unknown
 from headrace.pipeline.definitions import Definitions
@@ -210,9 +209,7 @@ class ClusterSink:
             if generation.followed and generation.generation in self._found
         ]
         current = {
-            generation.generation
-            for generation in followed
-            if hashes.get(Unit(generation.sink, generation.index)) == generation.hash
+            generation.generation for generation in followed if hashes.get(generation.unit) == generation.hash
         }
         wanted = {
             generation.generation: required_settings(

@@ -21,6 +21,7 @@ from typing import Any, Literal, Protocol, Self
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
 from headrace.state.key import StateKey
+from headrace.state.pipeline_state import Unit
 from headrace.state.system_index import create_meta_index
 
 MOST_ORDERS = 100
@@ -135,13 +136,14 @@ class Order:
         """Whether it is answered, or replaced."""
         return self.state not in ("open", "running")
 
+    @property
+    def unit(self) -> Unit | None:
+        """The unit that it concerns; None: it concerns the whole run."""
+        return None if self.index is None else Unit(self.sink, self.index)
+
     def is_like(self, other: Order) -> bool:
         """Whether another order asks the same kind of thing of the same index."""
-        return self.kind is other.kind and self.concerns(other)
-
-    def concerns(self, other: Order) -> bool:
-        """Whether it concerns the same index in the same sink as another order."""
-        return (self.index, self.sink) == (other.index, other.sink)
+        return self.kind is other.kind and self.unit == other.unit
 
     def to_json(self) -> dict[str, Any]:
         """Return the order as JSON values."""
@@ -406,7 +408,7 @@ def _submitted(known: Orders, order: Order) -> Orders:
 
 def _replaced(known: Order, order: Order) -> Order:
     """Return a known order; the new one replaces it where both ask for a generation of the same index."""
-    if known.kind not in OF_GENERATIONS or not known.concerns(order) or known.has_ended:
+    if known.kind not in OF_GENERATIONS or known.unit != order.unit or known.has_ended:
         return known
     return replace(known, state="replaced", ended_at=_now(), text=f"order {order.id} replaced it")
 

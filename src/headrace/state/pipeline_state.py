@@ -31,6 +31,17 @@ class Counters:
         return Counters(*map(operator.add, astuple(self), astuple(other)))
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Unit:
+    """One index in one sink: the smallest thing that has a status of its own and fails alone."""
+
+    sink: str
+    index: str
+
+    def __str__(self) -> str:
+        return f"{self.sink}: {self.index}" if self.sink else self.index
+
+
 @dataclass(frozen=True, slots=True)
 class GenerationState:
     """One concrete index that the pipeline writes.
@@ -72,6 +83,11 @@ class GenerationState:
     def id(self) -> str:
         """The name that no other generation of the pipeline has; two clusters may name an index alike."""
         return generation_id(self.sink, self.generation)
+
+    @property
+    def unit(self) -> Unit:
+        """The index and the sink that it is of."""
+        return Unit(self.sink, self.index)
 
     @property
     def building(self) -> bool:
@@ -160,6 +176,10 @@ class PipelineState:
     def of(self, index: str) -> tuple[GenerationState, ...]:
         """Return the generations of one logical index, oldest first."""
         return tuple(generation for generation in self.generations if generation.index == index)
+
+    def of_unit(self, unit: Unit) -> tuple[GenerationState, ...]:
+        """The generations of a unit, oldest first."""
+        return tuple(generation for generation in self.generations if generation.unit == unit)
 
     def served(self, index: str) -> GenerationState | None:
         """Return the generation that readers see; None before the first is complete."""

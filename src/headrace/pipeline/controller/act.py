@@ -156,12 +156,12 @@ def _(_: actions.CloseQuery, ports: Ports) -> None:
 
 @act.register
 def _(action: actions.StartBackfill, ports: Ports) -> None:
-    ports.backfills.start(action.generation)
+    ports.stream.start_backfill(action.generation)
 
 
 @act.register
 def _(action: actions.StopBackfill, ports: Ports) -> None:
-    ports.backfills.stop(action.generation)
+    ports.stream.stop_backfill(action.generation)
 
 
 @act.register
@@ -176,7 +176,7 @@ def _(action: actions.ForgetDeferred, ports: Ports) -> None:
 
 @act.register
 def _(action: actions.ReadFiles, ports: Ports) -> None:
-    ports.files.read(action.order)
+    ports.orders.read_files(action.order)
 
 
 @act.register
@@ -212,11 +212,7 @@ def _with(state: PipelineState, generation: GenerationState, **changes: object) 
 
 def _served(state: PipelineState, generation: GenerationState, pinned: str, order: str) -> PipelineState:
     """Return the state in which readers see this generation of its unit, and no other."""
-    others = [
-        stored
-        for stored in state.generations
-        if (stored.sink, stored.index) == (generation.sink, generation.index) and stored.published
-    ]
+    others = [stored for stored in state.generations if stored.unit == generation.unit and stored.published]
     state = state.changed(*(dataclasses.replace(stored, published=False) for stored in others))
     backfilled_at = state.reached if generation.backfilled_at is None else generation.backfilled_at
     served_at = generation.served_at if generation.published else time.time()

@@ -6,18 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from headrace.state.orders import OrderKind
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Unit:
-    """One index in one sink: the smallest thing that has a status of its own and fails alone."""
-
-    sink: str
-    index: str
-
-    def __str__(self) -> str:
-        return f"{self.sink}: {self.index}" if self.sink else self.index
+from headrace.state import Order, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +40,6 @@ class SinkPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenOrder:
-    """What somebody asks of the deployment.
-
-    Attributes:
-        id: the generation that answers the order stores it.
-        unit: of an order that concerns one unit; None: it concerns the whole run.
-    """
-
-    id: str
-    kind: OrderKind
-    unit: Unit | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Desired:
     """What should be.
 
@@ -80,7 +55,7 @@ class Desired:
 
     units: Mapping[Unit, Definition]
     sinks: Mapping[str, SinkPolicy]
-    orders: tuple[OpenOrder, ...] = ()
+    orders: tuple[Order, ...] = ()
     reseeds: bool = False
     reloaded: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     misread: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.answers import Answers
 from headrace.pipeline.continuity import see_server, see_slot, waits_for_promotion
 from headrace.pipeline.controller.desired import Desired, SinkPolicy
 from headrace.pipeline.controller.world import (
@@ -26,6 +25,7 @@ from headrace.pipeline.controller.world import (
 )
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.health_monitor import HealthMonitor
+from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.reloads import Reloads, in_words
 from headrace.pipeline.sink_watch import SinkWatch
 from headrace.pipeline.stopping import Stopping
@@ -54,7 +54,7 @@ class Observer:
     stream: RunStream
     budget: WalBudget
     reloads: Reloads
-    orders: Answers
+    desk: OrderDesk
     lease: Lease
     stopping: Stopping
     _explained: list[HeadraceError] = field(default_factory=list, init=False)
@@ -93,7 +93,7 @@ class Observer:
             query=query,
             backfills=backfills,
             failures=failures,
-            carried_out=self.orders.carried_out(),
+            carried_out=self.desk.begun,
             lost_lock=self.health.lost or self.lease.lost(),
         )
         self._waits_for = _why_waiting(world)
@@ -171,7 +171,7 @@ class Observer:
     def _desired(self) -> Desired:
         definitions, deployment = self.definitions, self.definitions.project.deployment
         with self.stopping.interrupting():  # a cluster that hangs must not delay the end of the run
-            orders = self.orders.open_orders()
+            orders = self.desk.open_orders()
         sinks = {
             target.key.sink: SinkPolicy(
                 bool(target.key.sink),

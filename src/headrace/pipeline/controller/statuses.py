@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from headrace.errors import HeadraceError
 from headrace.pipeline.controller.actions import Serve, StartBackfill, StopFollowing, build_key
-from headrace.pipeline.controller.desired import Desired, Unit
+from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.generations import UnitView
 from headrace.pipeline.controller.world import Unknown, World
-from headrace.state import PipelineState
+from headrace.state import PipelineState, Unit
 
 # Steps whose failure keeps a unit from what it should be.
 _OF_UNITS = (Serve.__name__, StartBackfill.__name__, StopFollowing.__name__)
