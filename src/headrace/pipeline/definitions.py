@@ -202,7 +202,7 @@ class Definitions:
         self.is_due = self._is_stale = True
 
     def _retain_known(self, generation: GenerationState) -> Retained:
-        index, target = generation.index, self._target(generation.sink)
+        index, target = generation.index, self.project.target_of(generation.sink)
         spec = dataclasses.replace(self.inspection.project.specs[index], name=generation.generation)
         # In JSON's types, as it is read back from an index.
         extra = json.loads(json.dumps(target.determinants(spec, self.inspection.types(index))))
@@ -280,13 +280,10 @@ class Definitions:
             if schema is None:
                 self._unreadable[generation.id] = "its index is gone"
                 return None
-            return Retained.read(schema, generation.generation, self._target(generation.sink))
+            return Retained.read(schema, generation.generation, self.project.target_of(generation.sink))
         except HeadraceError as error:
             self._unreadable[generation.id] = f"its schema is in no file, and cannot be read: {error.cause}"
             return None
-
-    def _target(self, sink: str) -> SinkTarget:
-        return self.project.targets[sink] if sink else self.project.primary
 
     def _hashes(self, inspection: Inspection) -> dict[Unit, str]:
         """Return the hash of what determines the documents of each unit (decision 0060)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Self
 
 from headrace.capture.signals import SignalFiles
@@ -25,7 +24,7 @@ from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import index_sizes
 from headrace.state import PipelineState, PositionRequest, Quarantine, StateStore
 from headrace.state.verifications import Verifications
-from headrace.status.board import Counts, Positions, StatusBoard
+from headrace.status.board import Positions, StatusBoard
 from headrace.status.phases import Event, Phase
 
 _SECONDS = 1.0
@@ -261,7 +260,7 @@ class HealthMonitor:
             self.standby = is_in_recovery(self.connection)
             slot = read_slot(self.connection, self._key.slot)
             self.slot = None if slot is None or slot.synced else slot  # a standby's copy is nobody's to read
-            self._board.slot_seen(slot)
+            self._board.note(slot=slot)
             if self.slot is not None:
                 self._held_log.look(self.connection, self.slot)
         except HeadraceError:
@@ -295,7 +294,7 @@ class HealthMonitor:
             raise HeadraceError(
                 Kind.CONTINUITY, "the state of this deployment was deleted while it runs", BACKFILL_AGAIN
             )
-        self._board.set_counts(Counts(**asdict(state.counters)))
+        self._board.set_counts(state.counters)
         self._count_quarantine()
         self._measure_indexes(state)
 

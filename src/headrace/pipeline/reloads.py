@@ -189,12 +189,12 @@ class Reloads:
         reach("checked")
         state = self.store.current
         self.definitions.adopt(project, () if state is None else state.generations)
-        self.board.record_refused_reload(None)
+        self.board.set_warning("reload", None)
         self.board.report.done(f"the files are taken up: {result}")
         return result
 
     def _refuse(self, order: Order, errors: Sequence[HeadraceError]) -> None:
         self.refusals[order.id] = error = ErrorGroup(tuple(errors))
         text = in_words(error)
-        self.board.record_refused_reload(text)
+        self.board.set_warning("reload", f"the changed files are not taken up: {text}")
         self.board.report.warning(f"the files are not taken up, nothing has changed: {text}")

@@ -320,7 +320,7 @@ class Rounds:
         definitions, has_begun = self.observer.definitions, self.observer.stream.tend()
         if definitions.is_known and definitions.version != self._version:
             self._version = definitions.version
-            self.board.tables_seen(definitions.inspection.coverage)
+            self.board.note(tables=definitions.inspection.coverage)
             self.on_followed(definitions.inspection.project)
         self.shown.show(world, desired, has_begun=has_begun)
         self._tend_snapshot()

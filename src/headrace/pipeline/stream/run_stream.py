@@ -131,7 +131,7 @@ class RunStream:
         if running is None or query is None:
             return False
         query.signals.set_paused(paused=self.board.control.paused is not None)
-        self.board.staged(query.stages)
+        self.board.note(stages=query.stages)
         is_quiet = time.monotonic() - running.began > _QUIET_SECONDS
         if query.begun() or (is_quiet and query.signals.seconds_since_beat() is not None):
             running.has_begun = True
