@@ -29,7 +29,7 @@ from headrace.pipeline.verification.report import as_data
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import SilentReporter
-from headrace.state.orders import FOR_ONE_RUN, Order, OrderBook, OrderError, OrderKind, cut, new_order
+from headrace.state.orders import FOR_ONE_RUN, Mailbox, Order, OrderError, OrderKind, cut, new_order
 from headrace.status.board import StatusBoard
 
 LogLevelName = Literal["debug", "info", "warning"]
@@ -107,7 +107,7 @@ class OrderDesk:
 
     def __init__(
         self,
-        mailbox: OrderBook,
+        mailbox: Mailbox,
         board: StatusBoard,
         do_errand: Callable[[Order], Outcome],
         *,
@@ -148,7 +148,7 @@ class OrderDesk:
         self._wants_reload = True
 
     def submit(self, order: Order) -> Order:
-        """Submit an order of this process, and let the next poll read it at once; see `OrderBook.submit`."""
+        """Submit an order of this process, and let the next poll read it at once; see `Mailbox.submit`."""
         with self._lock:
             self._own.add(order.id)
         submitted = self.mailbox.submit(order)
@@ -191,7 +191,7 @@ class OrderDesk:
     def start(self, order: Order) -> bool:
         """Note that this run begins with an order; return False where it has ended meanwhile.
 
-        A reload must be started before the files are read, see `OrderBook.start`.
+        A reload must be started before the files are read, see `Mailbox.start`.
         """
         return self.mailbox.start(order.id, self.run)
 

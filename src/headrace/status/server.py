@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from types import TracebackType
-from typing import Self
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -29,7 +27,7 @@ _DISCONNECT_CHECK_SECONDS = 1.0
 _LINKED = frozenset({"/", "/status"})
 
 
-class StatusServer:
+class StatusServer(PublicServer):
     """Serve the console, `/healthz`, `/readyz`, `/status` and `/metrics` from a daemon thread.
 
     They are served between enter and exit.
@@ -56,15 +54,7 @@ class StatusServer:
         self._console = Console(board, explains)
         self._loop: asyncio.AbstractEventLoop | None = None
         served = application(board, self._console, waits, self._running)
-        self._http = PublicServer(served, address, hosts, _LINKED)
-
-    def start(self) -> None:
-        """Listen; return when requests are answered.
-
-        Raises:
-            HeadraceError: PORT_IN_USE, or USAGE as for the class.
-        """
-        self._http.start()
+        super().__init__(served, address, hosts, _LINKED)
 
     def stop(self) -> None:
         """Show watchers the last state, answer open requests and close the port; idempotent."""
@@ -72,21 +62,7 @@ class StatusServer:
             with contextlib.suppress(RuntimeError):  # it has ended
                 # The feed belongs to the thread of the loop.
                 self._loop.call_soon_threadsafe(self._console.feed.end)
-        self._http.stop()
-
-    @property
-    def address(self) -> str:
-        """The address `HOST:PORT`, with the real port once the server has started."""
-        return self._http.address
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        super().stop()
 
     @contextlib.asynccontextmanager
     async def _running(self, _: Starlette) -> AsyncIterator[None]:

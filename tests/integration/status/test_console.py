@@ -227,9 +227,9 @@ def test_a_client_that_takes_no_answer_is_cut_off(
         with socket.create_connection((host, int(port)), timeout=5) as client:
             client.send(b"GET /console/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300)
             deadline = time.monotonic() + 10
-            while server._http._server.server_state.connections and time.monotonic() < deadline:
+            while server._server.server_state.connections and time.monotonic() < deadline:
                 time.sleep(0.05)
-            assert not server._http._server.server_state.connections
+            assert not server._server.server_state.connections
 
 
 def test_while_nobody_looks_it_costs_less_than_a_hundredth_of_a_core(board: StatusBoard) -> None:
