@@ -16,7 +16,7 @@ from headrace.pipeline.verification.verify import find_served_generation
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
-from headrace.sinks.opensearch import Client, Generation
+from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import GenerationState, Quarantine, Quarantined
 from headrace.state.key import StateKey
@@ -127,9 +127,10 @@ def _rebuild(
 ) -> dict[str, str]:
     """Write the documents of `ids` as they should be; return those that are refused, and why."""
     index, project = served.index, inspection.project
-    target = Generation(index, served.generation, served.hash, 0, served.uuid).target
     routed = {index} if project.specs[index].routing is not None else ()
-    writer = open_writer(applied.client, {index: target}, project.primary.writer_options(), routed)
+    writer = open_writer(
+        applied.client, {index: served.write_alias}, project.primary.writer_options(), routed
+    )
     with contextlib.closing(writer), ReadSession(endpoints.database) as session:
         database = DatabaseDocuments(session, project.specs[index], inspection.catalog)
         return rebuild(index, database, writer, applied, ids)

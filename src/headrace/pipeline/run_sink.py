@@ -20,9 +20,10 @@ from headrace.pipeline.sink_target import SinkTarget
 from headrace.reporter import Reporter
 from headrace.schema.normal import normalised
 from headrace.sinks.opensearch import Client, Generation, Generations, IndexOptions, mapping
+from headrace.sinks.opensearch.documents import count
 from headrace.sinks.opensearch.generations import FoundGeneration
-from headrace.sinks.opensearch.settings import adjust, required_settings
-from headrace.sinks.opensearch.shard_history import Identity
+from headrace.sinks.opensearch.settings import adjust, required_settings, restore_settings
+from headrace.sinks.opensearch.shard_history import Identity, identities
 from headrace.state import GenerationState, Quarantine, StateKey, backfill_progress
 from headrace.state.lease import Lease
 from headrace.state.sink_notes import SecondarySinkNotes
@@ -100,7 +101,7 @@ class ClusterSink:
         # Ranges that are noted under this name are of an index that is gone.
         backfill_progress(self._state, target.key, created.index).delete()
         # By the history of its shards it differs from one that is restored under its name and uuid.
-        identity = self._generations.identities([created.index]).get(created.index)
+        identity = identities(self._client, [created.index]).get(created.index)
         history = () if identity is None else identity.history
         return GenerationState(index, created.index, created.uuid, definition, history=history)
 
@@ -125,7 +126,7 @@ class ClusterSink:
     def count(self, name: str) -> int | None:
         """Return how many documents a search finds in an index; None where the cluster does not say."""
         with contextlib.suppress(HeadraceError):
-            return self._generations.count(name)
+            return count(self._client, name)
         return None
 
     def read_schema(self, generation: GenerationState) -> str | None:
@@ -145,7 +146,7 @@ class ClusterSink:
             return taken
         found = self._found = self._generations.find(indexes)
         self._keep_settings(stored)
-        known = self._generations.identities(found)
+        known = identities(self._client, found)
         served = {generation.index: generation.generation for generation in stored if generation.published}
         faults = self._generations.faults_of_aliases(served)
         alias = self._generations.alias
@@ -219,7 +220,7 @@ class ClusterSink:
             )
             for generation in followed
         }
-        for what in self._generations.keep_settings(wanted):
+        for what in restore_settings(self._client, wanted):
             self._report.warning(f"{self._target.label}{what}; set right")
         self._adjust([generation for generation in followed if generation.generation in current])
 
@@ -236,14 +237,14 @@ class ClusterSink:
     ) -> dict[str, str]:
         """Return why indexes that are there are not written any more as they should be."""
         targets = {
-            generation.generation: _index_of(generation).target
+            generation.generation: generation.write_alias
             for generation in stored
             if generation.followed and generation.generation in found
         }
         behind = self._generations.behind(targets.values())
         faults = {}
         for name, target in targets.items():
-            indexes = behind.get(target, set())
+            indexes = behind.get(target, {})
             if name not in indexes:
                 faults[name] = "its index, or the alias that it is written by, was deleted"
             elif len(indexes) > 1:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from headrace.model.lsn import KnownCommit, Lsn, format_lsn, parse_lsn
+from headrace.sinks.opensearch.generations import write_alias
 from headrace.sinks.opensearch.shard_history import Identity
 
 Phase = Literal["creating", "following"]
@@ -88,6 +89,11 @@ class GenerationState:
     def unit(self) -> Unit:
         """The index and the sink that it is of."""
         return Unit(self.sink, self.index)
+
+    @property
+    def write_alias(self) -> str:
+        """The alias by which its index is written, in a sink that has indexes."""
+        return write_alias(self.generation)
 
     @property
     def building(self) -> bool:
