@@ -77,10 +77,10 @@ class SinkFailureWriter(DocumentWriter):
             # By identity of what the iterator raised: the same kind may come from either side.
             if any(error is passed for passed in raised):
                 raise
-            remedy = "Look into the package that offers it."
-            own = isinstance(error, HeadraceError)
-            failure = error if own else unexpected("a sink failed", error, Kind.SINK_BUSY, remedy)
-            raise SinkFailure.of(failure) from error
+            if not isinstance(error, HeadraceError):
+                remedy = "Look into the package that offers it."
+                raise SinkFailure.of(unexpected("a sink failed", error, Kind.SINK_BUSY, remedy)) from error
+            raise SinkFailure.of(error) from error
 
     def close(self) -> None:
         """Close the writer."""
