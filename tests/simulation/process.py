@@ -516,7 +516,7 @@ class Process:
                 for unit in setting.units()
             },
             {
-                name: SinkPolicy(bool(name), setting.most_deferred, 0 if name else setting.keep)
+                name: SinkPolicy(setting.most_deferred, 0 if name else setting.keep)
                 for name in setting.clusters
             },
             tuple(order for order in setting.stored.orders if order.id not in setting.stored.answers),

@@ -47,6 +47,7 @@ from headrace.sinks.opensearch import Client
 from headrace.spark.background_session import BackgroundSpark
 from headrace.spark.session import LocalSpark, given_spark, local_spark
 from headrace.state import Counters, DeferredKeys, StateStore
+from headrace.state.lease import Lease
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 from headrace.status.traces import Traces
@@ -121,8 +122,8 @@ class PipelineRun:
             client,
             self._board,
             stopping,
-            load=context.load,
-            address=context.address,
+            context.load,
+            Lease(client, self._project.key, [*self._project.specs], address=context.address),
         )
         while True:
             if self._options.standby:

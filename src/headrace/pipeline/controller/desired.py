@@ -27,14 +27,11 @@ class SinkPolicy:
     """How the stream treats a sink.
 
     Attributes:
-        defers: the keys of documents that the sink does not take are stored, and the stream goes on; else the
-            stream waits for the sink.
         most_deferred: how many documents of a generation may wait; one for which more wait is given up, and
             filled again once the sink answers.
         keep: how many former generations of an index are retained.
     """
 
-    defers: bool = False
     most_deferred: int = 1_000_000
     keep: int = 0
 

@@ -174,7 +174,6 @@ class Observer:
             orders = self.desk.open_orders()
         sinks = {
             target.key.sink: SinkPolicy(
-                bool(target.key.sink),
                 deployment.max_deferred,
                 0 if target.key.sink else deployment.generations.keep,
             )
