@@ -130,7 +130,8 @@ def test_tables_that_lack_something_come_first_with_the_statement_that_mends_it(
         tables=[*whole, replace(whole[0], missing=("id",), remedy=("ALTER TABLE x;",), published=False)]
     )
     first = page(board).tables[0]
-    assert (first.missing, first.remedy, first.published) == ("id", ("ALTER TABLE x;",), False)
+    assert (first.remedy, first.is_right) == (("ALTER TABLE x;",), False)
+    assert (first.coverage.missing, first.coverage.published) == (("id",), False)
 
 
 def test_many_rows_are_cut_off_and_counted() -> None:
