@@ -211,6 +211,7 @@ def report_rejections(to: ReportTo | None, lines: Sequence[str]) -> None:
 
 
 def _send(to: ReportTo, *reports: _Report) -> None:
+    # Datagrams: one that is lost costs nothing, and no writer waits for who reads them.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
         for report in reports:
             with contextlib.suppress(OSError):  # nobody listens, or no network: nothing depends on it
@@ -235,8 +236,6 @@ class Activity:
         # One process has several writers, and a restarted one the same pid perhaps.
         self._writer = f"{socket.gethostname()}:{os.getpid()}:{id(self):x}"
         self._lock = threading.Lock()
-        # Datagrams: one that is lost costs nothing, and no writer waits for who reads them.
-        self._socket = None if to is None else socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._bulk_bytes = bulk_bytes
         self._in_flight = 0
         self._failure: tuple[str, str, str] | tuple[()] = ()
@@ -271,11 +270,8 @@ class Activity:
         self._tell(now=True)
 
     def close(self) -> None:
-        """Send a last report and close the socket."""
-        if self._socket is not None:
-            self._tell(now=True)
-            self._socket.close()
-            self._socket = None
+        """Send a last report."""
+        self._tell(now=True)
 
     def _change(self, in_flight: int) -> None:
         with self._lock:
@@ -286,7 +282,7 @@ class Activity:
         to = self._to
         with self._lock:
             # Twice a second is enough for people; what changes the state is told at once.
-            if to is None or self._socket is None or (not now and time.monotonic() < self._next):
+            if to is None or (not now and time.monotonic() < self._next):
                 return
             self._next = time.monotonic() + _PAUSE
             report = ActivityReport(
@@ -300,5 +296,4 @@ class Activity:
                 self._failure,
                 self._accepted,
             )
-            with contextlib.suppress(OSError):  # nobody listens, or no network: nothing depends on it
-                self._socket.sendto(report.to_bytes(), (to.host, to.port))
+            _send(to, report)

@@ -161,11 +161,13 @@ class Positions:
 class LastError:
     """An error as the operator sees it; `time` is Unix time in seconds."""
 
-    code: str
-    text: str
+    error: HeadraceError
     time: float
-    cause: str = ""
-    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        """The error in words, with its code."""
+        return str(self.error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +288,7 @@ class StatusBoard:
             self._known = replace(
                 self._known,
                 errors={**errors, error.code: errors.get(error.code, 0) + 1},
-                last_error=_last_error(error, self._wall()),
+                last_error=LastError(error, self._wall()),
             )
             if error.retry is Retry.BACK_OFF:
                 self._state = self._state.after(Event.FAILED)
@@ -404,7 +406,7 @@ class StatusBoard:
 
     def _failure(self, phase: Phase, waiting: HeadraceError | None) -> LastError | None:
         if phase is Phase.DEGRADED and waiting is not None:
-            return _last_error(waiting, self._wall())
+            return LastError(waiting, self._wall())
         if phase is Phase.STOPPED:
             return self._ended_by
         return self._known.last_error if phase is Phase.DEGRADED else None
@@ -459,7 +461,7 @@ class StatusBoard:
             "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
             "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
             "sinks": _sinks(view),
-            "last_error": last and {"code": last.code, "text": last.text, "time": _iso(last.time)},
+            "last_error": last and {"code": last.error.code, "text": last.text, "time": _iso(last.time)},
             "warnings": list(view.warnings),
         }
 
@@ -469,10 +471,6 @@ def _describe_unit(unit: UnitStatus) -> str:
     again = "" if unit.next_try is None else f"; it is tried again in {unit.next_try:.0f} s"
     remedy = f". {unit.remedy}" if unit.remedy else ""
     return f"{name} is {unit.phase.value}: {unit.why}{again}{remedy}"
-
-
-def _last_error(error: HeadraceError, time: float) -> LastError:
-    return LastError(error.code, str(error), time, error.cause, error.remedy)
 
 
 def _describe_pause(pause: Pause | None) -> str | None:
