@@ -150,7 +150,7 @@ class HealthMonitor:
             self._show_reader_status(self._signals)
 
     def forget(self) -> None:
-        """Look anew at once: the slot was created or dropped."""
+        """Look anew at once."""
         self._next = 0.0
 
     def facts(self, *, fresh: bool) -> ServerFacts:

@@ -18,7 +18,7 @@ from headrace.logs import LogLevel, WorkerLogs
 from headrace.pipeline.answers import Answers
 from headrace.pipeline.claim import Claim, Claimed
 from headrace.pipeline.cluster_tasks import check_cluster
-from headrace.pipeline.controller.actions import EndRun
+from headrace.pipeline.controller.actions import Action, EndRun
 from headrace.pipeline.controller.loop import Controller
 from headrace.pipeline.controller.observe import Observer
 from headrace.pipeline.controller.ports import Ports
@@ -231,13 +231,18 @@ class PipelineRun:
             board=board,
             snapshot=snapshot,
             stopping=stopping,
-            on_changed=health.forget,
         )
         deferral = DeferredDocuments(state, project.key, store, [*project.secondary])
-        ports = Ports(store, database, sinks.watches, stream, deferral, orders)
+        by_name = {name: watch.sink for name, watch in sinks.watches.items()}
+        ports = Ports(store, database, by_name, stream, deferral, orders)
+
+        def tell(action: Action) -> None:
+            observer.note(action)
+            shown.tell(action)
+
         return Rounds(
             observer,
-            Controller(observer.look, ports, tell=shown.tell, clock=time.monotonic),
+            Controller(observer.look, ports, tell=tell, clock=time.monotonic),
             shown,
             snapshot,
             board,

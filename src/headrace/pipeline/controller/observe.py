@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.continuity import see_server, see_slot, waits_for_promotion
+from headrace.pipeline.controller.actions import Action, Complete, CreateGeneration, DropIndex, Serve
 from headrace.pipeline.controller.desired import Desired, SinkPolicy
 from headrace.pipeline.controller.world import (
     CatalogSeen,
@@ -98,6 +99,12 @@ class Observer:
         )
         self._waits_for = _why_waiting(world)
         return world, self._desired()
+
+    def note(self, action: Action) -> None:
+        """Look again in the next round at what an action may change, also where it fails."""
+        self.health.forget()
+        if isinstance(action, CreateGeneration | Complete | Serve | DropIndex):
+            self.sinks[action.unit.sink].forget()
 
     def _look_behind(self, failures: Sequence[HeadraceError | None]) -> None:
         """Look anew where something has failed: catalog and sinks may tell what the failure does not."""
