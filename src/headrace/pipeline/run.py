@@ -177,7 +177,7 @@ class PipelineRun:
         self._context.desk.begin()
         endpoints = open_relays(project, self._endpoints, board.report, held)
         # One thread looks at everything, so a cluster that hangs must not hold it for long.
-        endpoint = endpoints.sink.with_timeout(min(endpoints.sink.timeout, _REQUEST_SECONDS))
+        endpoint = endpoints.sink.with_timeout(_REQUEST_SECONDS)
         state = held.enter_context(contextlib.closing(Client(endpoint, read_attempts=1, accepted=True)))
         store = StateStore(state, project.key)
         snapshot = held.enter_context(

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.stage import Stage
@@ -59,15 +59,6 @@ class _Report:
         """Encode as a datagram."""
         return json.dumps(asdict(self), ensure_ascii=False).encode()
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Decode a datagram of `to_bytes`.
-
-        Raises:
-            ValueError, TypeError, KeyError, AttributeError: something else sent it.
-        """
-        return cls(**json.loads(data))
-
 
 @dataclass(frozen=True, slots=True)
 class ActivityReport(_Report):
@@ -92,12 +83,6 @@ class ActivityReport(_Report):
     failure: tuple[str, str, str] | tuple[()] = ()
     accepted: int = 0
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Decode as `_Report.from_bytes`."""
-        found = json.loads(data)
-        return cls(**{**found, "failure": tuple(found["failure"])})
-
     @property
     def error(self) -> HeadraceError | None:
         """Return the error that the writer waits for, or None."""
@@ -112,12 +97,6 @@ class RejectionsReport(_Report):
     """Documents that a sink refused and that the run continues without, one line for each."""
 
     lines: tuple[str, ...]
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Decode as `_Report.from_bytes`."""
-        found = json.loads(data)
-        return cls(found["run"], found["sink"], tuple(map(str, found["lines"])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +125,6 @@ class BackfillReport(_Report):
     job: str
     task: int
     written: Mapping[str, tuple[int, int]]
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Decode as `_Report.from_bytes`."""
-        found = json.loads(data)
-        written = {name: (documents, ranges) for name, (documents, ranges) in found["written"].items()}
-        return cls(**{**found, "written": written})
 
 
 class BackfillCounter:

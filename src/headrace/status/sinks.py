@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
+from pydantic import TypeAdapter, ValidationError
+
 from headrace.errors import HeadraceError
 from headrace.model.stage import Stage
 from headrace.sinks.activity import ActivityReport, BackfillReport, RejectionsReport, ReportTo, StageReport
@@ -23,6 +25,8 @@ from headrace.sinks.activity import ActivityReport, BackfillReport, RejectionsRe
 SHOWN_AFTER_SECONDS = 1.0
 """A failure that ends within this time is normal for a busy cluster, and not shown."""
 
+Report = ActivityReport | RejectionsReport | StageReport | BackfillReport
+_REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 _MAX_DATAGRAM = 65_507
 _MAX_REJECTIONS = 1_000
 
@@ -238,7 +242,7 @@ class ReportsPort:
 
     def _listen(self) -> None:
         while (data := self._socket.recv(_MAX_DATAGRAM)) != self._run.encode():
-            report = _parse_datagram(data)
+            report = parse_report(data)
             if report is None or report.run != self._run:
                 continue
             if isinstance(report, RejectionsReport):
@@ -251,15 +255,10 @@ class ReportsPort:
                 self._reports.take(report)
 
 
-_Report = ActivityReport | RejectionsReport | StageReport | BackfillReport
-
-
-def _parse_datagram(data: bytes) -> _Report | None:
+def parse_report(data: bytes) -> Report | None:
     """Parse a datagram; None where it is no report."""
-    kinds: tuple[type[_Report], ...] = (ActivityReport, RejectionsReport, StageReport, BackfillReport)
-    for kind in kinds:
-        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
-            return kind.from_bytes(data)
+    with contextlib.suppress(ValidationError):
+        return _REPORT.validate_json(data)
     return None
 
 
