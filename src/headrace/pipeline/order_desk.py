@@ -20,7 +20,6 @@ from headrace.errors import HeadraceError, Kind, retrying, unexpected
 from headrace.model.units import quantity
 from headrace.pipeline.project import Project
 from headrace.pipeline.quarantined_documents import (
-    entry_data,
     forget_quarantined,
     list_quarantined,
     retry_quarantined,
@@ -78,7 +77,7 @@ class Errands:
 
     def _retry(self, order: Order) -> Outcome:
         retried = retry_quarantined(self.read_project(), self.endpoints, order.index, order.options.get("id"))
-        left = [entry_data(entry) for entry in retried.left]
+        left = [entry.to_json() for entry in retried.left]
         right = f"{retried.found - len(left):,} of {quantity(retried.found, 'document')} right now"
         return right, {"found": retried.found, "left": left}
 
@@ -86,7 +85,9 @@ class Errands:
         key = self.read_project().key
         entries = list_quarantined(self.endpoints, key, order.index, order.options.get("id"))
         forget_quarantined(self.endpoints, key, entries)
-        return f"forgotten: {quantity(len(entries), 'document')}", {"dropped": list(map(entry_data, entries))}
+        return f"forgotten: {quantity(len(entries), 'document')}", {
+            "dropped": [entry.to_json() for entry in entries]
+        }
 
 
 @dataclass(eq=False, slots=True)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from headrace.model.lsn import format_lsn, parse_lsn
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
@@ -98,16 +96,6 @@ def _retry(
     again = [replace(entry, reason=refused[entry.id]) for entry in mine if entry.id in refused]
     quarantine.put(again)
     return [*again, *(entry for entry in entries if entry.generation != served.generation)]
-
-
-def entry_data(entry: Quarantined) -> dict[str, Any]:
-    """Return an entry as JSON values."""
-    return asdict(entry) | {"position": format_lsn(entry.position)}
-
-
-def entry_of(data: Mapping[str, Any]) -> Quarantined:
-    """Return the entry that `entry_data` has written."""
-    return Quarantined(**{**data, "position": parse_lsn(data["position"])})
 
 
 def by_index(entries: Iterable[Quarantined]) -> dict[str, list[Quarantined]]:

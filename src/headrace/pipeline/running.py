@@ -25,7 +25,7 @@ from headrace.pipeline.explain import Explainer
 from headrace.pipeline.order_desk import LOG_LEVELS, Errands, LogLevelName, OrderDesk
 from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
 from headrace.pipeline.project import Project, find_index
-from headrace.pipeline.quarantined_documents import RetriedDocuments, entry_of, list_quarantined
+from headrace.pipeline.quarantined_documents import RetriedDocuments, list_quarantined
 from headrace.pipeline.reloads import Load, ReloadResult
 from headrace.pipeline.run import PipelineRun, RunContext
 from headrace.pipeline.run_options import RunOptions
@@ -329,7 +329,7 @@ class RunningPipeline:
         """
         options = {"id": document}
         result = self._order(new_order(OrderKind.QUARANTINE_RETRY, index, options=options, by=_BY))
-        return RetriedDocuments(result["found"], [entry_of(entry) for entry in result["left"]])
+        return RetriedDocuments(result["found"], [Quarantined.from_json(entry) for entry in result["left"]])
 
     def drop_quarantined(self, index: str | None = None, document: str | None = None) -> list[Quarantined]:
         """Forget documents in quarantine until they change again; return those that are forgotten.
@@ -341,7 +341,7 @@ class RunningPipeline:
         """
         options = {"id": document}
         result = self._order(new_order(OrderKind.QUARANTINE_DROP, index, options=options, by=_BY))
-        return [entry_of(entry) for entry in result["dropped"]]
+        return [Quarantined.from_json(entry) for entry in result["dropped"]]
 
     def pause(self, by: str = _BY) -> None:
         """Plan no further batch until `resume`; the batch that runs is finished.

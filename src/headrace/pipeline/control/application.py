@@ -19,7 +19,6 @@ from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.control.bodies import LogLevelBody, NoOptions, QuarantineBody, VerifyBody, read_body
 from headrace.pipeline.control.refusal import NO_STORE, Refusal, refusal_of, refuse
 from headrace.pipeline.ordering import follow, result_of
-from headrace.pipeline.quarantined_documents import entry_data
 from headrace.state import Order, OrderKind
 from headrace.state.orders import new_order
 from headrace.status.board import StatusBoard
@@ -116,7 +115,7 @@ class ControlPages:
     async def _list_quarantine(self, request: Request) -> Response:
         index, document = request.path_params.get("index"), request.query_params.get("id")
         entries = await run_in_threadpool(self._running.quarantined, index, document)
-        return _json([entry_data(entry) for entry in entries])
+        return _json([entry.to_json() for entry in entries])
 
     # Orders.
 
