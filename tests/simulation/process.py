@@ -11,7 +11,7 @@ from typing import TypeVar
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.pipeline.controller.actions import Action, EndRun
-from headrace.pipeline.controller.desired import Definition, Desired, SinkPolicy
+from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.loop import Controller
 from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.controller.stream import wanted_plan
@@ -515,11 +515,9 @@ class Process:
                 )
                 for unit in setting.units()
             },
-            {
-                name: SinkPolicy(setting.most_deferred, 0 if name else setting.keep)
-                for name in setting.clusters
-            },
             tuple(order for order in setting.stored.orders if order.id not in setting.stored.answers),
+            keep=setting.keep,
+            most_deferred=setting.most_deferred,
             reseeds=setting.reseeds,
             reloaded=self.reloaded,
         )

@@ -17,7 +17,7 @@ from headrace.pipeline.controller.actions import (
     Unpin,
     build_key,
 )
-from headrace.pipeline.controller.desired import Definition, Desired, SinkPolicy
+from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.generations import UnitView, decide_unit
 from headrace.pipeline.controller.orders import decide_orders
 from headrace.pipeline.controller.world import (
@@ -74,7 +74,7 @@ def view(
         }  # type: ignore[arg-type]
     )
     state = PipelineState("7", 1, 5, "s", "p", "following", 1, 50, generations, catalog="text")
-    desired = Desired({} if wanted is None else {UNIT: wanted}, {"": SinkPolicy(keep=keep)}, orders)
+    desired = Desired({} if wanted is None else {UNIT: wanted}, orders, keep=keep)
     return UnitView.of(UNIT, world, state, desired)
 
 
@@ -189,6 +189,6 @@ def test_orders_are_carried_out_once() -> None:
 
 def test_a_rollback_without_a_way_back_is_answered_with_the_reason() -> None:
     found = view((SERVED,), Definition("aa"), orders=(ROLLBACK,))
-    desired = Desired({UNIT: Definition("aa")}, {}, (ROLLBACK,))
+    desired = Desired({UNIT: Definition("aa")}, (ROLLBACK,))
     [answer] = decide_orders(found.world, found.state, desired)
     assert "no generation of users is kept" in answer.why

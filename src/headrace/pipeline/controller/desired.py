@@ -23,27 +23,15 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkPolicy:
-    """How the stream treats a sink.
-
-    Attributes:
-        most_deferred: how many documents of a generation may wait; one for which more wait is given up, and
-            filled again once the sink answers.
-        keep: how many former generations of an index are retained.
-    """
-
-    most_deferred: int = 1_000_000
-    keep: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Desired:
     """What should be.
 
     Attributes:
         units: what the last valid files describe.
-        sinks: the policy of each sink; `""` is the sink that keeps the state.
         orders: the orders that are not answered yet, oldest first.
+        keep: how many former generations of an index are retained in the sink that keeps the state.
+        most_deferred: how many documents of a generation may wait for its sink; one for which more wait is
+            given up, and filled again once the sink answers.
         reseeds: behind a gap everything is backfilled again; else the run ends.
         reloaded: what changed by the files that a reload has read, by the order's id.
         misread: why the files that a reload read are refused, by the order's id; the former ones hold.
@@ -51,8 +39,9 @@ class Desired:
     """
 
     units: Mapping[Unit, Definition]
-    sinks: Mapping[str, SinkPolicy]
     orders: tuple[Order, ...] = ()
+    keep: int = 0
+    most_deferred: int = 1_000_000
     reseeds: bool = False
     reloaded: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     misread: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

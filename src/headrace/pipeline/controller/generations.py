@@ -26,15 +26,13 @@ from headrace.pipeline.controller.actions import (
     Unpin,
     build_key,
 )
-from headrace.pipeline.controller.desired import Definition, Desired, SinkPolicy
+from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.stream import is_charged
 from headrace.pipeline.controller.world import CatalogSeen, SinkSeen, TableVerdict, Unknown, World
 from headrace.sinks.opensearch.shard_history import Identity
 from headrace.state import GenerationState, Order, PipelineState, Unit
 from headrace.state.orders import OF_GENERATIONS, OrderKind
 from headrace.state.pipeline_state import generation_id, served_of
-
-_NO_POLICY = SinkPolicy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class UnitView:
     world: World
     state: PipelineState
     definition: Definition | None
-    policy: SinkPolicy
+    desired: Desired
     sink: SinkSeen | None
     catalog: CatalogSeen | None
     generations: tuple[GenerationState, ...]
@@ -72,7 +70,7 @@ class UnitView:
             world,
             state,
             desired.units.get(unit),
-            desired.sinks.get(unit.sink, _NO_POLICY),
+            desired,
             sink if isinstance(sink, SinkSeen) else None,
             catalog if isinstance(catalog, CatalogSeen) else None,
             generations,
@@ -202,7 +200,7 @@ def _why_lost(view: UnitView, generation: GenerationState) -> str:
 
 
 def _why_overflowed(view: UnitView, generation: GenerationState) -> str:
-    waiting, most = view.world.deferred.get(generation.id, 0), view.policy.most_deferred
+    waiting, most = view.world.deferred.get(generation.id, 0), view.desired.most_deferred
     return f"{waiting:,} documents waited for the sink, and {most:,} may" if waiting > most else ""
 
 
@@ -337,7 +335,7 @@ def _why_unneeded(view: UnitView, generation: GenerationState) -> str:
         return _why_not_built(view, generation)
     # By when readers saw them, not by age: a rollback makes an old one the newest.
     retained = sorted(_retained(view.generations), key=lambda former: former.served_at or 0.0)
-    beyond = len(retained) - view.policy.keep
+    beyond = len(retained) - (0 if view.unit.sink else view.desired.keep)
     return "newer ones are retained" if generation in retained[: max(0, beyond)] else ""
 
 

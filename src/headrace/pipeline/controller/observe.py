@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.continuity import see_server, see_slot, waits_for_promotion
 from headrace.pipeline.controller.actions import Action, Complete, CreateGeneration, DropIndex, Serve
-from headrace.pipeline.controller.desired import Desired, SinkPolicy
+from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.world import (
     CatalogSeen,
     Failures,
@@ -179,17 +179,11 @@ class Observer:
         definitions, deployment = self.definitions, self.definitions.project.deployment
         with self.stopping.interrupting():  # a cluster that hangs must not delay the end of the run
             orders = self.desk.open_orders()
-        sinks = {
-            target.key.sink: SinkPolicy(
-                deployment.max_deferred,
-                0 if target.key.sink else deployment.generations.keep,
-            )
-            for target in definitions.project.targets.values()
-        }
         return Desired(
             definitions.units() if definitions.is_known else {},
-            sinks,
             orders,
+            keep=deployment.generations.keep,
+            most_deferred=deployment.max_deferred,
             reseeds=definitions.project.reseeds,
             reloaded={id_: str(result) for id_, result in self.reloads.results.items()},
             misread={id_: in_words(error) for id_, error in self.reloads.refusals.items()},
