@@ -90,8 +90,8 @@ MISTAKES = {
     "an alias that leads elsewhere stays so": Mistake("generations", "    _set_alias_right,\n", ""),
     "one former generation too many is retained": Mistake(
         "generations",
-        "beyond = len(retained) - view.policy.keep",
-        "beyond = len(retained) - view.policy.keep - 1",
+        "beyond = len(retained) - (0 if view.unit.sink else view.desired.keep)",
+        "beyond = len(retained) - (1 if view.unit.sink else view.desired.keep + 1)",
     ),
     "the generation that an order waits for is forgotten": Mistake(
         "generations", "if generation.published or _is_awaited(view, generation):", "if generation.published:"

@@ -11,7 +11,7 @@ from typing import TypeVar
 from headrace.errors import HeadraceError, Kind
 from headrace.model.lsn import Lsn
 from headrace.pipeline.controller.actions import Action, EndRun
-from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, SinkPolicy, Unit
+from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.loop import Controller
 from headrace.pipeline.controller.ports import Ports
 from headrace.pipeline.controller.stream import wanted_plan
@@ -29,7 +29,7 @@ from headrace.pipeline.controller.world import (
     World,
 )
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.state import GenerationState, PipelineState
+from headrace.state import GenerationState, Order, PipelineState, Unit
 from headrace.state.orders import OrderKind
 from headrace.state.pipeline_state import generation_id
 from simulation.servers import TABLES, Cluster, Content, Server, Slot
@@ -65,7 +65,7 @@ class Stored:
     progress: PipelineState | None = None
     generations: tuple[GenerationState, ...] = ()
     deferred: dict[tuple[str, int], Lsn] = field(default_factory=dict)
-    orders: list[OpenOrder] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
     answers: dict[str, tuple[bool, str]] = field(default_factory=dict)
     schemas: dict[str, tuple[str, ...]] = field(default_factory=dict)
     filled: set[tuple[str, int]] = field(default_factory=set)
@@ -409,19 +409,12 @@ class Process:
                 Source(setting),
                 {name: SimulatedSink(setting, name) for name in setting.clusters},
                 self,
-                _Backfills(self),
                 _Deferral(setting),
-                self,
-                _Orders(setting),
+                _Orders(setting, self.reloaded),
             ),
             tell=tell,
             clock=lambda: setting.now,
         )
-
-    # The files.
-
-    def read(self, order: OpenOrder) -> None:
-        self.reloaded[order.id] = "the files are taken up"
 
     # The stream.
 
@@ -436,6 +429,12 @@ class Process:
     def close(self) -> None:
         self.query = None
         self.backfills.clear()
+
+    def start_backfill(self, generation: GenerationState) -> None:
+        self.backfills[generation.id] = BackfillSteps(self.setting, self.store, generation)
+
+    def stop_backfill(self, name: str) -> None:
+        self.backfills.pop(name, None)
 
     # Steps.
 
@@ -516,11 +515,9 @@ class Process:
                 )
                 for unit in setting.units()
             },
-            {
-                name: SinkPolicy(bool(name), setting.most_deferred, 0 if name else setting.keep)
-                for name in setting.clusters
-            },
             tuple(order for order in setting.stored.orders if order.id not in setting.stored.answers),
+            keep=setting.keep,
+            most_deferred=setting.most_deferred,
             reseeds=setting.reseeds,
             reloaded=self.reloaded,
         )
@@ -578,18 +575,6 @@ class Process:
         )
 
 
-class _Backfills:
-    def __init__(self, process: Process) -> None:
-        self._process = process
-
-    def start(self, generation: GenerationState) -> None:
-        process = self._process
-        process.backfills[generation.id] = BackfillSteps(process.setting, process.store, generation)
-
-    def stop(self, name: str) -> None:
-        self._process.backfills.pop(name, None)
-
-
 class _Deferral:
     def __init__(self, setting: Setting) -> None:
         self._setting = setting
@@ -614,10 +599,14 @@ class _Deferral:
 
 
 class _Orders:
-    def __init__(self, setting: Setting) -> None:
+    def __init__(self, setting: Setting, reloaded: dict[str, str]) -> None:
         self._setting = setting
+        self._reloaded = reloaded
 
-    def answer(self, order: OpenOrder, text: str, *, done: bool) -> None:
+    def read_files(self, order: Order) -> None:
+        self._reloaded[order.id] = "the files are taken up"
+
+    def answer(self, order: Order, text: str, *, done: bool) -> None:
         self._setting.clusters[""].check_up()
         self._setting.kill()
         self._setting.stored.answers[order.id] = (done, text)
@@ -625,5 +614,5 @@ class _Orders:
             served = [state for state in self._setting.stored.generations if state.request == order.id]
             self._setting.rolled_back[order.unit] = served[0].generation
 
-    def carry_out(self, order: OpenOrder) -> None:
+    def carry_out(self, order: Order) -> None:
         self.answer(order, _DONE, done=True)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from headrace.pipeline.controller.actions import Action, BeginAgain, CreateSlot, DropSlot, StopFollowing
-from headrace.pipeline.controller.desired import OpenOrder, Unit
 from headrace.pipeline.controller.reconcile import reconcile
+from headrace.state import Order, Unit
 from headrace.state.orders import OrderKind
 from headrace.state.pipeline_state import generation_id
 from simulation.process import Crash, Files, Process, Setting, Stored
@@ -375,11 +375,11 @@ class Schedule:
         self._order(OrderKind.ROLLBACK)
 
     def _reload(self) -> None:
-        self.setting.stored.orders.append(OpenOrder(f"o{len(self.setting.stored.orders)}", OrderKind.RELOAD))
+        self.setting.stored.orders.append(Order(f"o{len(self.setting.stored.orders)}", OrderKind.RELOAD))
 
     def _order(self, kind: OrderKind) -> None:
         unit = self.random.choice(self.setting.units())
-        order = OpenOrder(f"o{len(self.setting.stored.orders)}", kind, unit)
+        order = Order(f"o{len(self.setting.stored.orders)}", kind, unit.index, unit.sink)
         self._tell(f"{kind.value} of {unit} is ordered as {order.id}")
         self.setting.stored.orders.append(order)
         self._cause(lambda each: each == unit)

@@ -12,7 +12,8 @@ from headrace.model.names import TableName
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
 from headrace.sinks.activity import ActivityReport
-from headrace.status import Counts, Event, IndexPhase, StatusBoard
+from headrace.state import Counters
+from headrace.status import Event, IndexPhase, StatusBoard
 from headrace.status.board import Positions
 from headrace.status.console.events import Happening
 from headrace.status.console.explanation import Explanation
@@ -82,11 +83,11 @@ def live(board: StatusBoard) -> None:
         )
     board.mark_following()
     board.apply_event(Event.FOLLOWING)
-    board.set_counts(Counts(changes=48_112_907, upserts=21_440_812, deletes=310_554, batches=902_114))
+    board.set_counts(Counters(changes=48_112_907, upserts=21_440_812, deletes=310_554, batches=902_114))
     board.set_positions(Positions(CURRENT - 240_000, CURRENT - 240_000, CURRENT))
-    board.slot_seen(SLOT)
-    board.tables_seen(TABLES)
-    board.staged(busy_stages(1))
+    board.note(slot=SLOT)
+    board.note(tables=TABLES)
+    board.note(stages=busy_stages(1))
     report(board)
 
 
@@ -124,8 +125,10 @@ def cluster_away(board: StatusBoard) -> None:
     board.set_positions(Positions(behind, behind, behind))  # the newest position, twelve minutes ago
     board._clock, clock = (lambda: clock() + 720), board._clock
     board.set_positions(Positions(behind, behind, CURRENT))
-    board.slot_seen(
-        replace(SLOT, confirmed_flush=behind, restart=behind, wal_status="extended", safe_wal_size=2 * GB)
+    board.note(
+        slot=replace(
+            SLOT, confirmed_flush=behind, restart=behind, wal_status="extended", safe_wal_size=2 * GB
+        )
     )
     board.record_error(UNREACHABLE)
     report(board, error=UNREACHABLE)
@@ -133,8 +136,8 @@ def cluster_away(board: StatusBoard) -> None:
 
 def slot_lost(board: StatusBoard) -> None:
     live(board)
-    board.slot_seen(
-        replace(
+    board.note(
+        slot=replace(
             SLOT, restart=None, wal_status="lost", safe_wal_size=None, invalidation="wal_removed", reader=None
         )
     )
@@ -155,8 +158,8 @@ def quarantine(board: StatusBoard) -> None:
 
 def secondary_behind(board: StatusBoard) -> None:
     live(board)
-    board.secondary_index(
-        "archive", "users", phase=IndexPhase.LIVE, generation="users_d5fecb7a75_1", held=1_200_118
+    board.index(
+        "users", sink="archive", phase=IndexPhase.LIVE, generation="users_d5fecb7a75_1", held=1_200_118
     )
     board.secondary("archive", deferred=4_213)
     report(board, "archive")
@@ -192,11 +195,13 @@ def hostile(board: StatusBoard) -> None:
     board.mark_following()
     board.apply_event(Event.FOLLOWING)
     place = TableName(attack, long)
-    board.tables_seen(
-        [TableCoverage(place, place, (attack,), (), (long,), attack, published=False, remedy=(attack,))]
+    board.note(
+        tables=[
+            TableCoverage(place, place, (attack,), (), (long,), attack, published=False, remedy=(attack,))
+        ]
     )
-    board.slot_seen(replace(SLOT, reader=f"pid 1, {attack}", wal_status=attack))
-    board.secondary_index(attack, attack, phase=IndexPhase.LIVE)
+    board.note(slot=replace(SLOT, reader=f"pid 1, {attack}", wal_status=attack))
+    board.index(attack, sink=attack, phase=IndexPhase.LIVE)
     board.secondary(attack, away=long)
     board.set_warnings([attack, long])
     report(board, long)

@@ -106,7 +106,7 @@ def _code_of(view: View) -> str | None:
     """Return the code of the error that keeps the run from making progress."""
     if view.stalled is not None:
         return view.stalled.diagnosis.error.code
-    return None if view.failure is None else view.failure.code
+    return None if view.failure is None else view.failure.error.code
 
 
 class Narrator:

@@ -11,8 +11,6 @@ from headrace.model.units import quantity
 from headrace.pipeline.quarantined_documents import (
     RetriedDocuments,
     by_index,
-    entry_data,
-    entry_of,
     forget_quarantined,
     list_quarantined,
     retry_quarantined,
@@ -29,7 +27,7 @@ def show_quarantine(context: CommandContext, index: str | None, id_: str | None)
     """
     entries = _entries(context, index, id_)
     if context.as_json:
-        terminal.data([entry_data(entry) for entry in entries])
+        terminal.data([entry.to_json() for entry in entries])
     elif entries:
         rows = [
             (entry.index, entry.id, entry.at, format_lsn(entry.position), entry.reason) for entry in entries
@@ -54,7 +52,7 @@ def drop_quarantined(context: CommandContext, index: str | None, id_: str | None
         entries = _drop(context, index, id_, entries)
         terminal.done(f"dropped: {_count(entries)}")
     if context.as_json:
-        terminal.data({"entries": [entry_data(entry) for entry in entries], "done": is_agreed})
+        terminal.data({"entries": [entry.to_json() for entry in entries], "done": is_agreed})
     return is_agreed
 
 
@@ -67,7 +65,7 @@ def _drop(
         forget_quarantined(*context.open_endpoints(), entries)
         return entries
     result = client.follow(client.order(quarantine_path(index, "drop"), {"id": id_}))
-    return [entry_of(entry) for entry in result["dropped"]]
+    return [Quarantined.from_json(entry) for entry in result["dropped"]]
 
 
 def rebuild_quarantined(context: CommandContext, index: str | None, id_: str | None) -> bool:
@@ -78,7 +76,7 @@ def rebuild_quarantined(context: CommandContext, index: str | None, id_: str | N
     """
     retried = _retry(context, index, id_)
     if context.as_json:
-        terminal.data({"found": retried.found, "left": [entry_data(entry) for entry in retried.left]})
+        terminal.data({"found": retried.found, "left": [entry.to_json() for entry in retried.left]})
     if not retried.found:
         terminal.say("nothing is in quarantine")
         return True
@@ -93,7 +91,7 @@ def _entries(context: CommandContext, index: str | None, id_: str | None) -> lis
     client = context.open_control()
     if client is None:
         return list_quarantined(*context.open_endpoints(), index, id_)
-    return [entry_of(entry) for entry in client.ask("GET", quarantine_path(index, id_=id_))]
+    return [Quarantined.from_json(entry) for entry in client.ask("GET", quarantine_path(index, id_=id_))]
 
 
 def _retry(context: CommandContext, index: str | None, id_: str | None) -> RetriedDocuments:
@@ -102,7 +100,7 @@ def _retry(context: CommandContext, index: str | None, id_: str | None) -> Retri
         project = context.open_project()
         return retry_quarantined(project, project.resolve(), index, id_)
     result = client.follow(client.order(quarantine_path(index, "retry"), {"id": id_}))
-    return RetriedDocuments(result["found"], [entry_of(entry) for entry in result["left"]])
+    return RetriedDocuments(result["found"], [Quarantined.from_json(entry) for entry in result["left"]])
 
 
 def _count(all_entries: Sequence[Quarantined]) -> str:

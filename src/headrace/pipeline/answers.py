@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.controller.desired import OpenOrder, Unit
 from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.reloads import Reloads
 from headrace.state import Order, StateStore
@@ -28,28 +26,14 @@ class Answers:
     desk: OrderDesk
     reloads: Reloads
     store: StateStore
-    _orders: dict[str, Order] = field(default_factory=dict, init=False)
 
-    def open_orders(self) -> tuple[OpenOrder, ...]:
-        """Return the orders that are not answered yet, oldest first; the former ones where nobody answers."""
-        with contextlib.suppress(HeadraceError):  # who looks at the cluster tells of it
-            self._orders = {order.id: order for order in self.desk.open_orders()}
-        return tuple(
-            OpenOrder(order.id, order.kind, None if order.index is None else Unit(order.sink, order.index))
-            for order in self._orders.values()
-        )
-
-    def carried_out(self) -> frozenset[str]:
-        """Return the ids of the orders that this run works on."""
-        return self.desk.begun
-
-    def read(self, order: OpenOrder) -> None:
-        """Read the files that a reload orders; see `FilesPort`."""
+    def read_files(self, order: Order) -> None:
+        """Read the files that a reload orders; see `OrderPort`."""
         # Started before the files are read: a reload that is ordered from now on must read them once more.
-        if self.desk.start(self._orders[order.id]):
+        if self.desk.start(order):
             self.reloads.read(order)
 
-    def answer(self, order: OpenOrder, text: str, *, done: bool) -> None:
+    def answer(self, order: Order, text: str, *, done: bool) -> None:
         """Store what came of an order."""
         result: object = None
         error: HeadraceError | None = None
@@ -62,13 +46,13 @@ class Answers:
         if not done and error is None:
             kind = Kind.SINK_REJECTED if order.kind in _BUILDING else Kind.USAGE
             error = HeadraceError(kind, text)
-        self.desk.answer(self._orders[order.id], text, done=done, result=result, error=error)
+        self.desk.answer(order, text, done=done, result=result, error=error)
 
-    def carry_out(self, order: OpenOrder) -> None:
+    def carry_out(self, order: Order) -> None:
         """Begin what an order asks for; the desk answers it."""
-        self.desk.carry_out(self._orders[order.id])
+        self.desk.carry_out(order)
 
-    def _served_by(self, order: OpenOrder) -> str:
+    def _served_by(self, order: Order) -> str:
         state = self.store.current
         generations = () if state is None else state.generations
         return next((found.generation for found in generations if found.request == order.id), "")

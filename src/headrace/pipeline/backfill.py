@@ -101,6 +101,7 @@ class _GenerationBackfill:
         return self.state.generation
 
 
+@dataclass(eq=False, slots=True)
 class Backfill:
     """Backfills generations of one sink in a thread, while it is entered.
 
@@ -115,29 +116,22 @@ class Backfill:
         job_gate: lets one job run at a time beside the stream.
     """
 
-    def __init__(
-        self,
-        spark: LocalSpark,
-        work: Work,
-        store: StateStore,
-        board: StatusBoard,
-        *,
-        snapshot: HeldSnapshot | None,
-        limits: BackfillConfig,
-        job_gate: JobGate,
-    ) -> None:
-        self._spark = spark.session
-        self._work = work
-        self._store = store
-        self._board = board
-        self._snapshot = snapshot
-        self._limits = limits
-        self._job_gate = job_gate
-        self._group = f"headrace-backfill-{uuid.uuid4().hex}"
-        self._lock = threading.Lock()
-        self._added: list[GenerationState] = []
-        self._seen: dict[str, BackfillSeen] = {}
-        self._wake, self._ending = threading.Event(), threading.Event()
+    spark: LocalSpark
+    work: Work
+    store: StateStore
+    board: StatusBoard
+    snapshot: HeldSnapshot | None
+    limits: BackfillConfig
+    job_gate: JobGate
+    _group: str = field(default_factory=lambda: f"headrace-backfill-{uuid.uuid4().hex}", init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _added: list[GenerationState] = field(default_factory=list, init=False)
+    _seen: dict[str, BackfillSeen] = field(default_factory=dict, init=False)
+    _wake: threading.Event = field(default_factory=threading.Event, init=False)
+    _ending: threading.Event = field(default_factory=threading.Event, init=False)
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._run_thread, name="headrace filling", daemon=True)
 
     def __enter__(self) -> Self:
@@ -148,12 +142,12 @@ class Backfill:
         self._ending.set()
         self._wake.set()
         while self._thread.is_alive():  # repeated: the job may not have begun yet
-            self._spark.sparkContext.cancelJobGroup(self._group)
+            self.spark.session.sparkContext.cancelJobGroup(self._group)
             self._thread.join(_POLL_SECONDS)
 
     def change(self, work: Work) -> None:
         """Use this plan for later jobs."""
-        self._work = work
+        self.work = work
 
     def add(self, generation: GenerationState) -> None:
         """Fill a generation, which the plan holds."""
@@ -180,7 +174,7 @@ class Backfill:
             return dict(self._seen)
 
     def _run_thread(self) -> None:
-        endpoints = self._work.endpoints
+        endpoints = self.work.endpoints
         waiting: list[_GenerationBackfill] = []
         with (
             contextlib.closing(Client(endpoints.sink, accepted=True)) as client,
@@ -218,7 +212,7 @@ class Backfill:
             for backfill in [known for known in waiting if self._seen[known.state.id].ending]:
                 waiting.remove(backfill)
                 del self._seen[backfill.state.id]
-        key = self._work.plan.key
+        key = self.work.plan.key
         begun = [
             _GenerationBackfill(generation, backfill_progress(state, key, generation.generation))
             for generation in added
@@ -275,8 +269,8 @@ class Backfill:
 
     def _plan(self, backfills: list[_GenerationBackfill]) -> None:
         """Plan the ranges that are left, for the tables as they are now."""
-        plan = self._work.plan
-        with ReadSession(self._work.endpoints.database) as session:
+        plan = self.work.plan
+        with ReadSession(self.work.endpoints.database) as session:
 
             def plan_one(name: str, size: int) -> list[CtidRange]:
                 with failures_of(plan.unit_of(name)):
@@ -285,7 +279,7 @@ class Backfill:
             def plan_all(size: int) -> list[list[CtidRange]]:
                 return [plan_one(backfill.name, size) for backfill in backfills]
 
-            is_read = self._job_gate.is_read()
+            is_read = self.job_gate.is_read()
             planned = plan_all(_LEAST_BYTES if is_read else _MOST_BYTES)
             wanted = _RANGES_OF_A_TASK * self._task_slots()
             if not is_read and sum(map(len, planned)) < wanted:  # so that every task has its share in one job
@@ -301,10 +295,10 @@ class Backfill:
         """Run one job over some ranges of each generation."""
         tasks_at_once = self._task_slots()
         unfinished = [backfill for backfill in backfills if backfill.left]
-        is_read = self._job_gate.is_read()
+        is_read = self.job_gate.is_read()
         ranges_per_task = _RANGES_OF_A_TASK // 2 if is_read else _RANGES_OF_A_TASK
         chosen = _take_in_turn(unfinished, tasks_at_once * ranges_per_task)
-        rate = self._limits.rows_per_second
+        rate = self.limits.rows_per_second
         task_rate = None if rate is None else rate / min(tasks_at_once, len(chosen))
         state = self._state()
         partitions = [self._describe(*range_, state, task_rate, throttled=is_read) for range_ in chosen]
@@ -314,11 +308,11 @@ class Backfill:
             BackfillRanges(tuple(partitions[first::tasks_at_once]), job, first)
             for first in range(min(tasks_at_once, len(partitions)))
         ]
-        with self._job_gate.acquire(self._ending), self._board.sinks.backfill_job(job) as progress:
+        with self.job_gate.acquire(self._ending), self.board.sinks.backfill_job(job) as progress:
             running = time.monotonic()
             written = run_documents_job(
-                self._spark.sparkContext,
-                self._work,
+                self.spark.session.sparkContext,
+                self.work,
                 tasks,
                 self._group,
                 watch=lambda: self._show_running(unfinished, progress, time.monotonic() - running),
@@ -347,17 +341,17 @@ class Backfill:
 
     def _exported(self, backfill: _GenerationBackfill) -> str | None:
         """Return the slot's snapshot for a generation that joined where it was taken, else None."""
-        slot = None if self._snapshot is None else self._snapshot.slot
+        slot = None if self.snapshot is None else self.snapshot.slot
         if slot is None or backfill.state.joined > slot.consistent_point:
             return None
         return slot.snapshot_name
 
     def _task_slots(self) -> int:
         """Return how many ranges are read at once."""
-        places = places_beside(self._spark)
-        if self._job_gate.crowded():
+        places = places_beside(self.spark.session)
+        if self.job_gate.crowded():
             places = max(1, places // 2)
-        return min(places, self._limits.connections or places)
+        return min(places, self.limits.connections or places)
 
     def _note_progress(
         self, backfill: _GenerationBackfill, parts: list[CtidRange], documents: int, seconds: float
@@ -377,7 +371,7 @@ class Backfill:
 
     def _count_refused(self, state: Client, backfills: Sequence[_GenerationBackfill]) -> dict[str, int]:
         """Count the refused documents of those that go on without them, in one question."""
-        plan = self._work.plan
+        plan = self.work.plan
         names = [backfill.name for backfill in backfills if backfill.state.index in plan.quarantine]
         counts = Quarantine(state, plan.key).count_by_generation() if names else {}
         return {name: counts.get(name, 0) for name in names}
@@ -396,7 +390,7 @@ class Backfill:
                 f"{held:,} of {of_all:,} documents are refused",
                 "Correct the schema or the rows: readers are led to an index where at most 1 document in 100 "
                 'is refused. Or leave such documents out, with on_error = "skip" for this index.',
-            ).concerning(units={self._work.plan.unit_of(backfill.name)})
+            ).concerning(units={self.work.plan.unit_of(backfill.name)})
 
     def _finish_all(self, client: Client, state: Client, waiting: list[_GenerationBackfill]) -> None:
         """Finish the generations that have no range left."""
@@ -411,7 +405,7 @@ class Backfill:
 
     def _finish(self, client: Client, backfill: _GenerationBackfill) -> None:
         """Compare the ids where something can have gone wrong, and report the generation as complete."""
-        if not self._work.plan.is_plain:  # a plain sink cannot list its ids
+        if not self.work.plan.is_plain:  # a plain sink cannot list its ids
             self._compare(client, backfill)
         with self._lock:
             if self._seen[backfill.state.id].ending:
@@ -424,7 +418,7 @@ class Backfill:
 
         Where it refuses that, each index is asked for alone, and the error names the one that is refused.
         """
-        if self._work.plan.is_plain:
+        if self.work.plan.is_plain:
             return
         names = [backfill.name for backfill in backfills]
         try:
@@ -445,12 +439,12 @@ class Backfill:
             self._reconcile(client, backfill)
 
     def _reconcile(self, client: Client, backfill: _GenerationBackfill) -> None:
-        plan = self._work.plan
+        plan = self.work.plan
         spec = plan.specs[backfill.name]
         state = self._state()
         with (
-            ReadSession(self._work.endpoints.database) as session,
-            contextlib.closing(open_worker(self._work)) as worker,
+            ReadSession(self.work.endpoints.database) as session,
+            contextlib.closing(open_worker(self.work)) as worker,
         ):
             session.await_replay(state.reached)
             version: Lsn = state.reached
@@ -464,11 +458,11 @@ class Backfill:
             )
         if assembled:
             again = quantity(assembled, "document")
-            self._board.report.info(f"{backfill.state.index}: ids differed, assembled {again} again")
+            self.board.report.info(f"{backfill.state.index}: ids differed, assembled {again} again")
             refresh(client, backfill.name)
 
     def _state(self) -> PipelineState:
-        state = self._store.current
+        state = self.store.current
         assert state is not None, "the query has its plan from a state"
         return state
 
@@ -490,7 +484,7 @@ class Backfill:
         """Show how far a backfill is, with what its running job has written."""
         rate = rate or backfill.rate
         left = max(0, len(backfill.left) - ranges)
-        self._board.index(
+        self.board.index(
             backfill.state.index,
             sink=backfill.state.sink,
             building=backfill.name,

@@ -8,7 +8,7 @@ comes back finds its leases taken and its sessions ended, and ends itself.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
+from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.fitting import inspect_fitting
@@ -30,7 +30,7 @@ _SINK_SECONDS = 30.0
 _LOOK_SECONDS = 0.25
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Claimed:
     """What a process holds that runs a deployment.
 
@@ -45,6 +45,7 @@ class Claimed:
     lease: Lease
 
 
+@dataclass(eq=False, slots=True)
 class Claim:
     """Claims one deployment; used from the run's thread.
 
@@ -55,29 +56,18 @@ class Claim:
         board: shows that the run stands by, and accepted risks.
         stopping: ends the wait.
         load: reads the files anew before a takeover; None: they stay.
-        address: the public address, for who asks the cluster for the run; empty for none.
+        lease: of the slot and the indexes, taken by `take`.
     """
 
-    def __init__(
-        self,
-        project: Project,
-        endpoints: Endpoints,
-        client: Client,
-        board: StatusBoard,
-        stopping: Stopping,
-        *,
-        load: Load | None,
-        address: str,
-    ) -> None:
-        self._project = project
-        self._endpoints = endpoints
-        self._client = client
-        self._board = board
-        self._stopping = stopping
-        self._load = load
-        self._lease = Lease(client, project.key, [*project.specs], address=address)
-        self._connection: Connection | None = None
-        self._holder: LeaseHolder | None = None
+    project: Project
+    endpoints: Endpoints
+    client: Client
+    board: StatusBoard
+    stopping: Stopping
+    load: Load | None
+    lease: Lease
+    _connection: Connection | None = field(default=None, init=False)
+    _holder: LeaseHolder | None = field(default=None, init=False)
 
     def wait(self) -> bool:
         """Stand by until no other process runs the deployment; return False where a stop came first.
@@ -85,13 +75,13 @@ class Claim:
         Raises:
             HeadraceError: an error that does not pass.
         """
-        self._board.apply_event(Event.STANDING_BY)
+        self.board.apply_event(Event.STANDING_BY)
         try:
-            while not self._stopping.wait(_LOOK_SECONDS):
+            while not self.stopping.wait(_LOOK_SECONDS):
                 if self._may_start_now():
-                    self._board.apply_event(Event.TAKING_OVER)
+                    self.board.apply_event(Event.TAKING_OVER)
                     self._read_again()
-                    self._lease.choose(self._project.specs)
+                    self.lease.choose(self.project.specs)
                     return True
             return False
         finally:
@@ -106,7 +96,7 @@ class Claim:
             return False
         try:
             with self._connect() as connection:
-                return (self._lease.slot_holder() or find_holder(connection, self._project.slot)) is not None
+                return (self.lease.slot_holder() or find_holder(connection, self.project.slot)) is not None
         except HeadraceError as failure:
             return failure.retry is Retry.BACK_OFF
 
@@ -119,16 +109,16 @@ class Claim:
         Raises:
             HeadraceError: SLOT_IN_USE; ErrorGroup: the files do not fit the database; an error of a server.
         """
-        with self._stopping.interrupting(), contextlib.ExitStack() as taken:
+        with self.stopping.interrupting(), contextlib.ExitStack() as taken:
             lock = self._lock_slot(taken)
-            with connect(self._endpoints.database, application_name="headrace run") as connection:
+            with connect(self.endpoints.database, application_name="headrace run") as connection:
                 self._check_files(connection)
             # A cluster that starts knows no index and no lease yet.
-            self._client.wait_until_ready(_SINK_SECONDS)
-            taken.enter_context(self._lease)
+            self.client.wait_until_ready(_SINK_SECONDS)
+            taken.enter_context(self.lease)
             # All or nothing: an error before gives up what was taken.
             held.push(taken.pop_all())
-        return Claimed(self._project, lock, self._lease)
+        return Claimed(self.project, lock, self.lease)
 
     def _may_start_now(self) -> bool:
         try:
@@ -136,10 +126,10 @@ class Claim:
         except HeadraceError as error:
             if error.retry is not Retry.BACK_OFF:
                 raise
-            self._board.record_error(error)
+            self.board.record_error(error)
             self._disconnect()
             return False
-        self._board.apply_event(Event.RECOVERED)
+        self.board.apply_event(Event.RECOVERED)
         return may_start
 
     def _may_start(self) -> bool:
@@ -150,25 +140,25 @@ class Claim:
         """
         if self._connection is None:
             self._connection = self._connect()
-        holder = self._lease.slot_holder()
+        holder = self.lease.slot_holder()
         if holder is not None:
             self._note(holder)
             return False
         if self._holder is None:  # none is seen, or one that is starting and has no lease yet
-            return find_holder(self._connection, self._project.slot) is None
-        self._board.report.info(f"taking over: the run on {self._holder} has ended, or does not answer")
+            return find_holder(self._connection, self.project.slot) is None
+        self.board.report.info(f"taking over: the run on {self._holder} has ended, or does not answer")
         # The session of a machine that has vanished, and with it the lock, lasts until TCP gives up.
-        end_holders(self._connection, self._project.slot)
+        end_holders(self._connection, self.project.slot)
         return True
 
     def _note(self, holder: LeaseHolder) -> None:
         if holder != self._holder:
             self._holder = holder
-            self._board.stand_by(f"{holder}")
-            self._board.report.info(f"standing by: the run on {holder} works")
+            self.board.stand_by(f"{holder}")
+            self.board.report.info(f"standing by: the run on {holder} works")
 
     def _connect(self) -> Connection:
-        return connect(self._endpoints.database, application_name="headrace standby")
+        return connect(self.endpoints.database, application_name="headrace standby")
 
     def _disconnect(self) -> None:
         if self._connection is not None:
@@ -177,46 +167,46 @@ class Claim:
 
     def _read_again(self) -> None:
         """Go on with the files as they are now: the run before may have taken up changed ones."""
-        if self._load is None:
+        if self.load is None:
             return
         # Files that are wrong now keep nobody from taking over: the run before has ignored them, too.
         with contextlib.suppress(HeadraceError):
-            project, errors = self._load()
+            project, errors = self.load()
             if project is not None and not errors:
-                self._project = project
+                self.project = project
 
     def _check_files(self, connection: Connection) -> None:
         """Refuse files that do not fit the database, as far as readers have never seen their indexes.
 
         A served index whose file does not fit any more waits.
         """
-        project = self._project
-        inspection = inspect_fitting(project, self._endpoints, connection)
+        project = self.project
+        inspection = inspect_fitting(project, self.endpoints, connection)
         inspection.raise_errors(reseeds=project.reseeds)
         fitting, waiting = inspection.project.specs, inspection.project.waiting
         # An index that readers see may wait; one that was never complete is a mistake to be told now.
         if waiting and (not fitting or not waiting.keys() <= self._served_indexes()):
-            inspect(project, self._endpoints, connection).raise_errors()
-        sinks = [self._endpoints.sink, *(target.sink for target in self._endpoints.secondary.values())]
+            inspect(project, self.endpoints, connection).raise_errors()
+        sinks = [self.endpoints.sink, *(target.sink for target in self.endpoints.secondary.values())]
         warnings = (*inspection.setup.warnings, *connection_warnings(sinks))
         for warning in warnings:
-            self._board.report.warning(warning)
-        self._board.set_warnings(warnings)
+            self.board.report.warning(warning)
+        self.board.set_warnings(warnings)
 
     def _served_indexes(self) -> frozenset[str]:
-        state = StateStore(self._client, self._project.key).load()
+        state = StateStore(self.client, self.project.key).load()
         generations = () if state is None else state.in_sink("").generations
         return frozenset(generation.index for generation in generations if generation.published)
 
     def _lock_slot(self, taken: contextlib.ExitStack) -> SlotLock:
         """Take the lock of the slot in the database; where it is taken, name the holder."""
         try:
-            return taken.enter_context(SlotLock(self._endpoints.database, self._project.slot))
+            return taken.enter_context(SlotLock(self.endpoints.database, self.project.slot))
         except HeadraceError as error:
             holder = None
             if error.kind is Kind.SLOT_IN_USE:
                 with contextlib.suppress(HeadraceError):
-                    holder = read_slot_lease(self._client, self._project.key).holder
+                    holder = read_slot_lease(self.client, self.project.key).holder
             if holder is None:
                 raise
             raise HeadraceError(error.kind, f"{error.cause}: {holder}", error.remedy) from error

@@ -18,7 +18,7 @@ from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_fingerprint
 from headrace.catalog.needs import IndexNeeds, Needs, stream_needs
 from headrace.errors import ErrorGroup, HeadraceError
-from headrace.pipeline.controller.desired import Definition, Unit
+from headrace.pipeline.controller.desired import Definition
 from headrace.pipeline.controller.world import CatalogSeen, TableChange, TableVerdict
 from headrace.pipeline.fitting import inspect_fitting
 from headrace.pipeline.inspection import Inspection
@@ -32,7 +32,7 @@ from headrace.postgres.publication import read_memberships
 from headrace.postgres.session import ReadSession
 from headrace.schema.normal import spec_hash
 from headrace.schema.tree import IndexSpec
-from headrace.state import GenerationState, PipelineState
+from headrace.state import GenerationState, PipelineState, Unit
 
 LOOK_SECONDS = 10.0
 # An index that waits is looked after more often: somebody is perhaps mending its file or table now.
@@ -122,7 +122,7 @@ class Definitions:
 
     def name_of(self, generation: GenerationState) -> str | None:
         """Return the inspection's name for the plan of a generation; None where its schema is not known."""
-        if self.hashes.get(Unit(generation.sink, generation.index)) == generation.hash:
+        if self.hashes.get(generation.unit) == generation.hash:
             return generation.index
         return generation.id if generation.id in self.inspection.project.retained else None
 
@@ -202,7 +202,7 @@ class Definitions:
         self.is_due = self._is_stale = True
 
     def _retain_known(self, generation: GenerationState) -> Retained:
-        index, target = generation.index, self._target(generation.sink)
+        index, target = generation.index, self.project.target_of(generation.sink)
         spec = dataclasses.replace(self.inspection.project.specs[index], name=generation.generation)
         # In JSON's types, as it is read back from an index.
         extra = json.loads(json.dumps(target.determinants(spec, self.inspection.types(index))))
@@ -256,7 +256,7 @@ class Definitions:
         self._unreadable = {}
         retained: dict[str, Retained] = {}
         for generation in generations:
-            unit = Unit(generation.sink, generation.index)
+            unit = generation.unit
             if generation.followed and unit in hashes and hashes[unit] != generation.hash:
                 found = self._retain(generation)
                 if found is not None:
@@ -280,13 +280,10 @@ class Definitions:
             if schema is None:
                 self._unreadable[generation.id] = "its index is gone"
                 return None
-            return Retained.read(schema, generation.generation, self._target(generation.sink))
+            return Retained.read(schema, generation.generation, self.project.target_of(generation.sink))
         except HeadraceError as error:
             self._unreadable[generation.id] = f"its schema is in no file, and cannot be read: {error.cause}"
             return None
-
-    def _target(self, sink: str) -> SinkTarget:
-        return self.project.targets[sink] if sink else self.project.primary
 
     def _hashes(self, inspection: Inspection) -> dict[Unit, str]:
         """Return the hash of what determines the documents of each unit (decision 0060)."""

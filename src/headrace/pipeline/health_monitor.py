@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import dataclass, field
 from typing import Self
 
 from headrace.capture.signals import SignalFiles
@@ -25,7 +25,7 @@ from headrace.sinks.opensearch.client import path
 from headrace.sinks.opensearch.documents import index_sizes
 from headrace.state import PipelineState, PositionRequest, Quarantine, StateStore
 from headrace.state.verifications import Verifications
-from headrace.status.board import Counts, Positions, StatusBoard
+from headrace.status.board import Positions, StatusBoard
 from headrace.status.phases import Event, Phase
 
 _SECONDS = 1.0
@@ -41,6 +41,7 @@ def short_timeout_client(endpoints: Endpoints) -> Client:
     return Client(endpoints.sink.with_timeout(_TIMEOUT_SECONDS), read_attempts=1, accepted=True)
 
 
+@dataclass(eq=False)
 class HealthMonitor:
     """Watches the server and the cluster of a run, once a second, and keeps the board up to date.
 
@@ -62,40 +63,35 @@ class HealthMonitor:
         lost: why the lock is another process's; None while it is this one's.
     """
 
-    def __init__(
-        self,
-        endpoints: Endpoints,
-        read_project: Callable[[], Project],
-        board: StatusBoard,
-        lock: SlotLock,
-        store: StateStore,
-    ) -> None:
-        self._key = key = read_project().key
-        self.slot: SlotFacts | None = None
-        self.standby = False
-        self.error: HeadraceError | None = None
-        self.lost: HeadraceError | None = None
-        self._endpoints = endpoints
-        self._read_project = read_project
-        self._board = board
-        self._lock = lock
-        self._store = store
-        self._held_log = HeldLog(board)
-        self._signals: SignalFiles | None = None
-        self._stall: StallMonitor | None = None
-        self._client = short_timeout_client(endpoints)
+    endpoints: Endpoints
+    read_project: Callable[[], Project]
+    board: StatusBoard
+    lock: SlotLock
+    store: StateStore
+    slot: SlotFacts | None = field(default=None, init=False)
+    standby: bool = field(default=False, init=False)
+    error: HeadraceError | None = field(default=None, init=False)
+    lost: HeadraceError | None = field(default=None, init=False)
+    _signals: SignalFiles | None = field(default=None, init=False)
+    _stall: StallMonitor | None = field(default=None, init=False)
+    _passed_on: Lsn = field(default=0, init=False)
+    _connection: Connection | None = field(default=None, init=False)
+    _facts: ServerFacts | None = field(default=None, init=False)
+    _next: float = field(default=0.0, init=False)
+    _next_count: float = field(default=0.0, init=False)
+    _next_measure: float = field(default=0.0, init=False)
+    _next_request: float = field(default=0.0, init=False)
+    _shown: tuple[Kind, str] | None = field(default=None, init=False)
+    _held_since: float | None = field(default=None, init=False)
+    _named_session: LockSession | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._key = key = self.read_project().key
+        self._held_log = HeldLog(self.board)
+        self._client = short_timeout_client(self.endpoints)
         self._verifications = Verifications(self._client, key)
         self._position_request = PositionRequest(self._client, key)
         self._quarantine = Quarantine(self._client, key)
-        self._next_count = self._next_measure = 0.0
-        self._passed_on: Lsn = 0
-        self._next_request = 0.0
-        self._connection: Connection | None = None
-        self._facts: ServerFacts | None = None
-        self._next = 0.0
-        self._shown: tuple[Kind, str] | None = None
-        self._held_since: float | None = None
-        self._named_session: LockSession | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -117,12 +113,12 @@ class HealthMonitor:
         if signals is not None:
             self._name_lock()
             self._stall = StallMonitor(
-                self._board,
+                self.board,
                 signals,
-                self._endpoints.database,
+                self.endpoints.database,
                 key=self._key,
-                sink=self._read_project().primary.name,
-                open_client=lambda: short_timeout_client(self._endpoints),
+                sink=self.read_project().primary.name,
+                open_client=lambda: short_timeout_client(self.endpoints),
             )
             self._stall.open()
 
@@ -142,7 +138,7 @@ class HealthMonitor:
         if self.error is None:
             self._show_positions()
         if self._stall is not None:
-            state = self._store.current
+            state = self.store.current
             sighting = Sighting(slot=self.slot, state=state, server=self.error, cluster=cluster)
             self._stall.pass_on(sighting, self._connection)
         if self._stall is not None and self._stall.is_stalled:
@@ -154,7 +150,7 @@ class HealthMonitor:
             self._show_reader_status(self._signals)
 
     def forget(self) -> None:
-        """Look anew at once: the slot was created or dropped."""
+        """Look anew at once."""
         self._next = 0.0
 
     def facts(self, *, fresh: bool) -> ServerFacts:
@@ -169,7 +165,7 @@ class HealthMonitor:
             raise self.error
         if self._connection is None or self._facts is None or fresh:
             try:
-                self._facts = inspect_server(self.connection, self._endpoints.database)
+                self._facts = inspect_server(self.connection, self.endpoints.database)
             except HeadraceError as error:
                 # A new session may be with another server: the slot must be looked at there first.
                 self.error = error
@@ -181,7 +177,7 @@ class HealthMonitor:
     @property
     def seconds_behind(self) -> float | None:
         """Since when the slot's position has not been the server's newest (seconds)."""
-        return self._board.view().lag_seconds
+        return self.board.view().lag_seconds
 
     @property
     def read_by_another(self) -> str:
@@ -199,7 +195,7 @@ class HealthMonitor:
         if self._connection is None:
             # A new session may be with another server at the same address.
             self._facts = None
-            self._connection = connect(self._endpoints.database, application_name="headrace watch")
+            self._connection = connect(self.endpoints.database, application_name="headrace watch")
         return self._connection
 
     def _try(self, look: Callable[[], None]) -> HeadraceError | None:
@@ -222,11 +218,11 @@ class HealthMonitor:
                 self._passed_on = requested
 
     def _show_failure(self, error: HeadraceError) -> None:
-        forgotten = error.retry is Retry.BACK_OFF and self._board.phase is not Phase.DEGRADED
+        forgotten = error.retry is Retry.BACK_OFF and self.board.phase is not Phase.DEGRADED
         # Once for each failure, and again where the run has recovered in between.
         if forgotten or (error.kind, error.cause) != self._shown:
             self._shown = (error.kind, error.cause)
-            self._board.record_error(error)
+            self.board.record_error(error)
 
     def _show_reader_status(self, signals: SignalFiles) -> None:
         """Show what the source waits for; without that the run has recovered."""
@@ -239,7 +235,7 @@ class HealthMonitor:
             self._show_failure(waiting)
             return
         self._shown = None
-        self._board.apply_event(Event.RECOVERED)
+        self.board.apply_event(Event.RECOVERED)
 
     def _held_back(self, now: float) -> HeadraceError | None:
         """Return an error where the server sends nothing because a standby must have the changes first."""
@@ -255,13 +251,13 @@ class HealthMonitor:
         """Read the slot, also while the cluster is away; keep the last on failure."""
         try:
             # First of all: with its session a run has lost the lock, and another one may have begun.
-            self.lost = self._lock.lost_to()
+            self.lost = self.lock.lost_to()
             self._name_lock()
             # Before the slot: one that a standby lacks is not gone, and a promotion may come in between.
             self.standby = is_in_recovery(self.connection)
             slot = read_slot(self.connection, self._key.slot)
             self.slot = None if slot is None or slot.synced else slot  # a standby's copy is nobody's to read
-            self._board.slot_seen(slot)
+            self.board.note(slot=slot)
             if self.slot is not None:
                 self._held_log.look(self.connection, self.slot)
         except HeadraceError:
@@ -270,32 +266,32 @@ class HealthMonitor:
 
     def _show_positions(self) -> None:
         """Show the positions; after a failure the last ones stay, so that the lag in seconds grows."""
-        state, slot = self._store.current, self.slot
+        state, slot = self.store.current, self.slot
         applied = None if state is None else state.applied
         if slot is None:
-            self._board.set_positions(Positions(None, applied, None))
+            self.board.set_positions(Positions(None, applied, None))
         else:
-            self._board.set_positions(Positions(slot.confirmed_flush, applied, slot.current))
+            self.board.set_positions(Positions(slot.confirmed_flush, applied, slot.current))
 
     def _name_lock(self) -> None:
         """Tell the source which session has the lock: without it, it must not claim the slot again."""
-        session = self._lock.session
+        session = self.lock.session
         if self._signals is not None and session is not None and session != self._named_session:
             self._signals.set_lock_session(session)
             self._named_session = session
 
     def _look_at_cluster(self) -> None:
         """Make sure that the state is there; show counters, quarantine and sizes."""
-        state = self._store.current
+        state = self.store.current
         if state is None:
             return
-        place = path(self._store.index, "_doc", self._key.id)
+        place = path(self.store.index, "_doc", self._key.id)
         # Also a sign of life of the cluster: the query may save its state seldom, and in another thread.
         if not self._client.read(place, allow=(404,)).ok:
             raise HeadraceError(
                 Kind.CONTINUITY, "the state of this deployment was deleted while it runs", BACKFILL_AGAIN
             )
-        self._board.set_counts(Counts(**asdict(state.counters)))
+        self.board.set_counts(state.counters)
         self._count_quarantine()
         self._measure_indexes(state)
 
@@ -310,7 +306,7 @@ class HealthMonitor:
         for generation in served:
             documents, stored = sizes.get(generation.generation, (None, None))
             verification = results.get(generation.index)
-            self._board.index(
+            self.board.index(
                 generation.index,
                 held=documents,
                 stored_bytes=stored,
@@ -320,13 +316,13 @@ class HealthMonitor:
             )
 
     def _count_quarantine(self) -> None:
-        indexes = self._read_project().quarantine()
+        indexes = self.read_project().quarantine()
         if not indexes or time.monotonic() < self._next_count:
             return
         self._next_count = time.monotonic() + _COUNT_SECONDS
         counts = self._quarantine.counts()
         for index in indexes:
-            self._board.index(index, quarantined=counts.get(index, 0))
+            self.board.index(index, quarantined=counts.get(index, 0))
 
     def _drop_connection(self) -> None:
         self._facts = None

@@ -52,20 +52,20 @@ class HeldLog:
             self._restart, self._since = slot.restart, now
         held = (slot.confirmed_flush or 0) - (slot.restart or 0)
         if held < self._least_bytes or now - self._since < _STANDS_SECONDS:
-            self._board.set_held_log(None)
+            self._board.set_warning("held log", None)
             return
         if now < self._next:
             return
         self._next = now + _LOOK_SECONDS
         holder = read_log_holder(connection)
         if holder is None:
-            self._board.set_held_log(None)
+            self._board.set_warning("held log", None)
             return
         warning = (
             f"the server keeps {size(held)} of log before the position that the slot {slot.name!r} has "
             f"confirmed, for a transaction that is open: {holder.holder}. End it: {holder.ending}"
         )
-        self._board.set_held_log(warning)
+        self._board.set_warning("held log", warning)
         if holder != self._told:
             self._told = holder
             self._board.report.warning(warning)

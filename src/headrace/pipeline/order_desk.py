@@ -7,18 +7,19 @@ of its own what takes a while.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any, Literal, Self, get_args
 
-from headrace.errors import HeadraceError, Kind, Retry, retrying, unexpected
+from headrace.errors import HeadraceError, Kind, retrying, unexpected
 from headrace.model.units import quantity
 from headrace.pipeline.project import Project
 from headrace.pipeline.quarantined_documents import (
-    entry_data,
     forget_quarantined,
     list_quarantined,
     retry_quarantined,
@@ -28,7 +29,7 @@ from headrace.pipeline.verification.report import as_data
 from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.reporter import SilentReporter
-from headrace.state.orders import FOR_ONE_RUN, Order, OrderBook, OrderError, OrderKind, cut, new_order
+from headrace.state.orders import FOR_ONE_RUN, Mailbox, Order, OrderError, OrderKind, cut, new_order
 from headrace.status.board import StatusBoard
 
 LogLevelName = Literal["debug", "info", "warning"]
@@ -44,6 +45,7 @@ CARRIED_OUT_HERE = FOR_ONE_RUN | _IN_THREADS
 Outcome = tuple[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
 class Errands:
     """Does what orders ask for that change no index, beside the stream.
 
@@ -52,14 +54,8 @@ class Errands:
         endpoints: where it reads and writes.
     """
 
-    def __init__(self, read_project: Callable[[], Project], endpoints: Endpoints) -> None:
-        self._read_project = read_project
-        self._endpoints = endpoints
-        self._by_kind: Mapping[OrderKind, Callable[[Order], Outcome]] = {
-            OrderKind.VERIFY: self._verify,
-            OrderKind.QUARANTINE_RETRY: self._retry,
-            OrderKind.QUARANTINE_DROP: self._drop,
-        }
+    read_project: Callable[[], Project]
+    endpoints: Endpoints
 
     def do(self, order: Order) -> Outcome:
         """Do what an order asks for.
@@ -67,28 +63,34 @@ class Errands:
         Raises:
             HeadraceError: as `verify`, `retry_quarantined` and `list_quarantined`.
         """
-        return self._by_kind[order.kind](order)
+        by_kind = {
+            OrderKind.VERIFY: self._verify,
+            OrderKind.QUARANTINE_RETRY: self._retry,
+            OrderKind.QUARANTINE_DROP: self._drop,
+        }
+        return by_kind[order.kind](order)
 
     def _verify(self, order: Order) -> Outcome:
         options = VerifyOptions(**{"sink": order.sink or None, **order.options})
-        report = verify(self._read_project(), order.index or "", options, SilentReporter())
+        report = verify(self.read_project(), order.index or "", options, SilentReporter())
         return report.summary, as_data(report)
 
     def _retry(self, order: Order) -> Outcome:
-        retried = retry_quarantined(
-            self._read_project(), self._endpoints, order.index, order.options.get("id")
-        )
-        left = [entry_data(entry) for entry in retried.left]
+        retried = retry_quarantined(self.read_project(), self.endpoints, order.index, order.options.get("id"))
+        left = [entry.to_json() for entry in retried.left]
         right = f"{retried.found - len(left):,} of {quantity(retried.found, 'document')} right now"
         return right, {"found": retried.found, "left": left}
 
     def _drop(self, order: Order) -> Outcome:
-        key = self._read_project().key
-        entries = list_quarantined(self._endpoints, key, order.index, order.options.get("id"))
-        forget_quarantined(self._endpoints, key, entries)
-        return f"forgotten: {quantity(len(entries), 'document')}", {"dropped": list(map(entry_data, entries))}
+        key = self.read_project().key
+        entries = list_quarantined(self.endpoints, key, order.index, order.options.get("id"))
+        forget_quarantined(self.endpoints, key, entries)
+        return f"forgotten: {quantity(len(entries), 'document')}", {
+            "dropped": [entry.to_json() for entry in entries]
+        }
 
 
+@dataclass(eq=False, slots=True)
 class OrderDesk:
     """The orders of one run; safe from any thread.
 
@@ -104,30 +106,22 @@ class OrderDesk:
         has_begun: whether this run carries out orders: it holds the lock of the slot.
     """
 
-    def __init__(
-        self,
-        mailbox: OrderBook,
-        board: StatusBoard,
-        do_errand: Callable[[Order], Outcome],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self.mailbox = mailbox
-        self.run = uuid.uuid4().hex[:16]
-        self.has_begun = False
-        self._board = board
-        self._do_errand = do_errand
-        self._clock = clock
-        self._lock = threading.RLock()
-        self._open: tuple[Order, ...] = ()
-        self._next_read = 0.0
-        self._seen: set[str] = set()
-        self._own: set[str] = set()
-        self._begun: set[str] = set()
-        self._threads: dict[str, tuple[threading.Thread, Stopping]] = {}
-        # Plain values, because signal handlers set them: one that waits for a lock may wait for ever.
-        self._is_awake = False
-        self._wants_reload = False
+    mailbox: Mailbox
+    board: StatusBoard
+    do_errand: Callable[[Order], Outcome]
+    clock: Callable[[], float] = time.monotonic
+    run: str = field(default_factory=lambda: uuid.uuid4().hex[:16], init=False)
+    has_begun: bool = field(default=False, init=False)
+    _lock: threading.RLock = field(default_factory=threading.RLock, init=False)
+    _open: tuple[Order, ...] = field(default=(), init=False)
+    _next_read: float = field(default=0.0, init=False)
+    _seen: set[str] = field(default_factory=set, init=False)
+    _own: set[str] = field(default_factory=set, init=False)
+    _begun: set[str] = field(default_factory=set, init=False)
+    _threads: dict[str, tuple[threading.Thread, Stopping]] = field(default_factory=dict, init=False)
+    # Plain values, because signal handlers set them: one that waits for a lock may wait for ever.
+    _is_awake: bool = field(default=False, init=False)
+    _wants_reload: bool = field(default=False, init=False)
 
     def __enter__(self) -> Self:
         return self
@@ -147,7 +141,7 @@ class OrderDesk:
         self._wants_reload = True
 
     def submit(self, order: Order) -> Order:
-        """Submit an order of this process, and let the next poll read it at once; see `OrderBook.submit`."""
+        """Submit an order of this process, and let the next poll read it at once; see `Mailbox.submit`."""
         with self._lock:
             self._own.add(order.id)
         submitted = self.mailbox.submit(order)
@@ -181,22 +175,16 @@ class OrderDesk:
         """Return the orders that are not answered, oldest first; reads the mailbox once a second at most.
 
         While the cluster does not answer, these are the orders that were open before.
-
-        Raises:
-            HeadraceError: an error that is not retryable.
         """
         with self._lock:
-            try:
+            with contextlib.suppress(HeadraceError):  # who looks at the cluster tells of it
                 self._poll()
-            except HeadraceError as error:  # the health monitor reports a cluster that does not answer
-                if error.retry is Retry.NEVER:
-                    raise
             return self._open
 
     def start(self, order: Order) -> bool:
         """Note that this run begins with an order; return False where it has ended meanwhile.
 
-        A reload must be started before the files are read, see `OrderBook.start`.
+        A reload must be started before the files are read, see `Mailbox.start`.
         """
         return self.mailbox.start(order.id, self.run)
 
@@ -227,9 +215,9 @@ class OrderDesk:
         with self._lock:
             self._open = tuple(other for other in self._open if other.id != order.id)
         if noted is None:
-            self._board.report.done(f"control: {order}: done{f': {text}' if text else ''}")
+            self.board.report.done(f"control: {order}: done{f': {text}' if text else ''}")
         else:
-            self._board.report.warning(f"control: {order}: {error}")
+            self.board.report.warning(f"control: {order}: {error}")
 
     def carry_out(self, order: Order) -> None:
         """Carry out an order of `CARRIED_OUT_HERE`, and answer it; a second call does nothing.
@@ -264,11 +252,11 @@ class OrderDesk:
             thread.join(max(0.0, end - time.monotonic()))
 
     def _poll(self) -> None:
-        if not self._is_awake and not self._wants_reload and self._clock() < self._next_read:
+        if not self._is_awake and not self._wants_reload and self.clock() < self._next_read:
             return
         # Before the read: who wakes the desk meanwhile is heard in the next poll.
         self._is_awake = False
-        self._next_read = self._clock() + _POLL_SECONDS
+        self._next_read = self.clock() + _POLL_SECONDS
         if self._wants_reload:
             self.mailbox.submit(new_order(OrderKind.RELOAD, by="SIGHUP"))
             # Behind the order: one that could not be stored is submitted again.
@@ -277,16 +265,16 @@ class OrderDesk:
         for order in self._open:
             if order.id not in self._seen:
                 source = f" from {order.client}" if order.client else ""
-                self._board.report.info(f"control: {order.by}{source}: {order}")
+                self.board.report.info(f"control: {order.by}{source}: {order}")
         self._seen = {order.id for order in self._open}
 
     def _carry_out_at_once(self, order: Order) -> None:
         """Carry out what this process alone must know."""
-        control, report = self._board.control, self._board.report
+        control, report = self.board.control, self.board.report
         if order.kind is OrderKind.PAUSE:
             if control.pause(order.by):
                 report.warning(f"paused by {order.by}: changes wait in the log, which the slot retains")
-            result: Any = {"paused": self._board.snapshot()["paused"]}
+            result: Any = {"paused": self.board.snapshot()["paused"]}
         elif order.kind is OrderKind.RESUME:
             if control.resume():
                 report.info(f"resumed by {order.by}")
@@ -314,7 +302,7 @@ class OrderDesk:
         text, result, error = "", None, None
         try:
             with stopping.interrupting():
-                text, result = self._do_errand(order)
+                text, result = self.do_errand(order)
                 result = cut(result)  # here, so that what is no JSON is a bug that is answered
         except Stopped:
             error = HeadraceError(Kind.BEHIND, "the run ended before the order was carried out")
@@ -327,7 +315,7 @@ class OrderDesk:
                 with attempt:
                     self.answer(order, text, done=error is None, result=result, error=error)
         except HeadraceError as failure:
-            self._board.report.warning(f"control: {order}: its answer cannot be stored: {failure}")
+            self.board.report.warning(f"control: {order}: its answer cannot be stored: {failure}")
         finally:
             with self._lock:
                 del self._threads[order.id]

@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.controller.generations import why_no_way_back
 from headrace.pipeline.project import Project, find_index
-from headrace.state.orders import Mailbox, Order, OrderBook, OrderError, OrderKind
+from headrace.state.orders import Mailbox, Order, OrderError, OrderKind
 from headrace.state.pipeline_state import PipelineState
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
@@ -32,7 +32,7 @@ def submit_for_generation(applied: AppliedPosition, project: Project, order: Ord
 
 
 def follow(
-    mailbox: OrderBook,
+    mailbox: Mailbox,
     order: Order,
     seconds: float,
     *,
@@ -80,7 +80,7 @@ def result_of(order: Order) -> Any:
     return order.result
 
 
-def follow_at_once(mailbox: OrderBook, order: Order, seconds: float) -> Any:
+def follow_at_once(mailbox: Mailbox, order: Order, seconds: float) -> Any:
     """Wait until the run that works has carried out an order; return its result.
 
     Raises:

@@ -14,7 +14,6 @@ from headrace.pipeline.project import Project
 from headrace.pipeline.sink_target import SinkTarget
 from headrace.pipeline.worker.plan import DocumentsPlan, Endpoints, Work
 from headrace.resolution import plan_resolution
-from headrace.sinks.opensearch import Generation
 from headrace.state import GenerationState, PipelineState
 
 
@@ -94,7 +93,7 @@ class Plans:
             resolution=plan_resolution(
                 specs.values(), catalog, {generation.generation: generation.as_of for generation in known}
             ),
-            targets=by_name(_write_alias),
+            targets=by_name(lambda generation: generation.write_alias),
             writer=target.writer_options(),
             key=target.key,
             skip_rejected=project.skip_rejected(),
@@ -121,8 +120,4 @@ def _mirrors(state: PipelineState) -> dict[str, str]:
     """Return, by index, the concrete index whose documents a sink has that cannot list its own."""
     primary = [generation for generation in state.generations if not generation.sink]
     by_served = sorted(primary, key=lambda generation: generation.published)
-    return {generation.index: _write_alias(generation) for generation in by_served}
-
-
-def _write_alias(generation: GenerationState) -> str:
-    return Generation(generation.index, generation.generation, generation.hash, 0, generation.uuid).target
+    return {generation.index: generation.write_alias for generation in by_served}

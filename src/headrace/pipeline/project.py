@@ -71,6 +71,10 @@ class Project:
         """The sink that keeps the state."""
         return next(iter(self.targets.values()))
 
+    def target_of(self, sink: str) -> SinkTarget:
+        """Return a sink by the name that the state has for it, which is empty for the primary."""
+        return self.targets[sink] if sink else self.primary
+
     @property
     def secondary(self) -> Mapping[str, SinkTarget]:
         """The other sinks, by name."""

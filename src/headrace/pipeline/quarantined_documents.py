@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from headrace.model.lsn import format_lsn, parse_lsn
 from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project
@@ -16,7 +14,7 @@ from headrace.pipeline.verification.verify import find_served_generation
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
-from headrace.sinks.opensearch import Client, Generation
+from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import GenerationState, Quarantine, Quarantined
 from headrace.state.key import StateKey
@@ -100,16 +98,6 @@ def _retry(
     return [*again, *(entry for entry in entries if entry.generation != served.generation)]
 
 
-def entry_data(entry: Quarantined) -> dict[str, Any]:
-    """Return an entry as JSON values."""
-    return asdict(entry) | {"position": format_lsn(entry.position)}
-
-
-def entry_of(data: Mapping[str, Any]) -> Quarantined:
-    """Return the entry that `entry_data` has written."""
-    return Quarantined(**{**data, "position": parse_lsn(data["position"])})
-
-
 def by_index(entries: Iterable[Quarantined]) -> dict[str, list[Quarantined]]:
     """Group entries by their index."""
     result: dict[str, list[Quarantined]] = {}
@@ -127,9 +115,10 @@ def _rebuild(
 ) -> dict[str, str]:
     """Write the documents of `ids` as they should be; return those that are refused, and why."""
     index, project = served.index, inspection.project
-    target = Generation(index, served.generation, served.hash, 0, served.uuid).target
     routed = {index} if project.specs[index].routing is not None else ()
-    writer = open_writer(applied.client, {index: target}, project.primary.writer_options(), routed)
+    writer = open_writer(
+        applied.client, {index: served.write_alias}, project.primary.writer_options(), routed
+    )
     with contextlib.closing(writer), ReadSession(endpoints.database) as session:
         database = DatabaseDocuments(session, project.specs[index], inspection.catalog)
         return rebuild(index, database, writer, applied, ids)

@@ -14,13 +14,12 @@ from headrace.assembly.transform import is_file_changed
 from headrace.config.comparison import differing_keys
 from headrace.errors import ErrorGroup, HeadraceError, Kind, in_one_line
 from headrace.model.failpoints import reach
-from headrace.pipeline.controller.desired import OpenOrder
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.inspection import Inspection, inspect
 from headrace.pipeline.project import Project, error_list
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect
-from headrace.state import StateStore
+from headrace.state import Order, StateStore
 from headrace.state.lease import Lease
 from headrace.status.board import StatusBoard
 
@@ -114,7 +113,7 @@ def load_checked(load: Load, running: Project) -> tuple[Project | None, list[Hea
 
 @dataclass(eq=False, slots=True)
 class Reloads:
-    """Reads the files of one run again; used from the run's thread, see `FilesPort`.
+    """Reads the files of one run again; used from the run's thread, see `OrderPort`.
 
     Attributes:
         load: reads the files; None: they stay as they are.
@@ -138,7 +137,7 @@ class Reloads:
     _refused: Project | None = field(default=None, init=False)
     _next: float = field(default=0.0, init=False)
 
-    def read(self, order: OpenOrder) -> None:
+    def read(self, order: Order) -> None:
         """Read and check the files; `results` or `refusals` has the order then.
 
         Raises:
@@ -190,12 +189,12 @@ class Reloads:
         reach("checked")
         state = self.store.current
         self.definitions.adopt(project, () if state is None else state.generations)
-        self.board.record_refused_reload(None)
+        self.board.set_warning("reload", None)
         self.board.report.done(f"the files are taken up: {result}")
         return result
 
-    def _refuse(self, order: OpenOrder, errors: Sequence[HeadraceError]) -> None:
+    def _refuse(self, order: Order, errors: Sequence[HeadraceError]) -> None:
         self.refusals[order.id] = error = ErrorGroup(tuple(errors))
         text = in_words(error)
-        self.board.record_refused_reload(text)
+        self.board.set_warning("reload", f"the changed files are not taken up: {text}")
         self.board.report.warning(f"the files are not taken up, nothing has changed: {text}")

@@ -18,7 +18,7 @@ from headrace.logs import LogLevel, WorkerLogs
 from headrace.pipeline.answers import Answers
 from headrace.pipeline.claim import Claim, Claimed
 from headrace.pipeline.cluster_tasks import check_cluster
-from headrace.pipeline.controller.actions import EndRun
+from headrace.pipeline.controller.actions import Action, EndRun
 from headrace.pipeline.controller.loop import Controller
 from headrace.pipeline.controller.observe import Observer
 from headrace.pipeline.controller.ports import Ports
@@ -48,6 +48,7 @@ from headrace.spark.background_session import BackgroundSpark
 from headrace.spark.environment import FIRST_OF_DOCUMENTS, check_version
 from headrace.spark.session import LocalSpark, given_spark, local_spark
 from headrace.state import Counters, DeferredKeys, StateStore
+from headrace.state.lease import Lease
 from headrace.status.board import StatusBoard
 from headrace.status.phases import Event
 from headrace.status.traces import Traces
@@ -122,8 +123,8 @@ class PipelineRun:
             client,
             self._board,
             stopping,
-            load=context.load,
-            address=context.address,
+            context.load,
+            Lease(client, self._project.key, [*self._project.specs], address=context.address),
         )
         while True:
             if self._options.standby:
@@ -178,7 +179,7 @@ class PipelineRun:
         self._context.desk.begin()
         endpoints = open_relays(project, self._endpoints, board.report, held)
         # One thread looks at everything, so a cluster that hangs must not hold it for long.
-        endpoint = endpoints.sink.with_timeout(min(endpoints.sink.timeout, _REQUEST_SECONDS))
+        endpoint = endpoints.sink.with_timeout(_REQUEST_SECONDS)
         state = held.enter_context(contextlib.closing(Client(endpoint, read_attempts=1, accepted=True)))
         store = StateStore(state, project.key)
         snapshot = held.enter_context(
@@ -222,7 +223,7 @@ class PipelineRun:
             stream,
             WalBudget(project.deployment.source, board, releases=project.reseeds),
             reloads,
-            orders,
+            self._context.desk,
             claimed.lease,
             stopping,
         )
@@ -232,13 +233,18 @@ class PipelineRun:
             board=board,
             snapshot=snapshot,
             stopping=stopping,
-            on_changed=health.forget,
         )
         deferral = DeferredDocuments(state, project.key, store, [*project.secondary])
-        ports = Ports(store, database, sinks.watches, stream, stream.filling, deferral, orders, orders)
+        by_name = {name: watch.sink for name, watch in sinks.watches.items()}
+        ports = Ports(store, database, by_name, stream, deferral, orders)
+
+        def tell(action: Action) -> None:
+            observer.note(action)
+            shown.tell(action)
+
         return Rounds(
             observer,
-            Controller(observer.look, ports, tell=shown.tell, clock=time.monotonic),
+            Controller(observer.look, ports, tell=tell, clock=time.monotonic),
             shown,
             snapshot,
             board,
@@ -322,7 +328,7 @@ class Rounds:
         definitions, has_begun = self.observer.definitions, self.observer.stream.tend()
         if definitions.is_known and definitions.version != self._version:
             self._version = definitions.version
-            self.board.tables_seen(definitions.inspection.coverage)
+            self.board.note(tables=definitions.inspection.coverage)
             self.on_followed(definitions.inspection.project)
         self.shown.show(world, desired, has_begun=has_begun)
         self._tend_snapshot()

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 
 from headrace.model.units import quantity
 from headrace.pipeline.controller import actions
-from headrace.pipeline.controller.desired import Desired, Unit
-from headrace.pipeline.controller.generations import generations_of
-from headrace.pipeline.controller.statuses import UnitPhase, UnitStatus, status_of
+from headrace.pipeline.controller.desired import Desired
+from headrace.pipeline.controller.statuses import status_of
 from headrace.pipeline.controller.world import Unknown, World
 from headrace.pipeline.project import Project
-from headrace.state import GenerationState, PipelineState
+from headrace.state import GenerationState, PipelineState, Unit
 from headrace.state.pipeline_state import served_of
-from headrace.status.board import IndexPhase, StatusBoard, UnitOnBoard
+from headrace.status.board import IndexPhase, StatusBoard, UnitPhase, UnitStatus
 from headrace.status.phases import Event
 
 _LOG = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class RunBoard:
 
     def _tell_gap(self, action: actions.BeginAgain | actions.DropSlot) -> None:
         if isinstance(action, actions.DropSlot):
-            self.board.set_budget_warning(f"{action.why}; everything is backfilled again afterwards")
+            self.board.set_warning("budget", f"{action.why}; everything is backfilled again afterwards")
             return
         self._has_gap = True
         self.board.report.warning(
@@ -98,25 +97,12 @@ class RunBoard:
         self._report_changes(state)
         for unit, status in statuses.items():
             self._show_unit(unit, status, state)
-        self.board.set_units(
-            [
-                UnitOnBoard(
-                    unit.sink,
-                    unit.index,
-                    status.phase.value,
-                    status.why,
-                    None if status.next_try is None else max(0.0, status.next_try - world.now),
-                    "" if status.error is None else status.error.remedy,
-                    serves=status.serves,
-                )
-                for unit, status in statuses.items()
-            ]
-        )
+        self.board.note(units=tuple(statuses.values()))
         self._show_sinks(world)
         self._show_phase(world, state, statuses, has_begun=has_begun)
 
     def _show_unit(self, unit: Unit, status: UnitStatus, state: PipelineState) -> None:
-        generations = generations_of(state, unit)
+        generations = state.of_unit(unit)
         served = served_of(generations)
         filled = [generation.generation for generation in generations if generation.backfilling]
         shown = served or (generations[-1] if generations else None)
@@ -127,7 +113,7 @@ class RunBoard:
             phase=IndexPhase.LIVE if is_live else IndexPhase.BACKFILLING,
             generation=None if shown is None else shown.generation,
             building=filled[0] if filled else None,
-            error=None if status.phase in (UnitPhase.LIVE, UnitPhase.BACKFILLING) else _text(status),
+            error=None if status.phase in (UnitPhase.LIVE, UnitPhase.BACKFILLING) else status.text,
         )
         self._tell_status(unit, status)
 
@@ -137,12 +123,8 @@ class RunBoard:
         if self._told.get(unit) == now:
             return
         self._told[unit] = now
-        if (
-            status.phase in (UnitPhase.FAILED, UnitPhase.WAITING)
-            and status.why
-            and status.why != "no query runs"
-        ):
-            self.board.report.warning(f"{unit} {status.phase.value}: {_text(status)}")
+        if status.is_stuck and status.why and status.why != "no query runs":
+            self.board.report.warning(f"{unit} {status.phase.value}: {status.text}")
 
     def _show_sinks(self, world: World) -> None:
         for name, seen in world.sinks.items():
@@ -174,7 +156,7 @@ class RunBoard:
     def _show_gap(self, primary: Sequence[UnitStatus]) -> None:
         if self._has_gap and all(status.phase is UnitPhase.LIVE for status in primary):
             self._has_gap = False
-            self.board.close_gap()
+            self.board.set_warning("gap", None)
 
     def _report_changes(self, state: PipelineState) -> None:
         """Report generations that are new, complete, or served now."""
@@ -185,7 +167,7 @@ class RunBoard:
             return
         for generation in state.generations:
             known = before.get(generation.id)
-            unit = Unit(generation.sink, generation.index)
+            unit = generation.unit
             if known is None:
                 why = self._why_built.get(unit, "")
                 self.board.report.info(f"{unit!s}: builds {generation.generation}: {why}")
@@ -199,12 +181,12 @@ class RunBoard:
         known: GenerationState,
         before: Collection[GenerationState],
     ) -> None:
-        mine = [other for other in before if Unit(other.sink, other.index) == unit]
+        mine = [other for other in before if other.unit == unit]
         former = served_of(mine)
         if known.building:
             held = self.count(generation)
             if held is not None:
-                target = self.project.targets[unit.sink] if unit.sink else self.project.primary
+                target = self.project.target_of(unit.sink)
                 self.board.report.done(
                     f"{target.label}{target.prefix}{unit.index}: {quantity(held, 'document')}"
                 )
@@ -214,9 +196,3 @@ class RunBoard:
         if former is not None:
             text = f"readers see {generation.generation}, no longer {former.generation}"
             self.board.report.done(f"{unit!s}: {text}")
-
-
-def _text(status: UnitStatus) -> str:
-    """Return why a unit is not live, with what to do about it."""
-    remedy = "" if status.error is None else status.error.remedy
-    return f"{status.why}. {remedy}" if remedy else status.why

@@ -10,10 +10,10 @@ import json
 import threading
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field
 from typing import Protocol
 
 from headrace.errors import HeadraceError
-from headrace.pipeline.controller.desired import Unit
 from headrace.pipeline.controller.ports import SinkPort
 from headrace.pipeline.controller.world import SinkSeen, Unknown
 from headrace.pipeline.definitions import Definitions
@@ -21,9 +21,10 @@ from headrace.pipeline.sink_target import SinkTarget
 from headrace.reporter import Reporter
 from headrace.schema.normal import normalised
 from headrace.sinks.opensearch import Client, Generation, Generations, IndexOptions, mapping
+from headrace.sinks.opensearch.documents import count
 from headrace.sinks.opensearch.generations import FoundGeneration
-from headrace.sinks.opensearch.settings import adjust, required_settings
-from headrace.sinks.opensearch.shard_history import Identity
+from headrace.sinks.opensearch.settings import adjust, required_settings, restore_settings
+from headrace.sinks.opensearch.shard_history import Identity, identities
 from headrace.state import GenerationState, Quarantine, StateKey, backfill_progress
 from headrace.state.lease import Lease
 from headrace.state.sink_notes import SecondarySinkNotes
@@ -49,6 +50,7 @@ class RunSink(SinkPort, Protocol):
         """Give up leases and connections, as far as the sink answers soon."""
 
 
+@dataclass(eq=False, slots=True)
 class ClusterSink:
     """A search cluster.
 
@@ -61,28 +63,24 @@ class ClusterSink:
         lease: of the indexes in the cluster, taken once it answers; None where the run holds it already.
     """
 
-    def __init__(
-        self,
-        target: SinkTarget,
-        client: Client,
-        state: Client,
-        definitions: Definitions,
-        report: Reporter,
-        *,
-        lease: Lease | None = None,
-    ) -> None:
+    target: InitVar[SinkTarget]
+    client: Client
+    state: Client
+    definitions: Definitions
+    report: Reporter
+    lease: Lease | None = None
+    _is_leased: bool = field(default=False, init=False)
+    _leased: frozenset[str] = field(default=frozenset(), init=False)
+    _found: Mapping[str, FoundGeneration] = field(default_factory=dict, init=False)
+    _adjusted: dict[str, IndexOptions] = field(default_factory=dict, init=False)
+    _name: str = field(init=False)
+    _generations: Generations = field(init=False)
+    _notes: SecondarySinkNotes = field(init=False)
+
+    def __post_init__(self, target: SinkTarget) -> None:
         self._name = target.name
-        self._client = client
-        self._state = state
-        self._definitions = definitions
-        self._report = report
-        self._lease = lease
-        self._is_leased = False
-        self._leased: frozenset[str] = frozenset()
-        self._generations = Generations(client, target.prefix)
-        self._notes = SecondarySinkNotes(state, target.key)
-        self._found: Mapping[str, FoundGeneration] = {}
-        self._adjusted: dict[str, IndexOptions] = {}
+        self._generations = Generations(self.client, target.prefix)
+        self._notes = SecondarySinkNotes(self.state, target.key)
 
     def create(self, index: str, definition: str) -> GenerationState:
         """Create an empty index; nothing that was noted of a former one by its name stays.
@@ -92,16 +90,16 @@ class ClusterSink:
         """
         # Raises where another program has the name, before there is an index that nobody names.
         self._generations.published(index)
-        inspection, target = self._definitions.inspection, self._target
+        inspection, target = self.definitions.inspection, self._target
         spec = inspection.project.specs[index]
         body = mapping(spec, self._options(index))
         extra = target.determinants(spec, inspection.types(index))
         schema = json.dumps(normalised(spec, extra), sort_keys=True)
         created = self._generations.create(index, definition, body, schema)
         # Ranges that are noted under this name are of an index that is gone.
-        backfill_progress(self._state, target.key, created.index).delete()
+        backfill_progress(self.state, target.key, created.index).delete()
         # By the history of its shards it differs from one that is restored under its name and uuid.
-        identity = self._generations.identities([created.index]).get(created.index)
+        identity = identities(self.client, [created.index]).get(created.index)
         history = () if identity is None else identity.history
         return GenerationState(index, created.index, created.uuid, definition, history=history)
 
@@ -118,7 +116,7 @@ class ClusterSink:
     def drop(self, name: str) -> None:
         """Delete an index with its notes."""
         # Before the index: after a kill between them it is still seen, and dropped again.
-        _forget_notes(self._state, self._target.key, name)
+        _forget_notes(self.state, self._target.key, name)
         found = self._found.get(name)
         index, uuid_ = ("", "") if found is None else (found.name, found.uuid)
         self._generations.drop(Generation(index, name, "", 0, uuid_))
@@ -126,7 +124,7 @@ class ClusterSink:
     def count(self, name: str) -> int | None:
         """Return how many documents a search finds in an index; None where the cluster does not say."""
         with contextlib.suppress(HeadraceError):
-            return self._generations.count(name)
+            return count(self.client, name)
         return None
 
     def read_schema(self, generation: GenerationState) -> str | None:
@@ -146,7 +144,7 @@ class ClusterSink:
             return taken
         found = self._found = self._generations.find(indexes)
         self._keep_settings(stored)
-        known = self._generations.identities(found)
+        known = identities(self.client, found)
         served = {generation.index: generation.generation for generation in stored if generation.published}
         faults = self._generations.faults_of_aliases(served)
         alias = self._generations.alias
@@ -161,17 +159,17 @@ class ClusterSink:
 
     def close(self) -> None:
         """See `RunSink.close`."""
-        if self._lease is not None and self._is_leased:
+        if self.lease is not None and self._is_leased:
             # A cluster that hangs must not hold up the end of the run: a lease that nobody renews ends.
-            thread = threading.Thread(target=self._lease.__exit__, daemon=True)
+            thread = threading.Thread(target=self.lease.__exit__, daemon=True)
             thread.start()
             thread.join(_READY_SECONDS)
-        self._client.close()
+        self.client.close()
 
     @property
     def _target(self) -> SinkTarget:
         """The sink as the files that hold now describe it."""
-        return self._definitions.project.targets[self._name]
+        return self.definitions.project.targets[self._name]
 
     def _options(self, index: str) -> IndexOptions:
         return self._target.index_options(index)
@@ -182,37 +180,35 @@ class ClusterSink:
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY; SLOT_IN_USE: another process holds it.
         """
-        if self._lease is None:
+        if self.lease is None:
             return None
-        if self._is_leased and (lost := self._lease.lost()) is not None:
+        if self._is_leased and (lost := self.lease.lost()) is not None:
             # Taken anew in the next look, as by a run that starts.
-            self._lease.__exit__()
+            self.lease.__exit__()
             self._is_leased = False
             return Unknown(lost, taken=True)
         wanted = frozenset(indexes)
         if not self._is_leased:
-            self._client.wait_until_ready(_READY_SECONDS)
-            self._lease.choose(wanted)
-            self._lease.__enter__()
+            self.client.wait_until_ready(_READY_SECONDS)
+            self.lease.choose(wanted)
+            self.lease.__enter__()
             self._is_leased, self._leased = True, wanted
         elif wanted != self._leased:
-            self._lease.hold(wanted)
-            self._lease.release_others(wanted)
+            self.lease.hold(wanted)
+            self.lease.release_others(wanted)
             self._leased = wanted
         return None
 
     def _keep_settings(self, stored: Sequence[GenerationState]) -> None:
         """Set right what an operator has altered, as far as documents depend on it."""
-        hashes = self._definitions.hashes
+        hashes = self.definitions.hashes
         followed = [
             generation
             for generation in stored
             if generation.followed and generation.generation in self._found
         ]
         current = {
-            generation.generation
-            for generation in followed
-            if hashes.get(Unit(generation.sink, generation.index)) == generation.hash
+            generation.generation for generation in followed if hashes.get(generation.unit) == generation.hash
         }
         wanted = {
             generation.generation: required_settings(
@@ -222,8 +218,8 @@ class ClusterSink:
             )
             for generation in followed
         }
-        for what in self._generations.keep_settings(wanted):
-            self._report.warning(f"{self._target.label}{what}; set right")
+        for what in restore_settings(self.client, wanted):
+            self.report.warning(f"{self._target.label}{what}; set right")
         self._adjust([generation for generation in followed if generation.generation in current])
 
     def _adjust(self, current: Sequence[GenerationState]) -> None:
@@ -231,7 +227,7 @@ class ClusterSink:
         for generation in current:
             options, name = self._options(generation.index), generation.generation
             if generation.published and self._adjusted.get(name) != options:
-                adjust(self._client, name, options)
+                adjust(self.client, name, options)
                 self._adjusted[name] = options
 
     def _faults(
@@ -239,14 +235,14 @@ class ClusterSink:
     ) -> dict[str, str]:
         """Return why indexes that are there are not written any more as they should be."""
         targets = {
-            generation.generation: _index_of(generation).target
+            generation.generation: generation.write_alias
             for generation in stored
             if generation.followed and generation.generation in found
         }
         behind = self._generations.behind(targets.values())
         faults = {}
         for name, target in targets.items():
-            indexes = behind.get(target, set())
+            indexes = behind.get(target, {})
             if name not in indexes:
                 faults[name] = "its index, or the alias that it is written by, was deleted"
             elif len(indexes) > 1:

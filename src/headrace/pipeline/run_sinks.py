@@ -83,9 +83,7 @@ class RunSinks:
         if target.is_plain:
             return PlainSink(target, state)
         endpoint = endpoints.of(target.key).sink
-        client = Client(
-            endpoint.with_timeout(min(endpoint.timeout, _REQUEST_SECONDS)), read_attempts=2, accepted=True
-        )
+        client = Client(endpoint.with_timeout(_REQUEST_SECONDS), read_attempts=2, accepted=True)
         # The run itself holds the leases of the indexes that are in the cluster with its state.
         lease = None
         if target.key.sink:

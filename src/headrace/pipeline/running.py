@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -24,7 +25,7 @@ from headrace.pipeline.explain import Explainer
 from headrace.pipeline.order_desk import LOG_LEVELS, Errands, LogLevelName, OrderDesk
 from headrace.pipeline.ordering import follow, follow_at_once, result_of, submit_for_generation
 from headrace.pipeline.project import Project, find_index
-from headrace.pipeline.quarantined_documents import RetriedDocuments, entry_of, list_quarantined
+from headrace.pipeline.quarantined_documents import RetriedDocuments, list_quarantined
 from headrace.pipeline.reloads import Load, ReloadResult
 from headrace.pipeline.run import PipelineRun, RunContext
 from headrace.pipeline.run_options import RunOptions
@@ -44,7 +45,6 @@ from headrace.status.waiting import WaitProgress
 _BY = "this program"
 _TAKEN_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
-_MOST_WAITERS = 64
 _READ_SECONDS = 0.05
 _UNASKED_SECONDS = 0.1
 _REQUEST_SECONDS = 10.0
@@ -329,7 +329,7 @@ class RunningPipeline:
         """
         options = {"id": document}
         result = self._order(new_order(OrderKind.QUARANTINE_RETRY, index, options=options, by=_BY))
-        return RetriedDocuments(result["found"], [entry_of(entry) for entry in result["left"]])
+        return RetriedDocuments(result["found"], [Quarantined.from_json(entry) for entry in result["left"]])
 
     def drop_quarantined(self, index: str | None = None, document: str | None = None) -> list[Quarantined]:
         """Forget documents in quarantine until they change again; return those that are forgotten.
@@ -341,7 +341,7 @@ class RunningPipeline:
         """
         options = {"id": document}
         result = self._order(new_order(OrderKind.QUARANTINE_DROP, index, options=options, by=_BY))
-        return [entry_of(entry) for entry in result["dropped"]]
+        return [Quarantined.from_json(entry) for entry in result["dropped"]]
 
     def pause(self, by: str = _BY) -> None:
         """Plan no further batch until `resume`; the batch that runs is finished.
@@ -402,32 +402,19 @@ def _local_address(options: RunOptions, endpoints: Endpoints) -> tuple[str, int]
     return url.hostname or "localhost", url.port or 9200
 
 
-@dataclass(eq=False, slots=True)
-class _Waiter:
-    future: Future[WaitProgress]
-    searchable: bool
-    since: float
-    progress: WaitProgress
-
-    @property
-    def lsn(self) -> Lsn:
-        return self.progress.lsn or 0
-
-
 class WaitService:
-    """The waiting clients of one run; the thread reads the meta index twenty times a second at most.
+    """Looks for the waiting clients of one run how far its documents are, in one thread of its own.
 
     Args:
         open_: opens what reads the applied position; called in the thread.
-        most: how many clients may wait at once.
     """
 
-    def __init__(self, open_: Callable[[], AppliedPosition], *, most: int = _MOST_WAITERS) -> None:
+    def __init__(self, open_: Callable[[], AppliedPosition]) -> None:
         self._open = open_
-        self._most = most
-        self._changed = threading.Condition()
-        self._waiters: list[_Waiter] = []
-        self._closing = False
+        self._asked: SimpleQueue[_Look | None] = SimpleQueue()
+        self._state: PipelineState | None = None
+        self._refreshed: PipelineState | None = None
+        self._next = 0.0
         self._thread = threading.Thread(target=self._serve, name="headrace waits", daemon=True)
 
     def __enter__(self) -> Self:
@@ -435,71 +422,44 @@ class WaitService:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        self._asked.put(None)
         self._thread.join(timeout=5.0)
 
-    def ask(self, lsn: Lsn | None, *, searchable: bool) -> Future[WaitProgress] | None:
-        """Register a waiting client; see `Waits`."""
-        with self._changed:
-            self._forget_cancelled()
-            if len(self._waiters) >= self._most:
-                return None
-            waiter = _Waiter(Future(), searchable, time.monotonic(), WaitProgress(lsn))
-            self._waiters.append(waiter)
-            self._changed.notify_all()
-            return waiter.future
-
-    def progress(self, asked: Future[WaitProgress]) -> WaitProgress:
-        """Return how far a waiting client's position is; see `Waits`."""
-        with self._changed:
-            return next(
-                (waiter.progress for waiter in self._waiters if waiter.future is asked), WaitProgress()
-            )
-
-    def _forget_cancelled(self) -> None:
-        self._waiters = [waiter for waiter in self._waiters if not waiter.future.done()]
+    def look(self, before: WaitProgress, *, searchable: bool, waited: float) -> Future[WaitProgress]:
+        """Look how far a request is; see `Waits`."""
+        look = _Look(before, searchable, waited)
+        self._asked.put(look)
+        return look.future
 
     def _serve(self) -> None:
         with self._open() as applied:
-            while (waiting := self._next()) is not None:
-                try:
-                    self._look(applied, waiting)
-                except HeadraceError as error:
-                    self._note(waiting, error=str(error))
-                time.sleep(_READ_SECONDS)
+            while (look := self._asked.get()) is not None:
+                if look.future.set_running_or_notify_cancel():  # else its client has gone
+                    look.future.set_result(self._look(applied, look))
 
-    def _next(self) -> list[_Waiter] | None:
-        """Wait until a client waits; return all that wait, or None at the end."""
-        with self._changed:
-            self._forget_cancelled()
-            self._changed.wait_for(lambda: self._waiters or self._closing)
-            # A copy: clients come and go while the servers are asked.
-            return None if self._closing else list(self._waiters)
+    def _look(self, applied: AppliedPosition, look: _Look) -> WaitProgress:
+        before = replace(look.before, error=None)
+        try:
+            lsn = applied.end_of_log() if before.lsn is None else before.lsn
+            before = replace(before, lsn=lsn)
+            # Many may wait: what was read a moment ago holds for all of them.
+            if self._state is None or time.monotonic() >= self._next:
+                self._state, self._next = applied.state(), time.monotonic() + _READ_SECONDS
+            state = self._state
+            is_done = applied.covers(state, lsn)
+            if is_done and look.searchable and self._refreshed is not state:
+                applied.refresh(state)
+                self._refreshed = state
+            elif not is_done and look.waited >= _UNASKED_SECONDS:
+                applied.request_position(lsn)
+        except HeadraceError as error:
+            return replace(before, error=str(error))
+        return replace(before, applied=state.applied, done=is_done)
 
-    def _note(self, waiting: list[_Waiter], **changes: Any) -> None:
-        with self._changed:
-            for waiter in waiting:
-                waiter.progress = replace(waiter.progress, **changes)
 
-    def _look(self, applied: AppliedPosition, waiting: list[_Waiter]) -> None:
-        if new := [waiter for waiter in waiting if waiter.progress.lsn is None]:
-            self._note(new, lsn=applied.end_of_log())
-        state = applied.state()
-        self._note(waiting, applied=state.applied, error=None)
-        done = [waiter for waiter in waiting if applied.covers(state, waiter.lsn)]
-        self._answer(done, applied, state)
-        late = time.monotonic() - _UNASKED_SECONDS
-        left = [waiter.lsn for waiter in waiting if waiter not in done and waiter.since <= late]
-        if left:
-            applied.request_position(max(left))
-
-    def _answer(self, done: list[_Waiter], applied: AppliedPosition, state: PipelineState) -> None:
-        if any(waiter.searchable for waiter in done):
-            applied.refresh(state)
-        with self._changed:
-            for waiter in done:
-                if waiter.future.set_running_or_notify_cancel():  # else its client has gone
-                    waiter.future.set_result(waiter.progress)
-            self._forget_cancelled()
+@dataclass(eq=False, slots=True)
+class _Look:
+    before: WaitProgress
+    searchable: bool
+    waited: float
+    future: Future[WaitProgress] = field(default_factory=Future, init=False)

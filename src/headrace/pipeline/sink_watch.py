@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.pipeline.controller.world import SinkSeen, Unknown
@@ -20,9 +19,9 @@ CountDeferred = Callable[[], Mapping[str, int]]
 
 
 class SinkWatch:
-    """One sink as it was seen last, and all that is done to it; used from one thread.
+    """One sink as it was seen last; used from one thread.
 
-    What is done to the sink makes the last look worthless: the next one is waited for, some seconds at most.
+    After `forget` the next look is waited for, some seconds at most.
 
     Args:
         name: the sink's name; empty for the one that keeps the state.
@@ -64,38 +63,10 @@ class SinkWatch:
         with self._lock:
             self._number += 1
 
-    def create(self, index: str, definition: str) -> GenerationState:
-        """See `SinkPort.create`."""
-        with self._changing():
-            return self.sink.create(index, definition)
-
-    def complete(self, generation: GenerationState) -> None:
-        """See `SinkPort.complete`."""
-        with self._changing():
-            self.sink.complete(generation)
-
-    def serve(self, generation: GenerationState) -> None:
-        """See `SinkPort.serve`."""
-        with self._changing():
-            self.sink.serve(generation)
-
-    def drop(self, name: str) -> None:
-        """See `SinkPort.drop`."""
-        with self._changing():
-            self.sink.drop(name)
-
     def close(self) -> None:
         """Let go of the sink."""
         self._await(self._thread)
         self.sink.close()
-
-    @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
-        """Change the sink; what was seen of it before says nothing then, also where the change failed."""
-        try:
-            yield
-        finally:
-            self.forget()
 
     def _is_outdated(self) -> bool:
         return self._answered < self._number

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
@@ -40,7 +39,6 @@ class RunSource:
         board: shows what is waited for.
         snapshot: holds the snapshot of a new slot.
         stopping: interrupts what may take long: a slot may wait for hours for an old transaction.
-        on_changed: called where the slot may be another one.
     """
 
     endpoints: Endpoints
@@ -48,7 +46,6 @@ class RunSource:
     board: StatusBoard
     snapshot: HeldSnapshot
     stopping: Stopping
-    on_changed: Callable[[], None]
 
     def new_state(self) -> PipelineState:
         """Return the state of a deployment that begins on this server.
@@ -69,8 +66,6 @@ class RunSource:
         """
         self.snapshot.close()
         failover = self.definitions.project.deployment.source.failover
-        # Before it is done: also after an error the slot may be another one.
-        self.on_changed()
         with self.stopping.interrupting(), self._connect() as connection:
             slot = create_slot(connection, self.endpoints.database, state, self.board, failover=failover)
         reach("created")
@@ -84,7 +79,6 @@ class RunSource:
         Raises:
             HeadraceError: SLOT_IN_USE; CONNECTION, DATABASE.
         """
-        self.on_changed()
         with self.stopping.interrupting(), self._connect() as connection:
             slot = self.definitions.project.slot
             if read_slot(connection, slot) is not None:

@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from headrace.capture.signals import SignalFiles
 from headrace.errors import HeadraceError, Kind
@@ -57,6 +57,7 @@ class Sighting:
         return found
 
 
+@dataclass(eq=False, slots=True)
 class StallMonitor:
     """Tells the board of progress, and diagnoses a stall, from `open` to `close`.
 
@@ -69,39 +70,33 @@ class StallMonitor:
         open_client: opens a client of the cluster that keeps the state, which gives up soon.
     """
 
-    def __init__(
-        self,
-        board: StatusBoard,
-        signals: SignalFiles,
-        url: str,
-        *,
-        key: StateKey,
-        sink: str,
-        open_client: Callable[[], Client],
-    ) -> None:
-        self._board = board
-        self._signals = signals
-        self._url = url
-        self._key = key
-        self._sink = sink
-        self._open_client = open_client
-        self._lock = threading.Lock()
-        self._passed_at = self._answered_at = time.monotonic()
-        self._last = Sighting()
-        self._diagnosis: Diagnosis | None = None
-        self._ending = threading.Event()
+    board: StatusBoard
+    signals: SignalFiles
+    url: str
+    key: StateKey
+    sink: str
+    open_client: Callable[[], Client]
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _passed_at: float = field(default_factory=time.monotonic, init=False)
+    _answered_at: float = field(default_factory=time.monotonic, init=False)
+    _last: Sighting = field(default_factory=Sighting, init=False)
+    _diagnosis: Diagnosis | None = field(default=None, init=False)
+    _ending: threading.Event = field(default_factory=threading.Event, init=False)
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._run, name="headrace stalls", daemon=True)
 
     def open(self) -> None:
         """Begin to watch a query."""
-        self._board.sinks.forget_tasks()
-        self._board.stall.watch(self._signals.seconds_since_beat)
+        self.board.sinks.forget_tasks()
+        self.board.stall.watch(self.signals.seconds_since_beat)
         self._thread.start()
 
     def close(self) -> None:
         """End the watch."""
         self._ending.set()
-        self._board.stall.watch(None)
+        self.board.stall.watch(None)
         self._thread.join(timeout=_ALONE_AFTER_SECONDS)
 
     @property
@@ -121,12 +116,12 @@ class StallMonitor:
             own: _Looker | None = None
             while not self._ending.wait(_SECONDS):
                 is_passed_on = time.monotonic() - self._passed_at < _ALONE_AFTER_SECONDS
-                if is_passed_on or self._signals.seconds_since_beat() is None:
+                if is_passed_on or self.signals.seconds_since_beat() is None:
                     held.close()
                     own = None
                     continue
                 if own is None:
-                    own = _Looker(self._url, self._key, self._open_client)
+                    own = _Looker(self.url, self.key, self.open_client)
                     held.callback(own.close)
                 sighting = own.look(self._last)
                 with self._lock:
@@ -136,8 +131,8 @@ class StallMonitor:
     def _show_positions(self, sighting: Sighting) -> None:
         """Show the slot's position, so that the lag is that of now."""
         if sighting.slot is not None and sighting.server is None:
-            known = self._board.view().positions
-            self._board.set_positions(
+            known = self.board.view().positions
+            self.board.set_positions(
                 Positions(sighting.slot.confirmed_flush, known.applied, sighting.slot.current)
             )
 
@@ -150,29 +145,29 @@ class StallMonitor:
                 waits = self._read_waits(connection)
             except HeadraceError as error:
                 sighting = replace(sighting, server=error)
-        still, limit = self._board.stall.still_seconds(self._board.sinks.last), self._board.stall.limit
+        still, limit = self.board.stall.still_seconds(self.board.sinks.last), self.board.stall.limit
         is_near = still > limit / 2  # so that the diagnosis is there when the stall is shown
         diagnosis = self._diagnose(sighting, waits) if is_near else None
-        self._board.stall.diagnosis = diagnosis
+        self.board.stall.diagnosis = diagnosis
         shown, self._diagnosis = self._diagnosis, diagnosis if still > limit else None
         if self._diagnosis is not None and self._diagnosis != shown:
-            self._board.record_error(self._diagnosis.error)
+            self.board.record_error(self._diagnosis.error)
 
     def _note_progress(self, sighting: Sighting) -> None:
-        reached, behind = sighting.reached(), self._board.view().lag_seconds
+        reached, behind = sighting.reached(), self.board.view().lag_seconds
         if sighting.server is None:
             self._answered_at = time.monotonic()
         else:
             behind = max(behind or 0.0, time.monotonic() - self._answered_at)
         decodes = sighting.server is None and sighting.slot is not None and sighting.slot.decodes
-        if self._signals.is_invisible():  # then it is no progress that the server sends more
+        if self.signals.is_invisible():  # then it is no progress that the server sends more
             decodes = False
             reached.pop("sent", None)
-        elif decodes and not self._signals.is_planned():  # a batch of an earlier process may be sent again
-            self._board.stall.note_work()
-        self._board.stall.note_look(reached, behind, decodes=decodes)
-        if self._board.control.paused is not None:
-            self._board.stall.note_pause()
+        elif decodes and not self.signals.is_planned():  # a batch of an earlier process may be sent again
+            self.board.stall.note_work()
+        self.board.stall.note_look(reached, behind, decodes=decodes)
+        if self.board.control.paused is not None:
+            self.board.stall.note_pause()
 
     def _read_waits(self, connection: Connection) -> StreamWaits:
         """Ask the server what the stream waits for, where nothing has moved for a while.
@@ -180,29 +175,29 @@ class StallMonitor:
         Raises:
             HeadraceError: CONNECTION, DATABASE.
         """
-        still = self._board.stall.still_seconds(self._board.sinks.last)
-        if still < min(_QUIET_SECONDS, self._board.stall.limit / 4):
+        still = self.board.stall.still_seconds(self.board.sinks.last)
+        if still < min(_QUIET_SECONDS, self.board.stall.limit / 4):
             return NO_WAITS
-        name, activity = stream_name(self._key.slot), self._activity()
-        waits = read_stream_waits(connection, self._key.slot, name)
+        name, activity = stream_name(self.key.slot), self._activity()
+        waits = read_stream_waits(connection, self.key.slot, name)
         is_refused = activity is not None and activity.error is not None  # it assembles again and again
         if not is_refused and is_at_work(connection, name):
-            self._board.stall.note_work()
+            self.board.stall.note_work()
         return waits
 
     def _activity(self) -> SinkActivity | None:
         """Return what the stream's writers do, without those of jobs beside it."""
-        return self._board.sinks.of_tasks(self._sink)
+        return self.board.sinks.of_tasks(self.sink)
 
     def _diagnose(self, sighting: Sighting, waits: StreamWaits) -> Diagnosis:
         server, state = sighting.server, sighting.state
-        is_unreachable = server is not None and server.kind is Kind.CONNECTION and not is_reachable(self._url)
+        is_unreachable = server is not None and server.kind is Kind.CONNECTION and not is_reachable(self.url)
         return diagnose_stall(
             StallFacts(
-                asked_seconds=self._signals.seconds_since_beat(),
-                planned=self._signals.is_planned(),
-                is_invisible=self._signals.is_invisible(),
-                task=self._board.sinks.oldest_task(self._sink),
+                asked_seconds=self.signals.seconds_since_beat(),
+                planned=self.signals.is_planned(),
+                is_invisible=self.signals.is_invisible(),
+                task=self.board.sinks.oldest_task(self.sink),
                 sink=self._activity(),
                 slot=sighting.slot,
                 waits=waits,
@@ -210,7 +205,7 @@ class StallMonitor:
                 reached=None if state is None else state.ahead,
                 server=server,
                 is_unreachable=is_unreachable,
-                reader=self._signals.reader_error(),
+                reader=self.signals.reader_error(),
                 cluster=sighting.cluster,
             )
         )

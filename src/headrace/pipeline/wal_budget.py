@@ -44,14 +44,14 @@ class WalBudget:
         """
         used, text = self._used(slot, seconds_behind)
         if used < _WARN_AT:
-            self._board.set_budget_warning(None)
+            self._board.set_warning("budget", None)
             self._warned_at = 0.0
             return ""
         # No warning then: the release itself is told, with what follows from it.
         if used >= 1 and self._releases:
             return f"the slot {slot.name!r} is released, before the primary's disk is full: {text}"
         warning = f"the slot {slot.name!r}: {text}; find out what holds the stream up, or give it more room"
-        self._board.set_budget_warning(warning)
+        self._board.set_warning("budget", warning)
         level = 1.0 if used >= 1 else _WARN_AT
         if level > self._warned_at:
             self._board.report.warning(warning)

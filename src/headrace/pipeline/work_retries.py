@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass, field
 from threading import Event
 
 from headrace.errors import HeadraceError, Kind, Patience, Retry
@@ -13,6 +14,7 @@ _MOST_EXPONENT = 10
 _MOST_RESTARTS = 5
 
 
+@dataclass(eq=False, slots=True)
 class WorkRetries:
     """Waits after each failure of some work, and ends the tries where no more of them help.
 
@@ -23,15 +25,12 @@ class WorkRetries:
         restarted: kinds of errors that no waiting cures, but that another try, planned anew, may.
     """
 
-    def __init__(
-        self, work: str, ending: Event, *, longest: float, restarted: frozenset[Kind] = frozenset()
-    ) -> None:
-        self._work = work
-        self._ending = ending
-        self._longest = longest
-        self._restarted = restarted
-        self._patience = Patience()
-        self._failures = 0
+    work: str
+    ending: Event
+    longest: float
+    restarted: frozenset[Kind] = frozenset()
+    _patience: Patience = field(default_factory=Patience, init=False)
+    _failures: int = field(default=0, init=False)
 
     def forget(self) -> None:
         """Begin to count again: something of the work is done."""
@@ -46,12 +45,12 @@ class WorkRetries:
         """
         self._failures += 1
         # Planned anew, work passes a table that was rewritten; what fails again and again does not pass.
-        if error.kind not in self._restarted or self._failures > _MOST_RESTARTS:
+        if error.kind not in self.restarted or self._failures > _MOST_RESTARTS:
             error = self._patience.judge(error)
             if error.retry is Retry.NEVER:
                 raise error
-        pause = min(_SHORTEST_PAUSE * 2 ** min(self._failures, _MOST_EXPONENT), self._longest)
+        pause = min(_SHORTEST_PAUSE * 2 ** min(self._failures, _MOST_EXPONENT), self.longest)
         if error.kind is Kind.CONTINUITY:
             pause = 0.0  # the plan is outdated, and nobody has to recover
-        _LOG.warning("%s; %s goes on in %.0f s", error, self._work, pause)
-        self._ending.wait(pause)
+        _LOG.warning("%s; %s goes on in %.0f s", error, self.work, pause)
+        self.ending.wait(pause)

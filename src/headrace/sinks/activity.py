@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.stage import Stage
@@ -59,15 +59,6 @@ class _Report:
         """Encode as a datagram."""
         return json.dumps(asdict(self), ensure_ascii=False).encode()
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Decode a datagram of `to_bytes`.
-
-        Raises:
-            ValueError, TypeError, KeyError, AttributeError: something else sent it.
-        """
-        return cls(**json.loads(data))
-
 
 @dataclass(frozen=True, slots=True)
 class ActivityReport(_Report):
@@ -92,12 +83,6 @@ class ActivityReport(_Report):
     failure: tuple[str, str, str] | tuple[()] = ()
     accepted: int = 0
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Decode as `_Report.from_bytes`."""
-        found = json.loads(data)
-        return cls(**{**found, "failure": tuple(found["failure"])})
-
     @property
     def error(self) -> HeadraceError | None:
         """Return the error that the writer waits for, or None."""
@@ -112,12 +97,6 @@ class RejectionsReport(_Report):
     """Documents that a sink refused and that the run continues without, one line for each."""
 
     lines: tuple[str, ...]
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Decode as `_Report.from_bytes`."""
-        found = json.loads(data)
-        return cls(found["run"], found["sink"], tuple(map(str, found["lines"])))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +125,6 @@ class BackfillReport(_Report):
     job: str
     task: int
     written: Mapping[str, tuple[int, int]]
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
-        """Decode as `_Report.from_bytes`."""
-        found = json.loads(data)
-        written = {name: (documents, ranges) for name, (documents, ranges) in found["written"].items()}
-        return cls(**{**found, "written": written})
 
 
 class BackfillCounter:
@@ -211,6 +183,7 @@ def report_rejections(to: ReportTo | None, lines: Sequence[str]) -> None:
 
 
 def _send(to: ReportTo, *reports: _Report) -> None:
+    # Datagrams: one that is lost costs nothing, and no writer waits for who reads them.
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as port:
         for report in reports:
             with contextlib.suppress(OSError):  # nobody listens, or no network: nothing depends on it
@@ -235,8 +208,6 @@ class Activity:
         # One process has several writers, and a restarted one the same pid perhaps.
         self._writer = f"{socket.gethostname()}:{os.getpid()}:{id(self):x}"
         self._lock = threading.Lock()
-        # Datagrams: one that is lost costs nothing, and no writer waits for who reads them.
-        self._socket = None if to is None else socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._bulk_bytes = bulk_bytes
         self._in_flight = 0
         self._failure: tuple[str, str, str] | tuple[()] = ()
@@ -271,11 +242,8 @@ class Activity:
         self._tell(now=True)
 
     def close(self) -> None:
-        """Send a last report and close the socket."""
-        if self._socket is not None:
-            self._tell(now=True)
-            self._socket.close()
-            self._socket = None
+        """Send a last report."""
+        self._tell(now=True)
 
     def _change(self, in_flight: int) -> None:
         with self._lock:
@@ -286,7 +254,7 @@ class Activity:
         to = self._to
         with self._lock:
             # Twice a second is enough for people; what changes the state is told at once.
-            if to is None or self._socket is None or (not now and time.monotonic() < self._next):
+            if to is None or (not now and time.monotonic() < self._next):
                 return
             self._next = time.monotonic() + _PAUSE
             report = ActivityReport(
@@ -300,5 +268,4 @@ class Activity:
                 self._failure,
                 self._accepted,
             )
-            with contextlib.suppress(OSError):  # nobody listens, or no network: nothing depends on it
-                self._socket.sendto(report.to_bytes(), (to.host, to.port))
+            _send(to, report)

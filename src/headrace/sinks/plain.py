@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from headrace.errors import HeadraceError, Kind, unexpected
 from headrace.model.changes import DocumentOperation
 from headrace.sinks.base import DocumentWriter, WriteResult
 
@@ -31,33 +30,19 @@ class PlainWriter(DocumentWriter):
         """Write all operations; rejected documents are reported under the generation.
 
         Raises:
-            HeadraceError: any HeadraceError of the sink; SINK_BUSY for any other exception of it.
+            HeadraceError: the sink's; a guest may raise anything else, too.
         """
         if self._writer is None:
             self._writer = self._open_writer()
         generations: dict[str, str] = {}
-        raised: list[BaseException] = []
 
         def renamed() -> Iterator[DocumentOperation]:
-            try:
-                for operation in operations:
-                    index = self._indexes.get(operation.index, operation.index)
-                    generations[index] = operation.index
-                    yield dataclasses.replace(operation, index=index)
-            except BaseException as error:
-                raised.append(error)
-                raise
+            for operation in operations:
+                index = self._indexes.get(operation.index, operation.index)
+                generations[index] = operation.index
+                yield dataclasses.replace(operation, index=index)
 
-        try:
-            result = self._writer.write(renamed())
-        except HeadraceError:
-            raise
-        except Exception as error:
-            # An error of assembly, which passes through the sink, must not be charged to the sink.
-            if raised and error is raised[-1]:
-                raise
-            remedy = "Look into the package that offers it."
-            raise unexpected("a sink failed", error, Kind.SINK_BUSY, remedy) from error
+        result = self._writer.write(renamed())
         rejected = tuple(
             dataclasses.replace(rejection, index=generations.get(rejection.index, rejection.index))
             for rejection in result.rejected

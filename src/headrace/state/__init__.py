@@ -2,8 +2,8 @@
 
 from headrace.state.deferred_keys import DeferredKeys, KeyBatch
 from headrace.state.key import StateKey
-from headrace.state.orders import Mailbox, MemoryMailbox, Order, OrderBook, OrderKind
-from headrace.state.pipeline_state import Counters, GenerationState, PipelineState
+from headrace.state.orders import Mailbox, Order, OrderKind
+from headrace.state.pipeline_state import Counters, GenerationState, PipelineState, Unit
 from headrace.state.position_request import PositionRequest
 from headrace.state.quarantine import Quarantine, Quarantined
 from headrace.state.store import StateStore
@@ -15,9 +15,7 @@ __all__ = [
     "GenerationState",
     "KeyBatch",
     "Mailbox",
-    "MemoryMailbox",
     "Order",
-    "OrderBook",
     "OrderKind",
     "PipelineState",
     "PositionRequest",
@@ -26,5 +24,6 @@ __all__ = [
     "StateDocument",
     "StateKey",
     "StateStore",
+    "Unit",
     "backfill_progress",
 ]

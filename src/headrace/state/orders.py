@@ -12,15 +12,15 @@ import enum
 import getpass
 import json
 import socket
-import threading
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Literal, Self
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, path
 from headrace.state.key import StateKey
+from headrace.state.pipeline_state import Unit
 from headrace.state.system_index import create_meta_index
 
 MOST_ORDERS = 100
@@ -135,13 +135,14 @@ class Order:
         """Whether it is answered, or replaced."""
         return self.state not in ("open", "running")
 
+    @property
+    def unit(self) -> Unit | None:
+        """The unit that it concerns; None: it concerns the whole run."""
+        return None if self.index is None else Unit(self.sink, self.index)
+
     def is_like(self, other: Order) -> bool:
         """Whether another order asks the same kind of thing of the same index."""
-        return self.kind is other.kind and self.concerns(other)
-
-    def concerns(self, other: Order) -> bool:
-        """Whether it concerns the same index in the same sink as another order."""
-        return (self.index, self.sink) == (other.index, other.sink)
+        return self.kind is other.kind and self.unit == other.unit
 
     def to_json(self) -> dict[str, Any]:
         """Return the order as JSON values."""
@@ -185,35 +186,19 @@ def user_and_host() -> str:
 Orders = tuple[Order, ...]
 
 
-class OrderDocument(Protocol):
-    """One document that many processes change.
+class Mailbox:
+    """The orders of one pipeline, in a document of the meta index.
 
-    Guarantees: `replace` is atomic and durable when it returns, and changes nothing where the document is not
-    the one that `read` has returned with this version.
-    """
-
-    def read(self) -> tuple[Mapping[str, Any] | None, object]:
-        """Return the document, or None where there is none, and its version."""
-
-    def replace(self, body: Mapping[str, Any], version: object) -> bool:
-        """Write the document; return False where it is not the one with this version any more."""
-
-    def delete(self) -> None:
-        """Delete the document, where it exists."""
-
-
-class OrderBook:
-    """The orders of one pipeline; safe from any thread.
-
-    Every method raises a HeadraceError where the document cannot be read or written: SINK_UNREACHABLE,
-    SINK_BUSY, AUTHENTICATION. Each may then be called again with the same arguments.
+    Each change is made by compare-and-set, so that of many processes none undoes what another has done.
 
     Args:
-        document: keeps the orders.
+        client: of the cluster that keeps the state.
+        key: names the pipeline, or one of its secondary sinks: all have the same mailbox.
     """
 
-    def __init__(self, document: OrderDocument) -> None:
-        self._document = document
+    def __init__(self, client: Client, key: StateKey) -> None:
+        self._client = client
+        self._document = (key.meta_index, "_doc", f"{key.of_pipeline().id}.orders")
 
     def submit(self, order: Order) -> Order:
         """Ask for something; return the order whose answer to wait for.
@@ -234,7 +219,7 @@ class OrderBook:
 
     def read(self) -> Orders:
         """Return the last orders, oldest first."""
-        return _orders(self._document.read()[0])
+        return _orders(self._read()[0])
 
     def get(self, id_: str) -> Order | None:
         """Return an order; None where it is not known (any more)."""
@@ -287,55 +272,29 @@ class OrderBook:
 
     def forget(self) -> None:
         """Delete all orders."""
-        self._document.delete()
+        self._client.call("DELETE", path(*self._document), allow=(404,))
 
     def _change(self, change: Callable[[Orders], Orders]) -> Orders:
         """Change the orders by compare-and-set; each conflict means that another process has got on."""
         while True:
-            body, version = self._document.read()
+            body, version = self._read()
             known = _orders(body)
             changed = _bounded(change(known))
             # Nothing is written where nothing changes: so a repeated call costs a read alone.
             if changed == known:
                 return known
-            if self._document.replace(_body(changed), version):
+            if self._replace(_body(changed), version):
                 return changed
 
-
-class Mailbox(OrderBook):
-    """The orders of one pipeline, in the meta index.
-
-    Args:
-        client: of the cluster that keeps the state.
-        key: names the pipeline, or one of its secondary sinks: all have the same mailbox.
-    """
-
-    def __init__(self, client: Client, key: StateKey) -> None:
-        super().__init__(_MetaDocument(client, key.of_pipeline()))
-
-
-class MemoryMailbox(OrderBook):
-    """Orders in the memory of this process, for tests."""
-
-    def __init__(self) -> None:
-        super().__init__(_MemoryDocument())
-
-
-class _MetaDocument:
-    """The document in the meta index. It is read by its id, which needs no refresh."""
-
-    def __init__(self, client: Client, key: StateKey) -> None:
-        self._client = client
-        self._document = (key.meta_index, "_doc", f"{key.id}.orders")
-
-    def read(self) -> tuple[Mapping[str, Any] | None, object]:
+    def _read(self) -> tuple[Mapping[str, Any] | None, object]:
+        # By its id, which needs no refresh.
         answer = self._client.read(path(*self._document), allow=(404,))
         if not answer.ok:
             return None, None
         found = answer.json()
         return found["_source"], (found["_seq_no"], found["_primary_term"])
 
-    def replace(self, body: Mapping[str, Any], version: object) -> bool:
+    def _replace(self, body: Mapping[str, Any], version: object) -> bool:
         # Without a version there must be no document: of two processes that create it one gets a conflict.
         condition: dict[str, str | int] = {"op_type": "create"}
         if isinstance(version, tuple):
@@ -346,29 +305,6 @@ class _MetaDocument:
         # A write whose answer was lost is sent again and conflicts with itself: each change can be repeated.
         return self._client.call("PUT", target, {**body, "updated_at": _now()}, allow=(409,)).ok
 
-    def delete(self) -> None:
-        self._client.call("DELETE", path(*self._document), allow=(404,))
-
-
-class _MemoryDocument:
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._text: str | None = None
-
-    def read(self) -> tuple[Mapping[str, Any] | None, object]:
-        text = self._text
-        return (None if text is None else json.loads(text)), text
-
-    def replace(self, body: Mapping[str, Any], version: object) -> bool:
-        with self._lock:
-            if self._text != version:
-                return False
-            self._text = json.dumps(body)
-            return True
-
-    def delete(self) -> None:
-        self._text = None
-
 
 # The rules, as pure functions.
 
@@ -377,7 +313,7 @@ def _submitted(known: Orders, order: Order) -> Orders:
     """Return the orders with a new one, and those that it replaces.
 
     Raises:
-        HeadraceError: as `OrderBook.submit`.
+        HeadraceError: as `Mailbox.submit`.
     """
     if any(other.id == order.id for other in known):  # an earlier try whose answer was lost
         return known
@@ -406,7 +342,7 @@ def _submitted(known: Orders, order: Order) -> Orders:
 
 def _replaced(known: Order, order: Order) -> Order:
     """Return a known order; the new one replaces it where both ask for a generation of the same index."""
-    if known.kind not in OF_GENERATIONS or not known.concerns(order) or known.has_ended:
+    if known.kind not in OF_GENERATIONS or known.unit != order.unit or known.has_ended:
         return known
     return replace(known, state="replaced", ended_at=_now(), text=f"order {order.id} replaced it")
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, Literal, Self
 
 from headrace.model.lsn import KnownCommit, Lsn, format_lsn, parse_lsn
+from headrace.sinks.opensearch.generations import write_alias
 from headrace.sinks.opensearch.shard_history import Identity
 
 Phase = Literal["creating", "following"]
@@ -29,6 +30,17 @@ class Counters:
 
     def __add__(self, other: Counters) -> Counters:
         return Counters(*map(operator.add, astuple(self), astuple(other)))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Unit:
+    """One index in one sink: the smallest thing that has a status of its own and fails alone."""
+
+    sink: str
+    index: str
+
+    def __str__(self) -> str:
+        return f"{self.sink}: {self.index}" if self.sink else self.index
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,16 @@ class GenerationState:
     def id(self) -> str:
         """The name that no other generation of the pipeline has; two clusters may name an index alike."""
         return generation_id(self.sink, self.generation)
+
+    @property
+    def unit(self) -> Unit:
+        """The index and the sink that it is of."""
+        return Unit(self.sink, self.index)
+
+    @property
+    def write_alias(self) -> str:
+        """The alias by which its index is written, in a sink that has indexes."""
+        return write_alias(self.generation)
 
     @property
     def building(self) -> bool:
@@ -160,6 +182,10 @@ class PipelineState:
     def of(self, index: str) -> tuple[GenerationState, ...]:
         """Return the generations of one logical index, oldest first."""
         return tuple(generation for generation in self.generations if generation.index == index)
+
+    def of_unit(self, unit: Unit) -> tuple[GenerationState, ...]:
+        """The generations of a unit, oldest first."""
+        return tuple(generation for generation in self.generations if generation.unit == unit)
 
     def served(self, index: str) -> GenerationState | None:
         """Return the generation that readers see; None before the first is complete."""

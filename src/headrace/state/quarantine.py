@@ -10,7 +10,7 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from headrace.model.lsn import Lsn, format_lsn, parse_lsn
@@ -56,6 +56,16 @@ class Quarantined:
         at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
         return cls(index, id_, reason, position, at, generation)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry as JSON values; its position as PostgreSQL writes it."""
+        return {**asdict(self), "position": format_lsn(self.position)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Quarantined:
+        """Return the entry that `to_json` has written, perhaps with more beside it."""
+        known = {field.name: data[field.name] for field in fields(cls)}
+        return cls(**{**known, "position": parse_lsn(data["position"])})
+
 
 class Quarantine:
     """The refused documents of one pipeline; used from one thread."""
@@ -79,7 +89,8 @@ class Quarantine:
             return
         self._entries.ensure()
         self._entries.write(
-            ("index", self._parameters(entry.generation, entry.id), self._source(entry)) for entry in entries
+            ("index", self._parameters(entry.generation, entry.id), {**entry.to_json(), "slot": self._owner})
+            for entry in entries
         )
         # Behind the entries: who sees the new mark finds them.
         self._client.call("PUT", self._mark, {"at": entries[-1].at})
@@ -108,7 +119,7 @@ class Quarantine:
         if not self._entries.refresh():
             return []
         held = documents(self._client, self.index)
-        found = [_entry(source) for _, source in held if self._is_ours(source)]
+        found = [Quarantined.from_json(source) for _, source in held if self._is_ours(source)]
         wanted = (entry for entry in found if index in (None, entry.index) and id_ in (None, entry.id))
         return sorted(wanted, key=lambda entry: (entry.at, entry.index, entry.id))
 
@@ -116,7 +127,7 @@ class Quarantine:
         """Read the entry of one document; None where it has none."""
         key = self._parameters(generation, id_)["_id"]
         answer = self._client.read(path(self.index, "_doc", key), allow=(404,))
-        return _entry(answer.json()["_source"]) if answer.ok else None
+        return Quarantined.from_json(answer.json()["_source"]) if answer.ok else None
 
     def counts(self) -> dict[str, int]:
         """Count the entries by index."""
@@ -140,23 +151,5 @@ class Quarantine:
         parts = (self._owner, generation, id_)
         return {"_id": hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()}
 
-    def _source(self, entry: Quarantined) -> dict[str, Any]:
-        return {
-            "slot": self._owner,
-            "index": entry.index,
-            "generation": entry.generation,
-            "id": entry.id,
-            "reason": entry.reason,
-            "position": format_lsn(entry.position),
-            "at": entry.at,
-        }
-
     def _is_ours(self, source: Mapping[str, Any]) -> bool:
         return source.get("slot") == self._owner
-
-
-def _entry(source: Mapping[str, Any]) -> Quarantined:
-    position = parse_lsn(source["position"])
-    return Quarantined(
-        source["index"], source["id"], source["reason"], position, source["at"], source["generation"]
-    )

@@ -10,15 +10,16 @@ import enum
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, get_args
 
-from headrace.errors import HeadraceError, Kind, Retry
+from headrace.errors import HeadraceError, Retry
 from headrace.model.lsn import Lsn, format_lsn
 from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
 from headrace.reporter import Reporter, SilentReporter
+from headrace.state import Counters
 from headrace.status.control import ControlStatus, Pause
 from headrace.status.phases import Event, Phase, State
 from headrace.status.progress import LagSamples, bytes_behind
@@ -43,7 +44,6 @@ class IndexStatus:
         generation: the concrete search index behind the alias; None until there is one.
         ranges_done: finished ranges of its backfill, of `ranges_total`; both 0 where there was nothing to
             backfill.
-        rows: root rows that its backfill has read.
         documents: documents that the running backfill has written; after it, those that the index held at its
             end.
         building: the concrete index that is backfilled, the first or beside the served one; else None.
@@ -64,7 +64,6 @@ class IndexStatus:
     generation: str | None = None
     ranges_done: int = 0
     ranges_total: int = 0
-    rows: int = 0
     documents: int = 0
     building: str | None = None
     documents_per_second: float | None = None
@@ -78,13 +77,22 @@ class IndexStatus:
     drift: int | None = None
 
 
+class UnitPhase(enum.StrEnum):
+    """How a unit is."""
+
+    LIVE = "live"
+    BACKFILLING = "backfilling"
+    WAITING = "waiting"
+    AWAY = "away"
+    FAILED = "failed"
+
+
 @dataclass(frozen=True, slots=True)
-class UnitOnBoard:
+class UnitStatus:
     """One index in one sink, and what is done about it.
 
     Attributes:
         sink: the name of a secondary sink; empty for the primary.
-        phase: live, backfilling, waiting, away or failed.
         why: the reason, where it is not live; else empty.
         next_try: seconds until it is tried again; None where nothing is to be tried.
         remedy: what an operator can do; empty where nothing is known.
@@ -93,16 +101,21 @@ class UnitOnBoard:
 
     sink: str
     index: str
-    phase: str
+    phase: UnitPhase
     why: str = ""
     next_try: float | None = None
     remedy: str = ""
     serves: bool = False
 
     @property
-    def is_whole(self) -> bool:
-        """Whether nothing is to be said of it."""
-        return self.phase == "live"
+    def is_stuck(self) -> bool:
+        """Whether somebody has to mend something."""
+        return self.phase in (UnitPhase.WAITING, UnitPhase.FAILED)
+
+    @property
+    def text(self) -> str:
+        """The reason and what can be done, in words."""
+        return f"{self.why}. {self.remedy}" if self.remedy else self.why
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,17 +143,6 @@ class SecondaryStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
-    """What the run has done, in whole numbers that only grow."""
-
-    changes: int = 0
-    upserts: int = 0
-    deletes: int = 0
-    batches: int = 0
-    rejected: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Positions:
     """Positions in the log (bytes); None where not known, or where there is no slot.
 
@@ -159,32 +161,36 @@ class Positions:
 class LastError:
     """An error as the operator sees it; `time` is Unix time in seconds."""
 
-    code: str
-    text: str
+    error: HeadraceError
     time: float
-    cause: str = ""
-    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        """The error in words, with its code."""
+        return str(self.error)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """The whole board at one moment."""
 
-    phase: Phase
-    unready: str | None
+    phase: Phase = Phase.STARTING
+    unready: str | None = None
     """Why the run is not ready; None where it is."""
-    started: float
-    indexes: tuple[IndexStatus, ...]
-    units: tuple[UnitOnBoard, ...]
-    counts: Counts
-    counts_known: bool
+    started: float = 0.0
+    indexes: tuple[IndexStatus, ...] = ()
+    units: tuple[UnitStatus, ...] = ()
+    """How each index in each sink is."""
+    counts: Counters = field(default_factory=Counters)
+    counts_known: bool = False
     """Whether the totals were read: they go on where the run before has ended."""
-    errors: dict[str, int]
-    positions: Positions
-    lag_bytes: int | None
-    lag_seconds: float | None
-    last_error: LastError | None
-    warnings: tuple[str, ...]
+    errors: Mapping[str, int] = field(default_factory=dict)
+    """By code."""
+    positions: Positions = Positions()
+    lag_bytes: int | None = None
+    lag_seconds: float | None = None
+    last_error: LastError | None = None
+    warnings: tuple[str, ...] = ()
     gaps: int = 0
     rebuilds: Mapping[tuple[str, str], int] = field(default_factory=dict)
     """By unit and cause."""
@@ -193,8 +199,11 @@ class View:
     failure: LastError | None = None
     """Why the run is degraded, or what has ended it; None where neither holds."""
     slot: SlotFacts | None = None
+    """The slot as the server shows it; None where there is none."""
     tables: tuple[TableCoverage, ...] = ()
+    """What the log must carry of each table, and carries."""
     stages: Stages = NO_STAGES
+    """What the stages of the stream have done since it was started last."""
     last_advance: float | None = None
     """When the applied position advanced last (Unix time); None where it has not yet."""
     stalled: Stalled | None = None
@@ -202,32 +211,8 @@ class View:
     control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
-@dataclass(slots=True)
-class _Content:
-    state: State = field(default_factory=State)
-    indexes: dict[str, IndexStatus] = field(default_factory=dict)
-    units: tuple[UnitOnBoard, ...] = ()
-    counts: Counts = Counts()
-    counts_known: bool = False
-    errors: dict[Kind, int] = field(default_factory=dict)
-    positions: Positions = Positions()
-    samples: LagSamples = field(default_factory=LagSamples)
-    last_error: LastError | None = None
-    warnings: tuple[str, ...] = ()
-    holder: str | None = None
-    follows: bool = False
-    gaps: int = 0
-    rebuilds: dict[tuple[str, str], int] = field(default_factory=dict)
-    gap: str | None = None
-    budget_warning: str | None = None
-    held_log: str | None = None
-    refused_reload: str | None = None
-    secondary: dict[str, SecondaryStatus] = field(default_factory=dict)
-    ended_by: LastError | None = None
-    slot: SlotFacts | None = None
-    tables: tuple[TableCoverage, ...] = ()
-    stages: Stages = NO_STAGES
-    last_advance: float | None = None
+WarningOf = Literal["gap", "budget", "held log", "reload"]
+"""What a warning that comes and goes is about; they are shown in this order."""
 
 
 class StatusBoard:
@@ -262,149 +247,121 @@ class StatusBoard:
         self._lock = threading.Lock()
         self._clock = clock
         self._wall = wall
-        self._started = wall()
         self.sinks = SinkReports(clock)
         self.stall = StallDetector(clock, stalled_after)
         self.control = ControlStatus(wall)
-        self._content = _Content(
-            indexes={name: IndexStatus(name) for name in indexes},
-            secondary={name: SecondaryStatus() for name in secondary},
-        )
+        # As it was noted; `view` adds what follows from it.
+        self._known = View(started=wall(), secondary={name: SecondaryStatus() for name in secondary})
+        self._indexes = {name: IndexStatus(name) for name in indexes}
+        self._state = State()
+        self._samples = LagSamples()
+        self._warnings: dict[WarningOf, str | None] = dict.fromkeys(get_args(WarningOf))
+        self._accepted: tuple[str, ...] = ()
+        self._holder: str | None = None
+        self._follows = False
+        self._ended_by: LastError | None = None
 
     # Methods that the pipeline calls.
 
     def apply_event(self, event: Event) -> None:
         """Move the phase to the one that `event` leads to."""
         with self._lock:
-            self._content.state = self._content.state.after(event)
+            self._state = self._state.after(event)
+
+    def note(self, **facts: Any) -> None:
+        """Change fields of the `View` that follow from nothing else: units, slot, tables, stages."""
+        with self._lock:
+            self._known = replace(self._known, **facts)
 
     def stand_by(self, holder: str) -> None:
         """Note behind which process this run stands by."""
-        with self._lock:
-            self._content.holder = holder
+        self._holder = holder
 
     def mark_following(self) -> None:
         """Note that the stream is up to date; from now on indexes are served while others are backfilled."""
-        with self._lock:
-            self._content.follows = True
+        self._follows = True
 
     def record_error(self, error: HeadraceError) -> None:
         """Note `error`; a retryable one makes the run degraded until `Event.RECOVERED`."""
         with self._lock:
-            content = self._content
-            content.errors[error.kind] = content.errors.get(error.kind, 0) + 1
-            content.last_error = _last_error(error, self._wall())
+            errors = self._known.errors
+            self._known = replace(
+                self._known,
+                errors={**errors, error.code: errors.get(error.code, 0) + 1},
+                last_error=LastError(error, self._wall()),
+            )
             if error.retry is Retry.BACK_OFF:
-                content.state = content.state.after(Event.FAILED)
+                self._state = self._state.after(Event.FAILED)
 
     def ended(self, error: HeadraceError) -> None:
         """Note that `error` has ended the run."""
         self.record_error(error)
         with self._lock:
-            self._content.ended_by = self._content.last_error
-            self._content.state = self._content.state.after(Event.STOPPED)
+            self._ended_by = self._known.last_error
+            self._state = self._state.after(Event.STOPPED)
 
     def index(self, name: str, *, sink: str = "", **changes: Any) -> None:
         """Change fields of an index's `IndexStatus`, perhaps in a secondary sink; an unknown one is added."""
-        if sink:
-            self.secondary_index(sink, name, **changes)
-            return
         with self._lock:
-            known = self._content.indexes.get(name, IndexStatus(name))
-            self._content.indexes[name] = replace(known, **changes)
-
-    def set_units(self, units: Iterable[UnitOnBoard]) -> None:
-        """Set how each index in each sink is."""
-        with self._lock:
-            self._content.units = tuple(units)
+            if not sink:
+                self._indexes[name] = replace(self._indexes.get(name, IndexStatus(name)), **changes)
+                return
+            known = self._known.secondary.get(sink, SecondaryStatus())
+            index = replace(known.indexes.get(name, IndexStatus(name)), **changes)
+            self._set_secondary(sink, replace(known, indexes={**known.indexes, name: index}))
 
     def set_indexes(self, names: Iterable[str]) -> None:
         """Show these indexes and no others; what is known of one stays."""
         with self._lock:
-            known = self._content.indexes
-            self._content.indexes = {name: known.get(name, IndexStatus(name)) for name in names}
+            self._indexes = {name: self._indexes.get(name, IndexStatus(name)) for name in names}
 
     def secondary(self, name: str, **changes: Any) -> None:
         """Change fields of a secondary sink's `SecondaryStatus`."""
         with self._lock:
-            known = self._content.secondary.get(name, SecondaryStatus())
-            self._content.secondary[name] = replace(known, **changes)
+            known = self._known.secondary.get(name, SecondaryStatus())
+            self._set_secondary(name, replace(known, **changes))
 
-    def secondary_index(self, sink: str, name: str, **changes: Any) -> None:
-        """Change fields of one index's `IndexStatus` in a secondary sink."""
-        with self._lock:
-            known = self._content.secondary.get(sink, SecondaryStatus())
-            index = replace(known.indexes.get(name, IndexStatus(name)), **changes)
-            self._content.secondary[sink] = replace(known, indexes={**known.indexes, name: index})
+    def _set_secondary(self, name: str, status: SecondaryStatus) -> None:
+        self._known = replace(self._known, secondary={**self._known.secondary, name: status})
 
-    def set_counts(self, counts: Counts) -> None:
+    def set_counts(self, counts: Counters) -> None:
         """Set the totals; a smaller number than before is ignored."""
         with self._lock:
-            self._content.counts_known = True
-            before, now = asdict(self._content.counts), asdict(counts)
-            self._content.counts = Counts(**{name: max(before[name], now[name]) for name in now})
+            most = Counters(*map(max, astuple(self._known.counts), astuple(counts)))
+            self._known = replace(self._known, counts=most, counts_known=True)
 
     def set_positions(self, positions: Positions) -> None:
         """Set the positions of slot, documents and server; called about once a second, for the lag."""
         with self._lock:
-            before = self._content.positions.applied
+            before, advance = self._known.positions.applied, self._known.last_advance
             if before is not None and positions.applied is not None and positions.applied > before:
-                self._content.last_advance = self._wall()
-            self._content.positions = positions
+                advance = self._wall()
+            self._known = replace(self._known, positions=positions, last_advance=advance)
             if positions.current is not None:
-                self._content.samples = self._content.samples.observed(positions.current, self._clock())
-
-    def staged(self, stages: Stages) -> None:
-        """Set what the stages of the stream have done since it was started last."""
-        with self._lock:
-            self._content.stages = stages
-
-    def slot_seen(self, slot: SlotFacts | None) -> None:
-        """Set the slot as the server shows it; None where there is none."""
-        with self._lock:
-            self._content.slot = slot
-
-    def tables_seen(self, tables: Iterable[TableCoverage]) -> None:
-        """Set what the log must carry of each table, and carries."""
-        with self._lock:
-            self._content.tables = tuple(tables)
+                self._samples = self._samples.observed(positions.current, self._clock())
 
     def record_gap(self, text: str) -> None:
-        """Note a gap in the log; it is a warning until `close_gap`."""
+        """Note a gap in the log; it is a warning until every index is built again."""
+        self.set_warning("gap", text)
         with self._lock:
-            self._content.gaps += 1
-            self._content.gap = text
+            self._known = replace(self._known, gaps=self._known.gaps + 1)
 
     def count_rebuild(self, unit: str, cause: str) -> None:
         """Count that an index which readers see is built again, or is followed no more until it is."""
         with self._lock:
-            counted = self._content.rebuilds
-            counted[unit, cause] = counted.get((unit, cause), 0) + 1
+            counted = self._known.rebuilds
+            self._known = replace(
+                self._known, rebuilds={**counted, (unit, cause): counted.get((unit, cause), 0) + 1}
+            )
 
-    def close_gap(self) -> None:
-        """Note that every index is built again after a gap."""
+    def set_warning(self, of: WarningOf, text: str | None) -> None:
+        """Set a warning that holds until it is removed (None)."""
         with self._lock:
-            self._content.gap = None
-
-    def set_budget_warning(self, text: str | None) -> None:
-        """Set or remove the warning that the slot retains much of the log that it may retain."""
-        with self._lock:
-            self._content.budget_warning = text
-
-    def set_held_log(self, text: str | None) -> None:
-        """Set or remove the warning that an open transaction makes the server keep log for the slot."""
-        with self._lock:
-            self._content.held_log = text
-
-    def record_refused_reload(self, text: str | None) -> None:
-        """Note why the files that lie there are not taken up; None where they are."""
-        with self._lock:
-            self._content.refused_reload = text
+            self._warnings[of] = text
 
     def set_warnings(self, warnings: Iterable[str]) -> None:
-        """Replace the warnings: accepted risks, one sentence each."""
-        with self._lock:
-            self._content.warnings = tuple(warnings)
+        """Replace the accepted risks, one sentence each."""
+        self._accepted = tuple(warnings)
 
     # What readers of the board use.
 
@@ -424,38 +381,24 @@ class StatusBoard:
         # crosswise.
         sinks = self.sinks.view()
         # A secondary sink that takes nothing is deferred; only the primary's holds the stream up.
-        waiting = first_error(sink for sink in sinks if sink.name not in self._content.secondary)
+        waiting = first_error(sink for sink in sinks if sink.name not in self._known.secondary)
         paused = self.control.paused
         stalled = self.stall.view(self.sinks.last)
         with self._lock:
-            content = self._content
-            confirmed = content.positions.confirmed
+            known, positions = self._known, self._known.positions
             # A writer that waits reports no error to the run, which works on a batch: the board shows it all
             # the same.
-            state = content.state if waiting is None else content.state.after(Event.FAILED)
-            return View(
+            state = self._state if waiting is None else self._state.after(Event.FAILED)
+            return replace(
+                known,
                 phase=state.phase,
-                unready=_why_unready(content, state.phase, waiting, stalled),
-                started=self._started,
-                indexes=tuple(content.indexes.values()),
-                units=content.units,
-                counts=content.counts,
-                counts_known=content.counts_known,
-                errors={f"HEADRACE_{kind.value}": count for kind, count in content.errors.items()},
-                positions=content.positions,
-                lag_bytes=bytes_behind(confirmed, content.positions.current),
-                lag_seconds=content.samples.seconds_behind(confirmed, self._clock()),
-                last_error=content.last_error,
-                warnings=_warnings(content, paused),
-                gaps=content.gaps,
-                rebuilds=dict(content.rebuilds),
+                unready=self._why_unready(state.phase, waiting, stalled),
+                indexes=tuple(self._indexes.values()),
+                lag_bytes=bytes_behind(positions.confirmed, positions.current),
+                lag_seconds=self._samples.seconds_behind(positions.confirmed, self._clock()),
+                warnings=self._shown_warnings(paused),
                 sinks=sinks,
-                secondary=dict(content.secondary),
                 failure=self._failure(state.phase, waiting),
-                slot=content.slot,
-                tables=content.tables,
-                stages=content.stages,
-                last_advance=content.last_advance,
                 stalled=stalled,
                 paused=paused,
                 control_requests=self.control.requests(),
@@ -463,10 +406,41 @@ class StatusBoard:
 
     def _failure(self, phase: Phase, waiting: HeadraceError | None) -> LastError | None:
         if phase is Phase.DEGRADED and waiting is not None:
-            return _last_error(waiting, self._wall())
+            return LastError(waiting, self._wall())
         if phase is Phase.STOPPED:
-            return self._content.ended_by
-        return self._content.last_error if phase is Phase.DEGRADED else None
+            return self._ended_by
+        return self._known.last_error if phase is Phase.DEGRADED else None
+
+    def _shown_warnings(self, paused: Pause | None) -> tuple[str, ...]:
+        units = [_describe_unit(unit) for unit in self._known.units if unit.is_stuck]
+        return tuple(
+            filter(None, (_describe_pause(paused), *self._warnings.values(), *units, *self._accepted))
+        )
+
+    def _why_unready(
+        self, phase: Phase, waiting: HeadraceError | None, stalled: Stalled | None
+    ) -> str | None:
+        if stalled is not None:
+            return f"stalled: {stalled.diagnosis.error}"
+        if phase is Phase.LIVE or (phase is Phase.BACKFILLING and self._follows):
+            return self._why_incomplete()
+        last = self._known.last_error and self._known.last_error.text
+        because = {
+            Phase.STANDBY: self._holder and f"the run on {self._holder} works",
+            Phase.DEGRADED: last if waiting is None else str(waiting),
+        }.get(phase)
+        return f"{phase.value}: {because}" if because else phase.value
+
+    def _why_incomplete(self) -> str | None:
+        """Return why readers do not see all documents of now while the stream follows; None: they do."""
+        served = {unit.index for unit in self._known.units if unit.serves and not unit.sink}
+        incomplete = [
+            index.name
+            for index in self._indexes.values()
+            if index.phase is not IndexPhase.LIVE and index.name not in served
+        ]
+        # Behind a gap readers see documents of before it, and no change comes to them.
+        return f"not backfilled: {', '.join(incomplete)}" if incomplete else self._warnings["gap"]
 
     def snapshot(self) -> dict[str, Any]:
         """Return the board at one moment as JSON values: the body of `/status`.
@@ -487,27 +461,16 @@ class StatusBoard:
             "positions": {name: _position(lsn) for name, lsn in asdict(view.positions).items()},
             "lag": {"bytes": view.lag_bytes, "seconds": view.lag_seconds},
             "sinks": _sinks(view),
-            "last_error": last and {"code": last.code, "text": last.text, "time": _iso(last.time)},
+            "last_error": last and {"code": last.error.code, "text": last.text, "time": _iso(last.time)},
             "warnings": list(view.warnings),
         }
 
 
-def _warnings(content: _Content, paused: Pause | None) -> tuple[str, ...]:
-    refused = content.refused_reload and f"the changed files are not taken up: {content.refused_reload}"
-    now = (_describe_pause(paused), content.gap, content.budget_warning, content.held_log, refused)
-    units = [_describe_unit(unit) for unit in content.units if unit.phase in ("waiting", "failed")]
-    return tuple(filter(None, (*now, *units, *content.warnings)))
-
-
-def _describe_unit(unit: UnitOnBoard) -> str:
+def _describe_unit(unit: UnitStatus) -> str:
     name = f"{unit.sink}: {unit.index}" if unit.sink else unit.index
     again = "" if unit.next_try is None else f"; it is tried again in {unit.next_try:.0f} s"
     remedy = f". {unit.remedy}" if unit.remedy else ""
-    return f"{name} is {unit.phase}: {unit.why}{again}{remedy}"
-
-
-def _last_error(error: HeadraceError, time: float) -> LastError:
-    return LastError(error.code, str(error), time, error.cause, error.remedy)
+    return f"{name} is {unit.phase.value}: {unit.why}{again}{remedy}"
 
 
 def _describe_pause(pause: Pause | None) -> str | None:
@@ -545,33 +508,6 @@ def _sink(activity: SinkActivity) -> dict[str, Any]:
         "retries": activity.retries,
         "error": None if activity.error is None else str(activity.error),
     }
-
-
-def _why_unready(
-    content: _Content, phase: Phase, waiting: HeadraceError | None, stalled: Stalled | None
-) -> str | None:
-    if stalled is not None:
-        return f"stalled: {stalled.diagnosis.error}"
-    if phase is Phase.LIVE or (phase is Phase.BACKFILLING and content.follows):
-        return _why_incomplete(content)
-    last = content.last_error and content.last_error.text
-    because = {
-        Phase.STANDBY: content.holder and f"the run on {content.holder} works",
-        Phase.DEGRADED: last if waiting is None else str(waiting),
-    }.get(phase)
-    return f"{phase.value}: {because}" if because else phase.value
-
-
-def _why_incomplete(content: _Content) -> str | None:
-    """Return why readers do not see all documents of now, although the stream follows; None where they do."""
-    served = {unit.index for unit in content.units if unit.serves and not unit.sink}
-    incomplete = [
-        index.name
-        for index in content.indexes.values()
-        if index.phase is not IndexPhase.LIVE and index.name not in served
-    ]
-    # Behind a gap readers see documents of before it, and no change comes to them.
-    return f"not backfilled: {', '.join(incomplete)}" if incomplete else content.gap
 
 
 def _position(lsn: Lsn | None) -> dict[str, Any] | None:

@@ -205,7 +205,6 @@ _INDEXES: Mapping[str, tuple[str, Callable[[IndexStatus], float | None]]] = {
     ),
     "headrace_index_ranges": ("Ranges of the index to backfill.", lambda index: index.ranges_total),
     "headrace_index_ranges_done": ("Ranges that are backfilled.", lambda index: index.ranges_done),
-    "headrace_index_backfilled_rows": ("Root rows that the backfill read.", lambda index: index.rows),
     "headrace_index_backfilled_documents": (
         "Documents that a backfill has written; at its end, those that the index holds.",
         lambda index: index.documents,

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
@@ -141,7 +141,7 @@ def _metrics(view: MirrorView) -> Iterator[Metric]:
     )
 
 
-class MirrorServer:
+class MirrorServer(PublicServer):
     """Serve `/healthz`, `/readyz`, `/status` and `/metrics` of a mirror, between enter and exit.
 
     Args:
@@ -157,16 +157,4 @@ class MirrorServer:
         registry = CollectorRegistry()
         registry.register(MirrorCollector(board))
         routes = pages(lambda: board.view().unready, lambda: board.view().to_json(), registry)
-        self._http = PublicServer(Starlette(routes=routes), address, hosts, frozenset({"/status"}))
-
-    @property
-    def address(self) -> str:
-        """The address `HOST:PORT`, with the real port once the server has started."""
-        return self._http.address
-
-    def __enter__(self) -> Self:
-        self._http.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.stop()
+        super().__init__(Starlette(routes=routes), address, hosts, frozenset({"/status"}))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 from http import HTTPStatus
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -93,6 +94,7 @@ class SafeHeaders:
         await self._application(scope, receive, send_safe)
 
 
+@dataclass(eq=False, slots=True)
 class PublicGuard:
     """Stands before pages without a password: only requests pass that no page elsewhere can have made.
 
@@ -103,35 +105,28 @@ class PublicGuard:
         linked: pages that a link elsewhere may lead a person to.
     """
 
-    def __init__(
-        self,
-        application: ASGIApp,
-        allows: Callable[[str], bool],
-        probed: Collection[str],
-        linked: Collection[str],
-    ) -> None:
-        self._application = application
-        self._allows = allows
-        self._probed = probed
-        self._linked = linked
+    application: ASGIApp
+    allows: Callable[[str], bool]
+    probed: Collection[str]
+    linked: Collection[str]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a refusal, or hand the request on."""
         refused = self._refuse(scope) if scope["type"] == "http" else None
-        await (self._application if refused is None else refused)(scope, receive, send)
+        await (self.application if refused is None else refused)(scope, receive, send)
 
     def _refuse(self, scope: Scope) -> Response | None:
         path, headers = scope["path"], Headers(scope=scope)
-        if path in self._probed:
+        if path in self.probed:
             return None
-        if not self._allows(headers.get("host", "")):
+        if not self.allows(headers.get("host", "")):
             return _refusal(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "the Host header does not name this address: ask by an IP address or localhost, or add the "
                 "name to --public-hosts (HEADRACE_PUBLIC_HOSTS, or public_hosts in [server])",
             )
         # Browsers say where a request comes from; programs do not, and need not.
-        is_link = headers.get("sec-fetch-dest") == "document" and path in self._linked
+        is_link = headers.get("sec-fetch-dest") == "document" and path in self.linked
         if headers.get("sec-fetch-site") in _ELSEWHERE and not is_link:
             return _refusal(
                 HTTPStatus.FORBIDDEN, "a page of another site sent this request: open this address itself"

@@ -10,8 +10,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Collection
-from types import TracebackType
-from typing import Self
 
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -23,13 +21,16 @@ from headrace.status.console.explanation import Explains
 from headrace.status.console.routes import Console
 from headrace.status.metrics import registry
 from headrace.status.pages import NO_STORE, PublicServer, pages
-from headrace.status.waiting import WaitRequest, Waits, answer_body, parse_request
+from headrace.status.waiting import WaitProgress, WaitRequest, Waits, answer_body, parse_request
 
-_DISCONNECT_CHECK_SECONDS = 1.0
+MOST_WAITERS = 64
+"""Clients that may wait at once."""
+
+_LOOK_SECONDS = 0.05
 _LINKED = frozenset({"/", "/status"})
 
 
-class StatusServer:
+class StatusServer(PublicServer):
     """Serve the console, `/healthz`, `/readyz`, `/status` and `/metrics` from a daemon thread.
 
     They are served between enter and exit.
@@ -56,15 +57,7 @@ class StatusServer:
         self._console = Console(board, explains)
         self._loop: asyncio.AbstractEventLoop | None = None
         served = application(board, self._console, waits, self._running)
-        self._http = PublicServer(served, address, hosts, _LINKED)
-
-    def start(self) -> None:
-        """Listen; return when requests are answered.
-
-        Raises:
-            HeadraceError: PORT_IN_USE, or USAGE as for the class.
-        """
-        self._http.start()
+        super().__init__(served, address, hosts, _LINKED)
 
     def stop(self) -> None:
         """Show watchers the last state, answer open requests and close the port; idempotent."""
@@ -72,21 +65,7 @@ class StatusServer:
             with contextlib.suppress(RuntimeError):  # it has ended
                 # The feed belongs to the thread of the loop.
                 self._loop.call_soon_threadsafe(self._console.feed.end)
-        self._http.stop()
-
-    @property
-    def address(self) -> str:
-        """The address `HOST:PORT`, with the real port once the server has started."""
-        return self._http.address
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
+        super().stop()
 
     @contextlib.asynccontextmanager
     async def _running(self, _: Starlette) -> AsyncIterator[None]:
@@ -108,6 +87,7 @@ def application(
 ) -> Starlette:
     """Return the web application with the pages; `lifespan` is entered while it is served."""
     routes = pages(lambda: board.view().unready, board.snapshot, registry(board))
+    places = asyncio.Semaphore(MOST_WAITERS)
 
     async def wait(request: Request) -> Response:
         assert waits is not None
@@ -115,7 +95,11 @@ def application(
             wait_request = parse_request(dict(request.query_params))
         except ValueError as error:
             return JSONResponse({"error": str(error)}, status_code=400, headers=NO_STORE)
-        return await _answer_wait(waits, wait_request, request)
+        if places.locked():
+            full = {"error": "too many requests wait already"}
+            return JSONResponse(full, status_code=503, headers={**NO_STORE, "Retry-After": "1"})
+        async with places:
+            return await _answer_wait(waits, wait_request, request)
 
     if waits is not None:
         routes.append(Route("/wait", wait, methods=["GET"]))
@@ -123,22 +107,20 @@ def application(
 
 
 async def _answer_wait(waits: Waits, wait_request: WaitRequest, request: Request) -> Response:
-    """Answer 200 once the position is applied, 504 if not in time, 503 where too many wait; JSON."""
-    began = time.monotonic()
-    future = waits.ask(wait_request.lsn, searchable=wait_request.searchable)
-    if future is None:
-        full = {"error": "too many requests wait already"}
-        return JSONResponse(full, status_code=503, headers={**NO_STORE, "Retry-After": "1"})
-    try:
-        done = asyncio.wrap_future(future)
-        while not done.done() and (left := began + wait_request.timeout - time.monotonic()) > 0:
-            await asyncio.wait({done}, timeout=min(left, _DISCONNECT_CHECK_SECONDS))
-            # Few may wait at once: a client that has gone must leave its place.
-            if await request.is_disconnected():
-                break
-        is_done = done.done()
-        progress = done.result() if is_done else waits.progress(future)
-    finally:
-        future.cancel()
-    body = answer_body(progress, time.monotonic() - began, done=is_done)
-    return JSONResponse(body, status_code=200 if is_done else 504, headers=NO_STORE)
+    """Answer 200 once the position is applied, 504 if not in time; JSON."""
+    began, progress = time.monotonic(), WaitProgress(wait_request.lsn)
+    while True:
+        waited = time.monotonic() - began
+        looked = waits.look(progress, searchable=wait_request.searchable, waited=waited)
+        # A look at servers that do not answer takes longer than the client waits.
+        [*done], _ = await asyncio.wait({asyncio.wrap_future(looked)}, timeout=wait_request.timeout - waited)
+        if done:
+            progress = done[0].result()
+        left = began + wait_request.timeout - time.monotonic()
+        # Few may wait at once: a client that has gone must leave its place.
+        if progress.done or left <= 0 or await request.is_disconnected():
+            break
+        await asyncio.sleep(min(left, _LOOK_SECONDS))
+    looked.cancel()
+    body = answer_body(progress, time.monotonic() - began)
+    return JSONResponse(body, status_code=200 if progress.done else 504, headers=NO_STORE)

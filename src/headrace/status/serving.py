@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -102,6 +103,13 @@ class HttpServer:
         if self._thread is not None:
             self._thread.join(timeout=_START_STOP_SECONDS)
             self._thread = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     @property
     def address(self) -> str:

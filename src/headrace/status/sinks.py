@@ -14,8 +14,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
+
+from pydantic import TypeAdapter, ValidationError
 
 from headrace.errors import HeadraceError
 from headrace.model.stage import Stage
@@ -24,6 +25,8 @@ from headrace.sinks.activity import ActivityReport, BackfillReport, RejectionsRe
 SHOWN_AFTER_SECONDS = 1.0
 """A failure that ends within this time is normal for a busy cluster, and not shown."""
 
+Report = ActivityReport | RejectionsReport | StageReport | BackfillReport
+_REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 _MAX_DATAGRAM = 65_507
 _MAX_REJECTIONS = 1_000
 
@@ -230,9 +233,7 @@ class ReportsPort:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as last:
             # It wakes the thread, which waits for a datagram.
             last.sendto(self._run.encode(), ("127.0.0.1", self._port))
@@ -241,7 +242,7 @@ class ReportsPort:
 
     def _listen(self) -> None:
         while (data := self._socket.recv(_MAX_DATAGRAM)) != self._run.encode():
-            report = _parse_datagram(data)
+            report = parse_report(data)
             if report is None or report.run != self._run:
                 continue
             if isinstance(report, RejectionsReport):
@@ -254,15 +255,10 @@ class ReportsPort:
                 self._reports.take(report)
 
 
-_Report = ActivityReport | RejectionsReport | StageReport | BackfillReport
-
-
-def _parse_datagram(data: bytes) -> _Report | None:
+def parse_report(data: bytes) -> Report | None:
     """Parse a datagram; None where it is no report."""
-    kinds: tuple[type[_Report], ...] = (ActivityReport, RejectionsReport, StageReport, BackfillReport)
-    for kind in kinds:
-        with contextlib.suppress(ValueError, TypeError, KeyError, AttributeError):
-            return kind.from_bytes(data)
+    with contextlib.suppress(ValidationError):
+        return _REPORT.validate_json(data)
     return None
 
 

@@ -40,26 +40,24 @@ class WaitProgress:
         lsn: the position that is waited for; None where the server has not been asked yet.
         applied: everything before it is in the documents; None where not known.
         error: why the run cannot check its position; None where it can.
+        done: whether what is waited for is there.
     """
 
     lsn: Lsn | None = None
     applied: Lsn | None = None
     error: str | None = None
+    done: bool = False
 
 
 class Waits(Protocol):
-    """Wait until a position is applied; every method is safe from any thread and returns at once."""
+    """Looks how far the documents are; safe from any thread, and returns at once."""
 
-    def ask(self, lsn: Lsn | None, *, searchable: bool) -> Future[WaitProgress] | None:
-        """Return a future that is done once everything before `lsn` is applied.
+    def look(self, before: WaitProgress, *, searchable: bool, waited: float) -> Future[WaitProgress]:
+        """Return a future with how far a request has come by then.
 
-        With `searchable` it is done once a search finds it. The result is None where too many wait already. A
-        caller that stops waiting cancels the future.
+        With `searchable` it is done once a search finds what is applied. `waited` are the seconds since the
+        request: who waits for long has the pipeline asked for the position.
         """
-        ...
-
-    def progress(self, asked: Future[WaitProgress]) -> WaitProgress:
-        """Return how far a request has come by now."""
         ...
 
 
@@ -91,13 +89,13 @@ def _seconds(text: str | None) -> float:
     return seconds
 
 
-def answer_body(progress: WaitProgress, seconds: float, *, done: bool) -> dict[str, Any]:
+def answer_body(progress: WaitProgress, seconds: float) -> dict[str, Any]:
     """Return the body of the answer after `seconds`; unknown values are null."""
     behind = None
     if progress.lsn is not None and progress.applied is not None:
         behind = max(0, progress.lsn - progress.applied)
     return {
-        "done": done,
+        "done": progress.done,
         "lsn": _text(progress.lsn),
         "applied": _text(progress.applied),
         "behind_bytes": behind,

@@ -15,7 +15,6 @@ from urllib.parse import quote
 import urllib3
 
 from headrace.pipeline.applied_position import AppliedPosition
-from headrace.pipeline.controller.desired import Unit
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.planning import Plans
 from headrace.pipeline.project import Project, open_project
@@ -30,7 +29,7 @@ from headrace.postgres.slot import create_slot, drop_slot
 from headrace.reporter import SilentReporter
 from headrace.sinks.opensearch import Client
 from headrace.snapshot import plan_ranges
-from headrace.state import Counters, GenerationState, PipelineState, PositionRequest, StateStore
+from headrace.state import Counters, GenerationState, PipelineState, PositionRequest, StateStore, Unit
 
 TABLES = (
     """CREATE TABLE stock (shop text, code numeric(6,2), label text, hidden boolean NOT NULL DEFAULT false,

@@ -13,7 +13,6 @@ import pytest
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.controller.desired import Unit
 from headrace.pipeline.controller.world import SinkSeen
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.project import open_project
@@ -22,7 +21,7 @@ from headrace.postgres.connection import connect, execute
 from headrace.reporter import LoggingReporter
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.state import GenerationState, StateStore
+from headrace.state import GenerationState, StateStore, Unit
 from integration.cli.stock import TABLES, Stock
 
 

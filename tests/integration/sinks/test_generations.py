@@ -52,7 +52,7 @@ def test_a_generation_is_made_for_backfill_and_finished_for_searching(
     assert count(client, made.index) == 25
 
 
-def test_many_generations_are_finished_and_looked_at_in_few_requests(
+def test_many_generations_are_looked_at_in_few_requests(
     opensearch: EmbeddedOpenSearch, generations: Generations
 ) -> None:
     made = [generations.create(name, "ab", BODY) for name in ("users", "users_old")]
@@ -65,10 +65,6 @@ def test_many_generations_are_finished_and_looked_at_in_few_requests(
     with HttpProxy(opensearch.url, spoil=note) as front:
         client = Client(Endpoint((front.url,)))
         counted = Generations(client, generations.alias(""))
-        counted.finish_all([(one, OPTIONS) for one in made])
-        assert asked == ["PUT _settings", "POST _refresh"]
-        assert {settings(client, one.index)["gc_deletes"] for one in made} == {"2h"}
-        asked.clear()
         served = {"users": made[0].index, "users_old": made[1].index}
         served |= {f"missing{number}": "m" for number in range(18)}
         found = counted.faults_of_aliases(served)
@@ -114,7 +110,8 @@ def test_what_became_of_generations_is_seen_by_name(client: Client, generations:
     taken = {"index": names[1], "alias": many[2].target, "is_hidden": True}
     client.call("POST", "/_aliases", {"actions": [{"add": taken}]})
     targets = [generation.target for generation in many]
-    assert generations.behind(targets) == {many[1].target: {names[1]}, many[2].target: set(names[1:])}
+    found_behind = {alias: set(indexes) for alias, indexes in generations.behind(targets).items()}
+    assert found_behind == {many[1].target: {names[1]}, many[2].target: set(names[1:])}
     client.call("DELETE", f"/{alias}_cd_1")
 
 

@@ -17,18 +17,17 @@ from headrace.state.orders import (
     MOST_OPEN,
     MOST_ORDERS,
     Mailbox,
-    MemoryMailbox,
-    OrderBook,
     OrderError,
     OrderKind,
     new_order,
 )
+from support.memory_mailbox import MemoryMailbox
 
 _PREFIX = "orders_"
 
 
 @pytest.fixture(params=["cluster", "memory"])
-def orders(request: pytest.FixtureRequest, client: Client) -> Iterator[OrderBook]:
+def orders(request: pytest.FixtureRequest, client: Client) -> Iterator[Mailbox]:
     """An empty mailbox; that of the cluster needs no index that exists."""
     book = MemoryMailbox() if request.param == "memory" else Mailbox(client, StateKey("s", _PREFIX))
     book.forget()
@@ -37,7 +36,7 @@ def orders(request: pytest.FixtureRequest, client: Client) -> Iterator[OrderBook
     book.forget()
 
 
-def test_an_order_is_read_as_it_was_given_and_answered_once(orders: OrderBook) -> None:
+def test_an_order_is_read_as_it_was_given_and_answered_once(orders: Mailbox) -> None:
     order = new_order(OrderKind.VERIFY, "users", "spare", {"percent": 5.0}, by="ada", client="10.0.0.7")
     assert orders.submit(order) == order
     assert orders.submit(order) == order  # an answer was lost, so it is given again
@@ -64,7 +63,7 @@ def test_an_order_is_read_as_it_was_given_and_answered_once(orders: OrderBook) -
     assert orders.get("unknown") is None
 
 
-def test_a_failure_keeps_code_cause_and_remedy_of_each_mistake(orders: OrderBook) -> None:
+def test_a_failure_keeps_code_cause_and_remedy_of_each_mistake(orders: Mailbox) -> None:
     order = orders.submit(new_order(OrderKind.RELOAD))
     mistakes = [HeadraceError(Kind.SCHEMA, "a", "Mend a."), HeadraceError(Kind.CONFIG, "b")]
     orders.answer(order.id, error=OrderError.of(ErrorGroup(mistakes)))
@@ -74,7 +73,7 @@ def test_a_failure_keeps_code_cause_and_remedy_of_each_mistake(orders: OrderBook
     assert str(failed.error.to_error()) == str(ErrorGroup(mistakes))
 
 
-def test_the_same_open_order_is_refused(orders: OrderBook) -> None:
+def test_the_same_open_order_is_refused(orders: Mailbox) -> None:
     first = orders.submit(new_order(OrderKind.VERIFY, "users"))
     orders.submit(new_order(OrderKind.VERIFY, "products"))
     orders.submit(new_order(OrderKind.VERIFY, "users", "spare"))
@@ -86,7 +85,7 @@ def test_the_same_open_order_is_refused(orders: OrderBook) -> None:
     orders.submit(new_order(OrderKind.VERIFY, "users"))
 
 
-def test_the_newest_order_of_an_indexs_generations_counts(orders: OrderBook) -> None:
+def test_the_newest_order_of_an_indexs_generations_counts(orders: Mailbox) -> None:
     reindex = orders.submit(new_order(OrderKind.REINDEX, "users"))
     other = orders.submit(new_order(OrderKind.REINDEX, "products"))
     orders.start(reindex.id, "run")
@@ -97,7 +96,7 @@ def test_the_newest_order_of_an_indexs_generations_counts(orders: OrderBook) -> 
     assert orders.open_orders() == (other, again)
 
 
-def test_a_reload_that_has_not_begun_is_shared(orders: OrderBook) -> None:
+def test_a_reload_that_has_not_begun_is_shared(orders: Mailbox) -> None:
     first = orders.submit(new_order(OrderKind.RELOAD))
     assert orders.submit(new_order(OrderKind.RELOAD)) == first
     orders.start(first.id, "run")  # it may have read the files already
@@ -106,7 +105,7 @@ def test_a_reload_that_has_not_begun_is_shared(orders: OrderBook) -> None:
     assert [order.state for order in orders.read()] == ["running", "open"]
 
 
-def test_orders_are_bounded_and_those_that_ended_first_leave_first(orders: OrderBook) -> None:
+def test_orders_are_bounded_and_those_that_ended_first_leave_first(orders: Mailbox) -> None:
     waiting = orders.submit(new_order(OrderKind.PAUSE))
     for _ in range(MOST_ORDERS + 5):
         orders.answer(orders.submit(new_order(OrderKind.VERIFY, "users")).id)
@@ -121,7 +120,7 @@ def test_orders_are_bounded_and_those_that_ended_first_leave_first(orders: Order
         orders.submit(new_order(OrderKind.QUARANTINE_DROP, options={"id": "x" * 10_000}))
 
 
-def test_a_large_result_is_cut_and_large_results_leave(orders: OrderBook) -> None:
+def test_a_large_result_is_cut_and_large_results_leave(orders: Mailbox) -> None:
     entries = [{"id": str(number), "reason": "r" * 3_000} for number in range(200)]
     for _ in range(60):
         order = orders.submit(new_order(OrderKind.QUARANTINE_RETRY, "users"))
@@ -135,7 +134,7 @@ def test_a_large_result_is_cut_and_large_results_leave(orders: OrderBook) -> Non
     assert result["left"][0]["id"] == "0"
 
 
-def test_no_change_of_many_processes_is_lost(orders: OrderBook) -> None:
+def test_no_change_of_many_processes_is_lost(orders: Mailbox) -> None:
     def ask_and_answer(number: int) -> None:
         order = orders.submit(new_order(OrderKind.VERIFY, f"index {number}"))
         assert orders.start(order.id, "run")

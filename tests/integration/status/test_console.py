@@ -18,7 +18,8 @@ import pytest
 import urllib3
 
 from headrace.errors import HeadraceError, Kind
-from headrace.status import Counts, Event, StatusBoard, StatusServer, connections
+from headrace.state import Counters
+from headrace.status import Event, StatusBoard, StatusServer, connections
 from headrace.status.console import feed, page, routes
 from headrace.status.console.explanation import Explanation
 from support.console_states import FakeExplains, board_in
@@ -195,7 +196,7 @@ def test_a_thousand_slow_clients_hold_up_nobody(
         assert psutil.Process().num_fds() - before - 1000 <= connections.MOST_CONNECTIONS + 20
         began = time.monotonic()
         for number in range(1000):  # what the pipeline does
-            board.set_counts(Counts(changes=number + board.view().counts.batches))
+            board.set_counts(Counters(changes=number + board.view().counts.batches))
         assert time.monotonic() - began < 5
         watcher = Watcher(server)
         held.callback(watcher.close)
@@ -226,9 +227,9 @@ def test_a_client_that_takes_no_answer_is_cut_off(
         with socket.create_connection((host, int(port)), timeout=5) as client:
             client.send(b"GET /console/uPlot.iife.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300)
             deadline = time.monotonic() + 10
-            while server._http._server.server_state.connections and time.monotonic() < deadline:
+            while server._server.server_state.connections and time.monotonic() < deadline:
                 time.sleep(0.05)
-            assert not server._http._server.server_state.connections
+            assert not server._server.server_state.connections
 
 
 def test_while_nobody_looks_it_costs_less_than_a_hundredth_of_a_core(board: StatusBoard) -> None:

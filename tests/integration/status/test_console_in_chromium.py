@@ -71,7 +71,7 @@ def work(board: StatusBoard, state: str, ending: threading.Event) -> None:
         confirmed = start.confirmed
         if flows and confirmed is not None:
             confirmed += number * 140_000
-            board.staged(busy_stages(number))
+            board.note(stages=busy_stages(number))
             board.set_counts(replace(before.counts, changes=before.counts.changes + 62 * number))
         board.set_positions(Positions(confirmed, confirmed, current))
         keep_reporting(board, state)

@@ -230,7 +230,7 @@ def test_requests_are_answered_while_the_run_is_busy(
 
     def write() -> None:
         while not done.is_set():
-            board.index("users", rows=1)
+            board.index("users", documents=1)
 
     writer = threading.Thread(target=write)
     writer.start()

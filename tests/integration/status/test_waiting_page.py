@@ -13,34 +13,30 @@ import pytest
 import urllib3
 
 from headrace.embedded.processes import until
-from headrace.status import StatusBoard, StatusServer
+from headrace.status import StatusBoard, StatusServer, server
 from headrace.status.waiting import WaitProgress
 
 
 class Held:
-    """Whoever asks waits until `there` is set to a place behind theirs; three at most."""
+    """Whoever asks waits until `reach` sets a place behind theirs."""
 
     def __init__(self) -> None:
-        self.asked: dict[Future[WaitProgress], tuple[int | None, bool]] = {}
-        self.refused = 0
+        self.applied = 1
+        self.asked: set[tuple[int | None, bool]] = set()
+        self.looks = 0
 
-    def ask(self, lsn: int | None, *, searchable: bool) -> Future[WaitProgress] | None:
-        self.asked = {future: what for future, what in self.asked.items() if not future.done()}
-        if len(self.asked) == 3:
-            self.refused += 1
-            return None
+    def look(self, before: WaitProgress, *, searchable: bool, waited: float) -> Future[WaitProgress]:
+        assert waited >= 0
+        self.asked.add((before.lsn, searchable))
+        self.looks += 1
         future: Future[WaitProgress] = Future()
-        self.asked[future] = lsn, searchable
+        lsn = before.lsn
+        is_done = self.applied > 1 and self.applied >= (lsn or 0)
+        future.set_result(WaitProgress(lsn, self.applied, done=is_done))
         return future
 
-    def progress(self, asked: Future[WaitProgress]) -> WaitProgress:
-        lsn, _ = self.asked[asked]
-        return WaitProgress(lsn, 1)
-
     def reach(self, applied: int) -> None:
-        for future, (lsn, _) in list(self.asked.items()):
-            if not future.done():
-                future.set_result(WaitProgress(lsn or applied, applied))
+        self.applied = applied
 
 
 @pytest.fixture
@@ -49,9 +45,10 @@ def held() -> Held:
 
 
 @pytest.fixture
-def address(held: Held) -> Iterator[str]:
-    with StatusServer(StatusBoard(), "127.0.0.1:0", held) as server:
-        yield f"http://{server.address}"
+def address(held: Held, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    monkeypatch.setattr(server, "MOST_WAITERS", 3)
+    with StatusServer(StatusBoard(), "127.0.0.1:0", held) as running:
+        yield f"http://{running.address}"
 
 
 def get(address: str) -> urllib3.BaseHTTPResponse:
@@ -63,7 +60,7 @@ def test_it_answers_when_it_is_there(address: str, held: Held) -> None:
     thread = threading.Thread(target=lambda: answers.append(get(f"{address}/wait?lsn=0/10&searchable=true")))
     thread.start()
     until(lambda: bool(held.asked), 5)
-    assert list(held.asked.values()) == [(16, True)]
+    assert held.asked == {(16, True)}
     assert get(f"{address}/healthz").status == 200  # beside it
     held.reach(32)
     thread.join()
@@ -88,8 +85,8 @@ def test_what_it_cannot_read_is_refused_and_so_are_too_many(address: str, held: 
     assert "'here'" in refused.json()["error"]
     assert not held.asked
     assert urllib3.request("POST", f"{address}/wait").status == 405
-    for _ in range(3):
-        threading.Thread(target=get, args=(f"{address}/wait?lsn=0/10&timeout=5",), daemon=True).start()
+    for number in range(3):
+        threading.Thread(target=get, args=(f"{address}/wait?lsn=0/1{number}&timeout=5",), daemon=True).start()
     until(lambda: len(held.asked) == 3, 5)
     full = get(f"{address}/wait")
     assert (full.status, full.headers["Retry-After"]) == (503, "1")
@@ -101,13 +98,15 @@ def test_who_hangs_up_waits_no_more(address: str, held: Held) -> None:
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(f"GET /wait?timeout=60 HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
         until(lambda: bool(held.asked), 5)
-    [future] = held.asked
-    until(future.cancelled, 5)
+    time.sleep(0.2)
+    looks = held.looks
+    time.sleep(0.3)
+    assert held.looks == looks
 
 
 def test_a_server_with_someone_waiting_stops(held: Held) -> None:
-    with StatusServer(StatusBoard(), "127.0.0.1:0", held) as server:
-        thread = threading.Thread(target=_whatever, args=(f"http://{server.address}/wait",))
+    with StatusServer(StatusBoard(), "127.0.0.1:0", held) as running:
+        thread = threading.Thread(target=_whatever, args=(f"http://{running.address}/wait",))
         thread.start()
         until(lambda: bool(held.asked), 5)
         began = time.monotonic()

@@ -17,7 +17,7 @@ from headrace.pipeline.controller.actions import (
     Unpin,
     build_key,
 )
-from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, SinkPolicy, Unit
+from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.generations import UnitView, decide_unit
 from headrace.pipeline.controller.orders import decide_orders
 from headrace.pipeline.controller.world import (
@@ -33,7 +33,7 @@ from headrace.pipeline.controller.world import (
     World,
 )
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.state import GenerationState, PipelineState
+from headrace.state import GenerationState, Order, PipelineState, Unit
 from headrace.state.orders import OrderKind
 
 UNIT = Unit("", "users")
@@ -42,8 +42,8 @@ KEPT = GenerationState("users", "users_bb_2", "2", "bb", backfilled_at=20)
 BUILDING = GenerationState("users", "users_cc_3", "3", "cc", joined=30)
 STOPPED = replace(SERVED, frozen="a column was dropped")
 AWAY = Unknown(HeadraceError(Kind.SINK_UNREACHABLE, "it does not answer"))
-REINDEX = OpenOrder("n1", OrderKind.REINDEX, UNIT)
-ROLLBACK = OpenOrder("n2", OrderKind.ROLLBACK, UNIT)
+REINDEX = Order("n1", OrderKind.REINDEX, UNIT.index)
+ROLLBACK = Order("n2", OrderKind.ROLLBACK, UNIT.index)
 REWRITTEN = TableChange(TableVerdict.READ_AGAIN, "users was rewritten")
 AGAIN = {"users_aa_1": (REWRITTEN,)}
 Generations = tuple[GenerationState, ...]
@@ -54,7 +54,7 @@ def view(
     wanted: Definition | None,
     *,
     keep: int = 1,
-    orders: tuple[OpenOrder, ...] = (),
+    orders: tuple[Order, ...] = (),
     **seen: object,
 ) -> UnitView:
     """The unit in a world that is as the state says, but for what is `seen`."""
@@ -74,7 +74,7 @@ def view(
         }  # type: ignore[arg-type]
     )
     state = PipelineState("7", 1, 5, "s", "p", "following", 1, 50, generations, catalog="text")
-    desired = Desired({} if wanted is None else {UNIT: wanted}, {"": SinkPolicy(keep=keep)}, orders)
+    desired = Desired({} if wanted is None else {UNIT: wanted}, orders, keep=keep)
     return UnitView.of(UNIT, world, state, desired)
 
 
@@ -189,6 +189,6 @@ def test_orders_are_carried_out_once() -> None:
 
 def test_a_rollback_without_a_way_back_is_answered_with_the_reason() -> None:
     found = view((SERVED,), Definition("aa"), orders=(ROLLBACK,))
-    desired = Desired({UNIT: Definition("aa")}, {}, (ROLLBACK,))
+    desired = Desired({UNIT: Definition("aa")}, (ROLLBACK,))
     [answer] = decide_orders(found.world, found.state, desired)
     assert "no generation of users is kept" in answer.why

@@ -13,8 +13,9 @@ from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.order_desk import OrderDesk, Outcome
 from headrace.reporter import SilentReporter
-from headrace.state.orders import MemoryMailbox, Order, OrderKind, new_order
+from headrace.state.orders import Order, OrderKind, new_order
 from headrace.status.board import StatusBoard
+from support.memory_mailbox import MemoryMailbox
 
 
 class Lines(SilentReporter):

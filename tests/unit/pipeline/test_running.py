@@ -1,10 +1,9 @@
-"""Who waits at `/wait` hears of it when it is applied; how many may, and what keeps the run from looking."""
+"""Who waits at `/wait` hears of it when it is applied, and what keeps the run from looking."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from concurrent.futures import TimeoutError as StillWaitingError
 from types import TracebackType
 from typing import Self
 
@@ -14,6 +13,7 @@ from headrace.embedded.processes import until
 from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.running import WaitService
 from headrace.state import PipelineState
+from headrace.status.waiting import WaitProgress
 
 _STATE = PipelineState("1", 1, 1, "slot", "publication", "following", 0, 0)
 
@@ -25,7 +25,7 @@ class Elsewhere:
         self.applied = 10
         self.end = 10
         self.away = False
-        self.refreshed = 0
+        self.refreshed = self.read = 0
         self.urged: list[int] = []
 
     def __enter__(self) -> Self:
@@ -42,6 +42,7 @@ class Elsewhere:
     def state(self) -> PipelineState:
         if self.away:
             raise HeadraceError(Kind.SINK_UNREACHABLE, "the cluster is away")
+        self.read += 1
         return dataclasses.replace(_STATE, applied=self.applied)
 
     def covers(self, state: PipelineState, lsn: int) -> bool:
@@ -61,46 +62,45 @@ def elsewhere() -> Elsewhere:
 
 @pytest.fixture
 def waits(elsewhere: Elsewhere) -> Iterator[WaitService]:
-    with WaitService(lambda: elsewhere, most=3) as made:  # type: ignore[arg-type, return-value]
+    with WaitService(lambda: elsewhere) as made:  # type: ignore[arg-type, return-value]
         yield made
 
 
+def look(
+    waits: WaitService, before: WaitProgress, *, searchable: bool = False, waited: float = 0.0
+) -> WaitProgress:
+    return waits.look(before, searchable=searchable, waited=waited).result(timeout=5)
+
+
 def test_what_is_applied_is_told_at_once(waits: WaitService, elsewhere: Elsewhere) -> None:
-    asked = waits.ask(None, searchable=True)
-    assert asked is not None
-    found = asked.result(timeout=5)
-    assert (found.lsn, found.applied, elsewhere.refreshed) == (10, 10, 1)
+    found = look(waits, WaitProgress(), searchable=True)
+    assert found == WaitProgress(10, 10, done=True)
+    assert elsewhere.refreshed == 1
 
 
-def test_the_end_of_the_log_is_that_of_the_moment_of_asking(waits: WaitService, elsewhere: Elsewhere) -> None:
+def test_the_end_of_the_log_is_that_of_the_first_look(waits: WaitService, elsewhere: Elsewhere) -> None:
     elsewhere.end = 20
-    asked = waits.ask(None, searchable=False)
-    assert asked is not None
-    until(lambda: 20 in elsewhere.urged, 5)  # who waits for long has the pipeline asked
+    first = look(waits, WaitProgress())
+    assert first == WaitProgress(20, 10)
+    assert elsewhere.urged == []
     elsewhere.end = 30
-    with pytest.raises(StillWaitingError):
-        asked.result(timeout=0.1)
-    assert waits.progress(asked).lsn == 20
+    assert look(waits, first, waited=1.0).lsn == 20
+    assert elsewhere.urged == [20]  # who waits for long has the pipeline asked
     elsewhere.applied = 20
-    assert asked.result(timeout=5).lsn == 20
+    assert until(lambda: look(waits, first).done, 5)
     assert elsewhere.refreshed == 0
 
 
-def test_only_so_many_may_wait_and_who_gives_up_makes_room(waits: WaitService) -> None:
-    asked = [waits.ask(99, searchable=False) for _ in range(3)]
-    assert waits.ask(1, searchable=False) is None
-    assert asked[0] is not None
-    asked[0].cancel()
-    again = waits.ask(1, searchable=False)
-    assert again is not None
-    assert again.result(timeout=5).applied == 10
+def test_many_who_wait_cost_one_read_and_one_refresh(waits: WaitService, elsewhere: Elsewhere) -> None:
+    asked = [waits.look(WaitProgress(5), searchable=True, waited=0.0) for _ in range(20)]
+    assert all(future.result(timeout=5).done for future in asked)
+    assert elsewhere.refreshed <= elsewhere.read < 20
 
 
 def test_what_keeps_from_looking_is_told_and_passes(waits: WaitService, elsewhere: Elsewhere) -> None:
     elsewhere.away = True
-    asked = waits.ask(5, searchable=False)
-    assert asked is not None
-    until(lambda: waits.progress(asked).error is not None, 5)
-    assert "the cluster is away" in str(waits.progress(asked).error)
+    found = look(waits, WaitProgress(5))
+    assert found.lsn == 5
+    assert "the cluster is away" in str(found.error)
     elsewhere.away = False
-    assert asked.result(timeout=5).error is None
+    assert look(waits, found) == WaitProgress(5, 10, done=True)

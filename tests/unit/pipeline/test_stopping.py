@@ -127,7 +127,7 @@ def test_a_stop_does_not_wait_for_a_mailbox_that_hangs() -> None:
         stream=nothing,
         budget=nothing,
         reloads=nothing,
-        orders=cast("Any", Hanging()),
+        desk=cast("Any", Hanging()),
         lease=nothing,
         stopping=stopping,
     )

@@ -3,7 +3,8 @@ import threading
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.activity import ActivityReport, StageReport
-from headrace.status import Counts, Event, IndexPhase, Phase, StatusBoard
+from headrace.state import Counters
+from headrace.status import Event, IndexPhase, Phase, StatusBoard
 from headrace.status.board import Positions
 
 
@@ -55,7 +56,7 @@ def test_a_secondary_sink_is_told_of_and_keeps_nobody_waiting() -> None:
     one.apply_event(Event.FOLLOWING)
     assert one.ready
     assert one.snapshot()["sinks"]["other"]["phase"] == "backfilling"
-    one.secondary_index("other", "users", phase=IndexPhase.LIVE, generation="o_users_1")
+    one.index("users", sink="other", phase=IndexPhase.LIVE, generation="o_users_1")
     assert one.snapshot()["sinks"]["other"]["phase"] == "live"
     one.secondary("other", deferred=7, away="it hangs")
     assert one.ready
@@ -69,7 +70,7 @@ def test_a_secondary_sink_is_told_of_and_keeps_nobody_waiting() -> None:
 def test_progress_of_a_backfill_is_shown() -> None:
     one = board("users")
     one.index("users", phase=IndexPhase.BACKFILLING, generation="users_1", ranges_total=4)
-    one.index("users", ranges_done=3, rows=30, documents=29)
+    one.index("users", ranges_done=3, documents=29)
     assert one.snapshot()["indexes"] == [
         {
             "name": "users",
@@ -77,7 +78,6 @@ def test_progress_of_a_backfill_is_shown() -> None:
             "generation": "users_1",
             "ranges_done": 3,
             "ranges_total": 4,
-            "rows": 30,
             "documents": 29,
             "building": None,
             "documents_per_second": None,
@@ -100,7 +100,7 @@ def test_an_error_that_ends_the_run_is_its_last_state() -> None:
     view = one.view()
     assert view.phase is Phase.STOPPED
     assert view.failure is not None
-    assert (view.failure.cause, view.failure.remedy) == ("the slot is lost", "Begin anew.")
+    assert (view.failure.error.cause, view.failure.error.remedy) == ("the slot is lost", "Begin anew.")
 
 
 def test_a_run_that_was_stopped_on_request_has_no_failure_whatever_happened_before() -> None:
@@ -109,7 +109,7 @@ def test_a_run_that_was_stopped_on_request_has_no_failure_whatever_happened_befo
     one.record_error(HeadraceError(Kind.SINK_BUSY, "the cluster is overloaded"))
     failure = one.view().failure
     assert failure is not None
-    assert failure.cause == "the cluster is overloaded"
+    assert failure.error.cause == "the cluster is overloaded"
     one.apply_event(Event.STOPPED)
     assert one.view().failure is None
 
@@ -157,9 +157,9 @@ def test_positions_are_shown_as_postgres_writes_them_and_give_the_lag() -> None:
 
 def test_counts_never_shrink() -> None:
     one = board()
-    one.set_counts(Counts(changes=5, upserts=4, batches=1))
-    one.set_counts(Counts(changes=3, upserts=6, batches=2))
-    one.set_counts(Counts(deletes=2, rejected=1))
+    one.set_counts(Counters(changes=5, upserts=4, batches=1))
+    one.set_counts(Counters(changes=3, upserts=6, batches=2))
+    one.set_counts(Counters(deletes=2, rejected=1))
     assert one.snapshot()["counters"] == {
         "changes": 5,
         "upserts": 6,
@@ -219,7 +219,7 @@ def test_a_gap_is_a_warning_until_everything_is_rebuilt() -> None:
     board.count_rebuild("users", "table")
     assert board.view().rebuilds == {("users", "table"): 1}
     assert board.snapshot()["warnings"] == ["the slot is gone", "ignored"]
-    board.close_gap()
+    board.set_warning("gap", None)
     assert (board.snapshot()["warnings"], board.view().gaps) == (["ignored"], 1)
 
 

@@ -1,7 +1,8 @@
 from prometheus_client import REGISTRY
 
 from headrace.errors import HeadraceError, Kind
-from headrace.status import Counts, Event, IndexPhase, Phase, StatusBoard
+from headrace.state import Counters
+from headrace.status import Event, IndexPhase, Phase, StatusBoard
 from headrace.status.board import Positions
 from headrace.status.metrics import registry
 from headrace.status.stages import Histogram, Stages
@@ -14,9 +15,9 @@ def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
     assert numbers.get_sample_value("headrace_changes_total") is None, "those of the run before are not read"
     assert numbers.get_sample_value("headrace_ready") == 0
     board.apply_event(Event.FOLLOWING)
-    board.index("users", phase=IndexPhase.LIVE, ranges_total=3, ranges_done=3, rows=10, documents=9)
+    board.index("users", phase=IndexPhase.LIVE, ranges_total=3, ranges_done=3, documents=9)
     board.index("orders", phase=IndexPhase.LIVE)
-    board.set_counts(Counts(changes=7, upserts=5, deletes=1, batches=2, rejected=1))
+    board.set_counts(Counters(changes=7, upserts=5, deletes=1, batches=2, rejected=1))
     board.set_positions(Positions(confirmed=100, applied=150, current=400))
     expected = {
         "headrace_changes_total": 7,
@@ -28,7 +29,7 @@ def test_numbers_are_those_of_the_board_at_the_time_of_asking() -> None:
         "headrace_ready": 1,
     }
     assert {name: numbers.get_sample_value(name) for name in expected} == expected
-    for name, value in (("backfilled", 1), ("ranges", 3), ("ranges_done", 3), ("backfilled_rows", 10)):
+    for name, value in (("backfilled", 1), ("ranges", 3), ("ranges_done", 3), ("backfilled_documents", 9)):
         assert numbers.get_sample_value(f"headrace_index_{name}", {"index": "users"}) == value
     assert numbers.get_sample_value("headrace_position_bytes", {"position": "applied"}) == 150
 
@@ -85,7 +86,7 @@ def test_the_advance_of_the_applied_position_has_its_time() -> None:
 
 def test_the_slot_is_shown_as_the_server_describes_it() -> None:
     board = StatusBoard()
-    board.slot_seen(SLOT)
+    board.note(slot=SLOT)
     numbers = registry(board)
     assert numbers.get_sample_value("headrace_slot_retained_bytes") == SLOT.retained
     assert numbers.get_sample_value("headrace_slot_safe_wal_bytes") == SLOT.safe_wal_size
@@ -95,7 +96,7 @@ def test_latency_is_a_histogram_by_stage() -> None:
     board = StatusBoard()
     numbers = registry(board)
     assert numbers.get_sample_value("headrace_latency_seconds_count", {"stage": "total"}) == 0
-    board.staged(Stages(latency={"write": Histogram().observed(0.02).observed(0.025).observed(400.0)}))
+    board.note(stages=Stages(latency={"write": Histogram().observed(0.02).observed(0.025).observed(400.0)}))
     upto = {
         bound: numbers.get_sample_value("headrace_latency_seconds_bucket", {"stage": "write", "le": bound})
         for bound in ("0.01", "0.025", "300.0", "+Inf")

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from headrace.errors import HeadraceError, Kind
 from headrace.model.stage import Stage
-from headrace.sinks.activity import ActivityReport, BackfillCounter, BackfillReport, StageReport
+from headrace.sinks.activity import (
+    ActivityReport,
+    BackfillCounter,
+    BackfillReport,
+    RejectionsReport,
+    StageReport,
+)
 from headrace.status import Event, IndexPhase, StatusBoard
 from headrace.status.metrics import registry
-from headrace.status.sinks import SinkActivity, TaskActivity
+from headrace.status.sinks import SinkActivity, TaskActivity, parse_report
 
 BUSY = ("SINK_BUSY", "the cluster is full", "Look at its disk")
 
@@ -99,8 +105,12 @@ def test_a_run_that_has_stopped_is_not_degraded() -> None:
 
 
 def test_a_report_is_what_it_was_when_it_arrives() -> None:
-    for one in (report(), report(failure=BUSY)):
-        assert ActivityReport.from_bytes(one.to_bytes()) == one
+    rejected, stage = RejectionsReport("run", "main", ("a", "b")), StageReport("run", "main", "w", "")
+    written = BackfillReport("run", "main", "job", 1, {"users_ab_1": (3, 1)})
+    for one in (report(), report(failure=BUSY), rejected, stage, written):
+        assert parse_report(one.to_bytes()) == one
+    for strange in (b"", b"{}", b"[1]", b'{"run": "run", "sink": "main"}'):
+        assert parse_report(strange) is None
 
 
 def test_only_a_process_with_a_task_of_the_stream_makes_progress_for_it() -> None:
@@ -138,7 +148,9 @@ def test_what_the_tasks_of_a_backfill_write_is_known_while_they_run() -> None:
     with sinks.backfill_job("job") as written:
         assert written("users_1") == (0, 0)
         for told in sent:
-            sinks.take_backfill(BackfillReport.from_bytes(told.to_bytes()))
+            report = parse_report(told.to_bytes())
+            assert isinstance(report, BackfillReport)
+            sinks.take_backfill(report)
         assert (written("users_1"), written("orders_1")) == ((112, 3), (7, 1))
         Counter(None, "job", 1).finish("users_1", 1)
         sinks.take_backfill(sent[-1])

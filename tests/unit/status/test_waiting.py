@@ -44,7 +44,7 @@ def test_a_word_that_is_not_known_is_refused() -> None:
 
 
 def test_the_answer_says_how_far_it_is() -> None:
-    found = answer_body(WaitProgress(0x200, 0x180, "the cluster is away"), 1.23456, done=False)
+    found = answer_body(WaitProgress(0x200, 0x180, "the cluster is away", done=False), 1.23456)
     assert found == {
         "done": False,
         "lsn": "0/200",
@@ -53,4 +53,4 @@ def test_the_answer_says_how_far_it_is() -> None:
         "seconds": 1.235,
         "error": "the cluster is away",
     }
-    assert answer_body(WaitProgress(), 0.0, done=False)["behind_bytes"] is None
+    assert answer_body(WaitProgress(), 0.0)["behind_bytes"] is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ from headrace.errors import HeadraceError, Kind
 from headrace.pipeline.control.bodies import LogLevelBody, NoOptions, QuarantineBody, VerifyBody, read_body
 from headrace.pipeline.control.refusal import NO_STORE, Refusal, refusal_of, refuse
 from headrace.pipeline.ordering import follow, result_of
-from headrace.pipeline.quarantined_documents import entry_data
 from headrace.state import Order, OrderKind
 from headrace.state.orders import new_order
 from headrace.status.board import StatusBoard
@@ -49,19 +48,19 @@ class ControlPages:
             self._route("GET", "/v1/status", "status", self._status, "read"),
             self._route("GET", "/v1/orders", "orders", self._list_orders, "read"),
             self._route("GET", "/v1/orders/{id}", "orders", self._show_order, "read"),
-            self._route("POST", "/v1/indexes/{index}/reindex", "reindex", self._plain(OrderKind.REINDEX)),
-            self._route("POST", "/v1/indexes/{index}/rollback", "rollback", self._plain(OrderKind.ROLLBACK)),
-            self._route("POST", "/v1/indexes/{index}/verify", "verify", self._verify),
-            self._route("POST", "/v1/reload", "reload", self._plain(OrderKind.RELOAD)),
-            self._route("POST", "/v1/pause", "pause", self._plain(OrderKind.PAUSE, at_once=True)),
-            self._route("POST", "/v1/resume", "resume", self._plain(OrderKind.RESUME, at_once=True)),
-            self._route("PUT", "/v1/log-level", "log_level", self._set_log_level),
+            self._order("/v1/indexes/{index}/reindex", OrderKind.REINDEX),
+            self._order("/v1/indexes/{index}/rollback", OrderKind.ROLLBACK),
+            self._order("/v1/indexes/{index}/verify", OrderKind.VERIFY, VerifyBody),
+            self._order("/v1/reload", OrderKind.RELOAD),
+            self._order("/v1/pause", OrderKind.PAUSE, at_once=True),
+            self._order("/v1/resume", OrderKind.RESUME, at_once=True),
+            self._order("/v1/log-level", OrderKind.LOG_LEVEL, LogLevelBody, method="PUT", at_once=True),
         ]
         for path in ("/v1/quarantine", quarantine):
             routes += [
                 self._route("GET", path, "quarantine_list", self._list_quarantine, "read"),
-                self._route("POST", f"{path}/retry", "quarantine_retry", self._retry_quarantined),
-                self._route("POST", f"{path}/drop", "quarantine_drop", self._drop_quarantined),
+                self._order(f"{path}/retry", OrderKind.QUARANTINE_RETRY, QuarantineBody),
+                self._order(f"{path}/drop", OrderKind.QUARANTINE_DROP, QuarantineBody, at_once=True),
             ]
         board = self._running.board
 
@@ -116,68 +115,48 @@ class ControlPages:
     async def _list_quarantine(self, request: Request) -> Response:
         index, document = request.path_params.get("index"), request.query_params.get("id")
         entries = await run_in_threadpool(self._running.quarantined, index, document)
-        return _json([entry_data(entry) for entry in entries])
+        return _json([entry.to_json() for entry in entries])
 
-    # Orders that are done at once: the answer has their result, where it comes soon.
+    # Orders.
 
-    async def _set_log_level(self, request: Request) -> Response:
-        body = await read_body(request, LogLevelBody)
-        return await self._order(request, OrderKind.LOG_LEVEL, options=body.model_dump(), at_once=True)
+    def _order(
+        self,
+        path: str,
+        kind: OrderKind,
+        model: type[NoOptions] = NoOptions,
+        *,
+        method: str = "POST",
+        at_once: bool = False,
+    ) -> Route:
+        """Return the route that submits an order of the index in the path, else of the whole run.
 
-    async def _drop_quarantined(self, request: Request) -> Response:
-        index, body = request.path_params.get("index"), await read_body(request, QuarantineBody)
-        options = body.model_dump()
-        return await self._order(request, OrderKind.QUARANTINE_DROP, index, options=options, at_once=True)
-
-    # Orders that take a while.
-
-    async def _verify(self, request: Request) -> Response:
-        body, index = await read_body(request, VerifyBody), self._index(request)
-        options = body.model_dump(exclude={"sink"})
-        return await self._order(request, OrderKind.VERIFY, index, body.sink or "", options=options)
-
-    async def _retry_quarantined(self, request: Request) -> Response:
-        index, body = request.path_params.get("index"), await read_body(request, QuarantineBody)
-        return await self._order(request, OrderKind.QUARANTINE_RETRY, index, options=body.model_dump())
-
-    def _plain(self, kind: OrderKind, *, at_once: bool = False) -> Answer:
-        """Return what answers an order without options: of the index in the path, else of the whole run."""
+        It answers with the order; of one that is done at once, with its result, where that comes soon.
+        """
 
         async def answer(request: Request) -> Response:
-            await read_body(request, NoOptions)
-            index = self._index(request) if "index" in request.path_params else None
-            return await self._order(request, kind, index, at_once=at_once)
+            options = (await read_body(request, model)).model_dump()
+            sink, index = options.pop("sink", None) or "", request.path_params.get("index")
+            # What is in quarantine may be of an index that the deployment has no more.
+            if index is not None and model is not QuarantineBody:
+                self._check_index(index)
+            order = new_order(kind, index, sink, options, by=_who(request), client=_client(request))
+            order = await run_in_threadpool(self._running.submit, order)
+            if at_once:
+                order = await run_in_threadpool(follow, self._running.desk.mailbox, order, _AT_ONCE_SECONDS)
+                # Else a run that works elsewhere has not come to it yet; who asked follows the order.
+                if order.has_ended:
+                    return _json(result_of(order))
+            place = f"/v1/orders/{order.id}"
+            return JSONResponse(_order_data(order), HTTPStatus.ACCEPTED, {**NO_STORE, "Location": place})
 
-        return answer
+        return self._route(method, path, kind.key, answer)
 
-    async def _order(
-        self,
-        request: Request,
-        kind: OrderKind,
-        index: str | None = None,
-        sink: str = "",
-        *,
-        options: Mapping[str, Any] | None = None,
-        at_once: bool = False,
-    ) -> Response:
-        """Submit an order; answer with the order, or with the result of one that is done at once."""
-        order = new_order(kind, index, sink, options, by=_who(request), client=_client(request))
-        order = await run_in_threadpool(self._running.submit, order)
-        if at_once:
-            order = await run_in_threadpool(follow, self._running.desk.mailbox, order, _AT_ONCE_SECONDS)
-            # Else a run that works elsewhere has not come to it yet; who asked follows the order.
-            if order.has_ended:
-                return _json(result_of(order))
-        place = f"/v1/orders/{order.id}"
-        return JSONResponse(_order_data(order), HTTPStatus.ACCEPTED, {**NO_STORE, "Location": place})
-
-    def _index(self, request: Request) -> str:
-        """Return the index in the path.
+    def _check_index(self, name: str) -> None:
+        """Check that the deployment has an index.
 
         Raises:
-            Refusal: the deployment does not have it.
+            Refusal: it has not.
         """
-        name: str = request.path_params["index"]
         known = [index.name for index in self._running.board.view().indexes]
         if name not in known:
             raise refuse(
@@ -186,7 +165,6 @@ class ControlPages:
                 "the deployment has no enabled index of this name",
                 f"It has {', '.join(known) or 'none'}.",
             )
-        return name
 
 
 def _order_data(order: Order) -> dict[str, Any]:

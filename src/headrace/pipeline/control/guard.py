@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from starlette.requests import Request
@@ -45,6 +46,7 @@ class FailedTokens:
         return left if count >= _MOST_FAILURES and left > 0 else 0.0
 
 
+@dataclass(eq=False, slots=True)
 class Guard:
     """Stands before the application: the Host header, then the token.
 
@@ -57,14 +59,11 @@ class Guard:
         board: counts what is refused, and reports wrong tokens.
     """
 
-    def __init__(
-        self, application: ASGIApp, tokens: Tokens, allows: Callable[[str], bool], board: StatusBoard
-    ) -> None:
-        self._application = application
-        self._tokens = tokens
-        self._allows = allows
-        self._board = board
-        self._failed = FailedTokens()
+    application: ASGIApp
+    tokens: Tokens
+    allows: Callable[[str], bool]
+    board: StatusBoard
+    failed: FailedTokens = field(default_factory=FailedTokens, init=False)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a refusal, or hand the request on."""
@@ -72,22 +71,22 @@ class Guard:
             try:
                 scope.setdefault("state", {})["holder"] = self._admit(Request(scope))
             except Refusal as refusal:
-                self._board.control.count_request("unknown", refusal.outcome)
+                self.board.control.count_request("unknown", refusal.outcome)
                 await refusal.response()(scope, receive, send)
                 return
-        await self._application(scope, receive, send)
+        await self.application(scope, receive, send)
 
     def _admit(self, request: Request) -> TokenHolder:
         client = request.client.host if request.client is not None else ""
         # First: a page of another site may have its name lead here (DNS rebinding), to try tokens.
-        if not self._allows(request.headers.get("host", "")):
+        if not self.allows(request.headers.get("host", "")):
             raise refuse(
                 HTTPStatus.MISDIRECTED_REQUEST,
                 "wrong_host",
                 "the Host header is not of this address",
                 "Ask by the address itself, or add the name to [control] allowed_hosts.",
             )
-        if (left := self._failed.seconds_left(client)) > 0:
+        if (left := self.failed.seconds_left(client)) > 0:
             raise refuse(
                 HTTPStatus.TOO_MANY_REQUESTS,
                 "too_many_failures",
@@ -104,10 +103,10 @@ class Guard:
                 "Send it as `Authorization: Bearer …`.",
                 WWW_Authenticate="Bearer",
             )
-        holder = self._tokens.find(token.strip())
+        holder = self.tokens.find(token.strip())
         if holder is None:
-            self._failed.add(client)
-            self._board.report.warning(f"control: a wrong token from {client}")
+            self.failed.add(client)
+            self.board.report.warning(f"control: a wrong token from {client}")
             raise refuse(
                 HTTPStatus.UNAUTHORIZED,
                 "wrong_token",

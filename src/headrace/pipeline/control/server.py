@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from headrace.config.deployment import Deployment
 from headrace.errors import HeadraceError, Kind
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from headrace.pipeline.running import RunningPipeline
 
 
-class ControlServer:
+class ControlServer(HttpServer):
     """Takes orders for a pipeline between enter and exit.
 
     Args:
@@ -37,32 +37,23 @@ class ControlServer:
         guard = Guard(pages, read_tokens(deployment), self._allows, running.board)
         certificate = _certificate(deployment)
         self._is_readable = certificate is None and not is_loopback(address)
-        self._http = HttpServer(guard, address, "private", certificate)
+        super().__init__(guard, address, "private", certificate)
 
-    @property
-    def address(self) -> str:
-        """The address `HOST:PORT`, with the real port once the server has started."""
-        return self._http.address
-
-    def __enter__(self) -> Self:
-        """Listen.
+    def start(self) -> None:
+        """Listen; say so where others can read what is sent.
 
         Raises:
             HeadraceError: PORT_IN_USE, USAGE.
         """
-        self._http.start()
+        super().start()
         if self._is_readable:
             self._report.warning(
                 f"the private address {self.address} is not of this machine alone and has no certificate: "
                 "whoever reads the network reads its tokens"
             )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._http.stop()
 
     def _allows(self, host: str) -> bool:
-        return allows_host(host, self.address, (*self._allowed, self._http.named))
+        return allows_host(host, self.address, (*self._allowed, self.named))
 
 
 def _certificate(deployment: Deployment) -> Certificate | None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import singledispatch
+from typing import Any
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model.failpoints import reach
@@ -27,12 +28,7 @@ def act(action: actions.Action, ports: Ports) -> None:
     Raises:
         HeadraceError: it failed; the next round sees what is left of it.
     """
-    raise AssertionError(f"nothing carries out {action} on {ports}")
-
-
-@act.register
-def _(_: actions.CreateState, ports: Ports) -> None:
-    ports.state.save(ports.source.new_state())
+    _AT_ONE_PORT[type(action)](action, ports)
 
 
 @act.register
@@ -53,11 +49,6 @@ def _(_: actions.CreateSlot, ports: Ports) -> None:
         )
     )
     reach("known")
-
-
-@act.register
-def _(_: actions.DropSlot, ports: Ports) -> None:
-    ports.source.drop_slot()
 
 
 @act.register
@@ -134,59 +125,30 @@ def _(action: actions.Serve, ports: Ports) -> None:
 
 
 @act.register
-def _(action: actions.DropIndex, ports: Ports) -> None:
-    ports.sinks[action.unit.sink].drop(action.name)
-
-
-@act.register
-def _(action: actions.StartQuery, ports: Ports) -> None:
-    ports.stream.start(_load(ports), new_session=action.new_session)
-
-
-@act.register
 def _(_: actions.ChangePlan, ports: Ports) -> None:
     ports.stream.change(_load(ports))
     reach("joined")
 
 
-@act.register
-def _(_: actions.CloseQuery, ports: Ports) -> None:
-    ports.stream.close()
-
-
-@act.register
-def _(action: actions.StartBackfill, ports: Ports) -> None:
-    ports.backfills.start(action.generation)
-
-
-@act.register
-def _(action: actions.StopBackfill, ports: Ports) -> None:
-    ports.backfills.stop(action.generation)
-
-
-@act.register
-def _(_: actions.SetUp, ports: Ports) -> None:
-    ports.source.set_up()
-
-
-@act.register
-def _(action: actions.ForgetDeferred, ports: Ports) -> None:
-    ports.deferral.forget_sink(action.sink)
-
-
-@act.register
-def _(action: actions.ReadFiles, ports: Ports) -> None:
-    ports.files.read(action.order)
-
-
-@act.register
-def _(action: actions.AnswerOrder, ports: Ports) -> None:
-    ports.orders.answer(action.order, action.why, done=action.done)
-
-
-@act.register
-def _(action: actions.CarryOut, ports: Ports) -> None:
-    ports.orders.carry_out(action.order)
+# The actions that one port carries out alone.
+_AT_ONE_PORT: Mapping[type[actions.Action], Callable[[Any, Ports], None]] = {
+    actions.CreateState: lambda _, ports: ports.state.save(ports.source.new_state()),
+    actions.DropSlot: lambda _, ports: ports.source.drop_slot(),
+    actions.DropIndex: lambda action, ports: ports.sinks[action.unit.sink].drop(action.name),
+    actions.StartQuery: lambda action, ports: ports.stream.start(
+        _load(ports), new_session=action.new_session
+    ),
+    actions.CloseQuery: lambda _, ports: ports.stream.close(),
+    actions.StartBackfill: lambda action, ports: ports.stream.start_backfill(action.generation),
+    actions.StopBackfill: lambda action, ports: ports.stream.stop_backfill(action.generation),
+    actions.SetUp: lambda _, ports: ports.source.set_up(),
+    actions.ForgetDeferred: lambda action, ports: ports.deferral.forget_sink(action.sink),
+    actions.ReadFiles: lambda action, ports: ports.orders.read_files(action.order),
+    actions.AnswerOrder: lambda action, ports: ports.orders.answer(
+        action.order, action.why, done=action.done
+    ),
+    actions.CarryOut: lambda action, ports: ports.orders.carry_out(action.order),
+}
 
 
 def _load(ports: Ports) -> PipelineState:
@@ -212,11 +174,7 @@ def _with(state: PipelineState, generation: GenerationState, **changes: object) 
 
 def _served(state: PipelineState, generation: GenerationState, pinned: str, order: str) -> PipelineState:
     """Return the state in which readers see this generation of its unit, and no other."""
-    others = [
-        stored
-        for stored in state.generations
-        if (stored.sink, stored.index) == (generation.sink, generation.index) and stored.published
-    ]
+    others = [stored for stored in state.generations if stored.unit == generation.unit and stored.published]
     state = state.changed(*(dataclasses.replace(stored, published=False) for stored in others))
     backfilled_at = state.reached if generation.backfilled_at is None else generation.backfilled_at
     served_at = generation.served_at if generation.published else time.time()

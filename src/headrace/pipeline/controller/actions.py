@@ -11,8 +11,7 @@ from enum import StrEnum
 
 from headrace.errors import HeadraceError
 from headrace.model.lsn import Lsn
-from headrace.pipeline.controller.desired import OpenOrder, Unit
-from headrace.state import GenerationState
+from headrace.state import GenerationState, Order, Unit
 
 _BUILD = "build"
 
@@ -310,7 +309,7 @@ class StopBackfill(UnitAction):
 class OrderAction(Action):
     """A step of one order."""
 
-    order: OpenOrder
+    order: Order
 
     @property
     def key(self) -> str:

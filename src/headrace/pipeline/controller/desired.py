@@ -6,18 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from headrace.state.orders import OrderKind
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Unit:
-    """One index in one sink: the smallest thing that has a status of its own and fails alone."""
-
-    sink: str
-    index: str
-
-    def __str__(self) -> str:
-        return f"{self.sink}: {self.index}" if self.sink else self.index
+from headrace.state import Order, Unit
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,44 +23,15 @@ class Definition:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkPolicy:
-    """How the stream treats a sink.
-
-    Attributes:
-        defers: the keys of documents that the sink does not take are stored, and the stream goes on; else the
-            stream waits for the sink.
-        most_deferred: how many documents of a generation may wait; one for which more wait is given up, and
-            filled again once the sink answers.
-        keep: how many former generations of an index are retained.
-    """
-
-    defers: bool = False
-    most_deferred: int = 1_000_000
-    keep: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class OpenOrder:
-    """What somebody asks of the deployment.
-
-    Attributes:
-        id: the generation that answers the order stores it.
-        unit: of an order that concerns one unit; None: it concerns the whole run.
-    """
-
-    id: str
-    kind: OrderKind
-    unit: Unit | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Desired:
     """What should be.
 
     Attributes:
         units: what the last valid files describe.
-        sinks: the policy of each sink; `""` is the sink that keeps the state.
         orders: the orders that are not answered yet, oldest first.
+        keep: how many former generations of an index are retained in the sink that keeps the state.
+        most_deferred: how many documents of a generation may wait for its sink; one for which more wait is
+            given up, and filled again once the sink answers.
         reseeds: behind a gap everything is backfilled again; else the run ends.
         reloaded: what changed by the files that a reload has read, by the order's id.
         misread: why the files that a reload read are refused, by the order's id; the former ones hold.
@@ -79,8 +39,9 @@ class Desired:
     """
 
     units: Mapping[Unit, Definition]
-    sinks: Mapping[str, SinkPolicy]
-    orders: tuple[OpenOrder, ...] = ()
+    orders: tuple[Order, ...] = ()
+    keep: int = 0
+    most_deferred: int = 1_000_000
     reseeds: bool = False
     reloaded: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     misread: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))

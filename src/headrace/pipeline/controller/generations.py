@@ -26,16 +26,13 @@ from headrace.pipeline.controller.actions import (
     Unpin,
     build_key,
 )
-from headrace.pipeline.controller.desired import Definition, Desired, OpenOrder, SinkPolicy, Unit
+from headrace.pipeline.controller.desired import Definition, Desired
 from headrace.pipeline.controller.stream import is_charged
 from headrace.pipeline.controller.world import CatalogSeen, SinkSeen, TableVerdict, Unknown, World
 from headrace.sinks.opensearch.shard_history import Identity
-from headrace.state import GenerationState, PipelineState
-from headrace.state.orders import OrderKind
+from headrace.state import GenerationState, Order, PipelineState, Unit
+from headrace.state.orders import OF_GENERATIONS, OrderKind
 from headrace.state.pipeline_state import generation_id, served_of
-
-_NO_POLICY = SinkPolicy()
-_GENERATION_ORDERS = frozenset({OrderKind.REINDEX, OrderKind.ROLLBACK})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,25 +52,25 @@ class UnitView:
     world: World
     state: PipelineState
     definition: Definition | None
-    policy: SinkPolicy
+    desired: Desired
     sink: SinkSeen | None
     catalog: CatalogSeen | None
     generations: tuple[GenerationState, ...]
     followed: tuple[GenerationState, ...]
     served: GenerationState | None
-    orders: tuple[OpenOrder, ...]
+    orders: tuple[Order, ...]
 
     @classmethod
     def of(cls, unit: Unit, world: World, state: PipelineState, desired: Desired) -> UnitView:
         """Gather what concerns one unit."""
         sink, catalog = world.sinks.get(unit.sink), world.catalog
-        generations = generations_of(state, unit)
+        generations = state.of_unit(unit)
         return cls(
             unit,
             world,
             state,
             desired.units.get(unit),
-            desired.sinks.get(unit.sink, _NO_POLICY),
+            desired,
             sink if isinstance(sink, SinkSeen) else None,
             catalog if isinstance(catalog, CatalogSeen) else None,
             generations,
@@ -83,7 +80,7 @@ class UnitView:
         )
 
     @property
-    def order(self) -> OpenOrder | None:
+    def order(self) -> Order | None:
         """The newest order about generations: an older one is answered without being carried out."""
         return newest_generation_order(self.orders)
 
@@ -94,23 +91,14 @@ class UnitView:
         return generation.followed and generation.hash == self.definition.hash
 
 
-def generations_of(state: PipelineState, unit: Unit) -> tuple[GenerationState, ...]:
-    """Return the generations of one unit, oldest first."""
-    return tuple(
-        generation
-        for generation in state.generations
-        if (generation.sink, generation.index) == (unit.sink, unit.index)
-    )
-
-
-def newest_generation_order(orders: Sequence[OpenOrder]) -> OpenOrder | None:
+def newest_generation_order(orders: Sequence[Order]) -> Order | None:
     """Return the newest order that asks for another generation."""
-    return next((order for order in reversed(orders) if order.kind in _GENERATION_ORDERS), None)
+    return next((order for order in reversed(orders) if order.kind in OF_GENERATIONS), None)
 
 
 def all_units(state: PipelineState, desired: Desired) -> list[Unit]:
     """Return the units that the files or the state know, in a stable order."""
-    stored = {Unit(generation.sink, generation.index) for generation in state.generations}
+    stored = {generation.unit for generation in state.generations}
     return sorted(stored | desired.units.keys())
 
 
@@ -212,7 +200,7 @@ def _why_lost(view: UnitView, generation: GenerationState) -> str:
 
 
 def _why_overflowed(view: UnitView, generation: GenerationState) -> str:
-    waiting, most = view.world.deferred.get(generation.id, 0), view.policy.most_deferred
+    waiting, most = view.world.deferred.get(generation.id, 0), view.desired.most_deferred
     return f"{waiting:,} documents waited for the sink, and {most:,} may" if waiting > most else ""
 
 
@@ -347,7 +335,7 @@ def _why_unneeded(view: UnitView, generation: GenerationState) -> str:
         return _why_not_built(view, generation)
     # By when readers saw them, not by age: a rollback makes an old one the newest.
     retained = sorted(_retained(view.generations), key=lambda former: former.served_at or 0.0)
-    beyond = len(retained) - view.policy.keep
+    beyond = len(retained) - (0 if view.unit.sink else view.desired.keep)
     return "newer ones are retained" if generation in retained[: max(0, beyond)] else ""
 
 
@@ -388,7 +376,7 @@ def _is_replaced(view: UnitView) -> bool:
     return order.kind is OrderKind.REINDEX or rollback_target(view.generations) is not None
 
 
-def _is_answered(view: UnitView, order: OpenOrder) -> bool:
+def _is_answered(view: UnitView, order: Order) -> bool:
     return any(generation.request == order.id for generation in view.generations)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind, Retry
 from headrace.pipeline.controller.act import act
@@ -22,6 +23,7 @@ _ALTERED = frozenset({Kind.SCHEMA_CHANGED, Kind.REPLICA_IDENTITY})
 Look = Callable[[Mapping[str, Failures]], tuple[World, Desired]]
 
 
+@dataclass(eq=False, slots=True)
 class Controller:
     """Leads one deployment from what is to what should be.
 
@@ -37,28 +39,20 @@ class Controller:
         seen: what the last round has decided on; None before the first.
     """
 
-    def __init__(
-        self,
-        look: Look,
-        ports: Ports,
-        *,
-        tell: Callable[[Action], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self.failures: dict[str, Failures] = {}
-        self.has_acted = False
-        self.seen: tuple[World, Desired] | None = None
-        self._look = look
-        self._ports = ports
-        self._tell = tell
-        self._clock = clock
+    look: Look
+    ports: Ports
+    tell: Callable[[Action], None]
+    clock: Callable[[], float]
+    failures: dict[str, Failures] = field(default_factory=dict, init=False)
+    has_acted: bool = field(default=False, init=False)
+    seen: tuple[World, Desired] | None = field(default=None, init=False)
 
     def go_round(self) -> EndRun | None:
         """Look once and act on it; return why the run ends, where it does."""
         self.has_acted = False
-        self.seen = world, desired = self._look(self.failures)
+        self.seen = world, desired = self.look(self.failures)
         for action in reconcile(world, desired):
-            self._tell(action)
+            self.tell(action)
             self.has_acted = True
             if isinstance(action, EndRun):
                 return action
@@ -73,7 +67,7 @@ class Controller:
         A unit fails alone; behind a failure of what all share the next round decides again.
         """
         try:
-            act(action, self._ports)
+            act(action, self.ports)
         except HeadraceError as error:
             self._count(action.key, error)
             return isinstance(action, UnitAction)
@@ -84,7 +78,7 @@ class Controller:
         return True
 
     def _count(self, key: str, error: HeadraceError) -> None:
-        now, before = self._clock(), self.failures.get(key)
+        now, before = self.clock(), self.failures.get(key)
         # After a calm time it is the first failure again, not the next in a row.
         goes_on = before is not None and now <= before.next_try + _CALM_SECONDS
         times, since = 1, now

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.errors import HeadraceError, Kind
-from headrace.pipeline.answers import Answers
 from headrace.pipeline.continuity import see_server, see_slot, waits_for_promotion
-from headrace.pipeline.controller.desired import Desired, SinkPolicy
+from headrace.pipeline.controller.actions import Action, Complete, CreateGeneration, DropIndex, Serve
+from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.world import (
     CatalogSeen,
     Failures,
@@ -26,6 +26,7 @@ from headrace.pipeline.controller.world import (
 )
 from headrace.pipeline.definitions import Definitions
 from headrace.pipeline.health_monitor import HealthMonitor
+from headrace.pipeline.order_desk import OrderDesk
 from headrace.pipeline.reloads import Reloads, in_words
 from headrace.pipeline.sink_watch import SinkWatch
 from headrace.pipeline.stopping import Stopping
@@ -54,7 +55,7 @@ class Observer:
     stream: RunStream
     budget: WalBudget
     reloads: Reloads
-    orders: Answers
+    desk: OrderDesk
     lease: Lease
     stopping: Stopping
     _explained: list[HeadraceError] = field(default_factory=list, init=False)
@@ -93,11 +94,17 @@ class Observer:
             query=query,
             backfills=backfills,
             failures=failures,
-            carried_out=self.orders.carried_out(),
+            carried_out=self.desk.begun,
             lost_lock=self.health.lost or self.lease.lost(),
         )
         self._waits_for = _why_waiting(world)
         return world, self._desired()
+
+    def note(self, action: Action) -> None:
+        """Look again in the next round at what an action may change, also where it fails."""
+        self.health.forget()
+        if isinstance(action, CreateGeneration | Complete | Serve | DropIndex):
+            self.sinks[action.unit.sink].forget()
 
     def _look_behind(self, failures: Sequence[HeadraceError | None]) -> None:
         """Look anew where something has failed: catalog and sinks may tell what the failure does not."""
@@ -171,19 +178,12 @@ class Observer:
     def _desired(self) -> Desired:
         definitions, deployment = self.definitions, self.definitions.project.deployment
         with self.stopping.interrupting():  # a cluster that hangs must not delay the end of the run
-            orders = self.orders.open_orders()
-        sinks = {
-            target.key.sink: SinkPolicy(
-                bool(target.key.sink),
-                deployment.max_deferred,
-                0 if target.key.sink else deployment.generations.keep,
-            )
-            for target in definitions.project.targets.values()
-        }
+            orders = self.desk.open_orders()
         return Desired(
             definitions.units() if definitions.is_known else {},
-            sinks,
             orders,
+            keep=deployment.generations.keep,
+            most_deferred=deployment.max_deferred,
             reseeds=definitions.project.reseeds,
             reloaded={id_: str(result) for id_, result in self.reloads.results.items()},
             misread={id_: in_words(error) for id_, error in self.reloads.refusals.items()},

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from headrace.pipeline.controller.actions import Action, AnswerOrder, CarryOut, ReadFiles, build_key
-from headrace.pipeline.controller.desired import Desired, OpenOrder
+from headrace.pipeline.controller.desired import Desired
 from headrace.pipeline.controller.generations import UnitView, newest_generation_order, why_no_way_back
 from headrace.pipeline.controller.world import World
-from headrace.state import GenerationState, PipelineState
-from headrace.state.orders import OrderKind
+from headrace.state import GenerationState, Order, PipelineState
+from headrace.state.orders import OF_GENERATIONS, OrderKind
 
 
 def decide_orders(world: World, state: PipelineState, desired: Desired) -> Iterator[Action]:
@@ -18,7 +18,7 @@ def decide_orders(world: World, state: PipelineState, desired: Desired) -> Itera
     for order in desired.orders:
         if order.kind is OrderKind.RELOAD:
             answer = _answer_reload(order, world, state, desired)
-        elif order.kind in (OrderKind.REINDEX, OrderKind.ROLLBACK):
+        elif order.kind in OF_GENERATIONS:
             answer = _answer_generation(order, world, state, desired)
         elif order.id not in world.carried_out:
             yield CarryOut("it was ordered", order)
@@ -30,7 +30,7 @@ def decide_orders(world: World, state: PipelineState, desired: Desired) -> Itera
 
 
 def _answer_generation(
-    order: OpenOrder, world: World, state: PipelineState, desired: Desired
+    order: Order, world: World, state: PipelineState, desired: Desired
 ) -> AnswerOrder | None:
     if order.unit is None or order.unit not in desired.units:
         return AnswerOrder("the deployment has no such index", order, done=False)
@@ -45,7 +45,7 @@ def _answer_generation(
     return AnswerOrder(why_not, order, done=False) if why_not else None
 
 
-def _answer_by(generation: GenerationState, order: OpenOrder, view: UnitView) -> AnswerOrder | None:
+def _answer_by(generation: GenerationState, order: Order, view: UnitView) -> AnswerOrder | None:
     """Answer an order by what became of its generation; None while that is not known."""
     if generation.published and generation.followed:
         return AnswerOrder(f"{generation.generation} is served", order, done=True)
@@ -54,7 +54,7 @@ def _answer_by(generation: GenerationState, order: OpenOrder, view: UnitView) ->
     return AnswerOrder(why_not, order, done=False) if why_not else None
 
 
-def _why_impossible(order: OpenOrder, view: UnitView) -> str:
+def _why_impossible(order: Order, view: UnitView) -> str:
     if view.definition is not None and view.definition.misfit:
         return view.definition.misfit
     if order.kind is OrderKind.ROLLBACK:
@@ -62,7 +62,7 @@ def _why_impossible(order: OpenOrder, view: UnitView) -> str:
     return ""
 
 
-def _answer_reload(order: OpenOrder, world: World, state: PipelineState, desired: Desired) -> Action | None:
+def _answer_reload(order: Order, world: World, state: PipelineState, desired: Desired) -> Action | None:
     """Answer once each unit is as the files describe it, or is being built so, or has said why it is not."""
     if order.id in desired.misread:
         return AnswerOrder(desired.misread[order.id], order, done=False)

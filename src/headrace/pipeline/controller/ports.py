@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from headrace.model.lsn import Lsn
-from headrace.pipeline.controller.desired import OpenOrder
-from headrace.state import GenerationState, PipelineState
+from headrace.state import GenerationState, Order, PipelineState
 
 
 class StatePort(Protocol):
@@ -71,7 +70,7 @@ class SinkPort(Protocol):
 
 
 class StreamPort(Protocol):
-    """The query."""
+    """The query, and what fills generations beside it."""
 
     def start(self, state: PipelineState, *, new_session: bool) -> None:
         """Start a query behind the stored position, which writes what the state follows."""
@@ -82,14 +81,10 @@ class StreamPort(Protocol):
     def close(self) -> None:
         """End the query, and everything beside it."""
 
-
-class BackfillPort(Protocol):
-    """What fills generations beside the query."""
-
-    def start(self, generation: GenerationState) -> None:
+    def start_backfill(self, generation: GenerationState) -> None:
         """Fill a generation with the rows that are there."""
 
-    def stop(self, name: str) -> None:
+    def stop_backfill(self, name: str) -> None:
         """End the filling of a generation."""
 
 
@@ -106,20 +101,16 @@ class DeferralPort(Protocol):
         """Forget what is noted about the documents that wait for a sink."""
 
 
-class FilesPort(Protocol):
-    """The deployment's files."""
-
-    def read(self, order: OpenOrder) -> None:
-        """Read and check them, and go on with them; what came of it is seen in the next round."""
-
-
 class OrderPort(Protocol):
     """Who ordered something."""
 
-    def answer(self, order: OpenOrder, text: str, *, done: bool) -> None:
+    def read_files(self, order: Order) -> None:
+        """Read and check the deployment's files, and go on with them; the next round sees what came of it."""
+
+    def answer(self, order: Order, text: str, *, done: bool) -> None:
         """Store what came of an order."""
 
-    def carry_out(self, order: OpenOrder) -> None:
+    def carry_out(self, order: Order) -> None:
         """Begin what an order asks for; it answers by itself."""
 
 
@@ -131,7 +122,5 @@ class Ports:
     source: SourcePort
     sinks: Mapping[str, SinkPort]
     stream: StreamPort
-    backfills: BackfillPort
     deferral: DeferralPort
-    files: FilesPort
     orders: OrderPort

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from headrace.errors import POLICIES, HeadraceError, Kind, Retry
 from headrace.pipeline.controller import actions
-from headrace.pipeline.controller.desired import Unit
 from headrace.pipeline.controller.world import Failures, SinkSeen, World
-from headrace.state import GenerationState, PipelineState
+from headrace.state import GenerationState, PipelineState, Unit
 
 # A query that fails so often in a row, and not by a unit or for a server, fails by a mistake of ours.
 _MOST_FAILURES = 5
@@ -83,9 +82,7 @@ def decide_backfills(world: World, state: PipelineState) -> Iterator[actions.Act
             yield actions.StopBackfill("it is not filled any more", _unit_of(state, name), name)
     for name, generation in filled.items():
         if name not in world.backfills and _may_read(world, generation):
-            yield actions.StartBackfill(
-                "it is not complete", Unit(generation.sink, generation.index), generation
-            )
+            yield actions.StartBackfill("it is not complete", generation.unit, generation)
 
 
 def _may_read(world: World, generation: GenerationState) -> bool:
@@ -100,5 +97,5 @@ def _may_read(world: World, generation: GenerationState) -> bool:
 def _unit_of(state: PipelineState, name: str) -> Unit:
     for generation in state.generations:
         if generation.id == name:
-            return Unit(generation.sink, generation.index)
+            return generation.unit
     return Unit("", name)

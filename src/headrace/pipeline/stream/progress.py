@@ -10,6 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from tenacity import Retrying
@@ -30,6 +31,7 @@ _DEFERRED_SECONDS = 1.0
 _RESTORED_SECONDS = 5.0
 
 
+@dataclass(eq=False, slots=True)
 class ProgressTracker:
     """A thread that saves what a query has applied, from `open` to `close`.
 
@@ -45,24 +47,19 @@ class ProgressTracker:
         failure: why nothing is saved any more; None while it is.
     """
 
-    def __init__(
-        self,
-        store: StateStore,
-        deferred: DeferredKeys,
-        signals: SignalFiles,
-        *,
-        counted: Callable[[Offset], tuple[int, Counters]],
-        saved: Callable[[tuple[int, int]], None],
-    ) -> None:
-        self._store = store
-        self._deferred = deferred
-        self._signals = signals
-        self._counted = counted
-        self._saved = saved
-        self._noted: dict[str, Any] | None = None
-        self._next = self._next_look = 0.0
-        self.failure: HeadraceError | None = None
-        self._ending = threading.Event()
+    store: StateStore
+    deferred: DeferredKeys
+    signals: SignalFiles
+    counted: Callable[[Offset], tuple[int, Counters]]
+    saved: Callable[[tuple[int, int]], None]
+    failure: HeadraceError | None = field(default=None, init=False)
+    _noted: dict[str, Any] | None = field(default=None, init=False)
+    _next: float = field(default=0.0, init=False)
+    _next_look: float = field(default=0.0, init=False)
+    _ending: threading.Event = field(default_factory=threading.Event, init=False)
+    _thread: threading.Thread = field(init=False)
+
+    def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._run, name="headrace noting", daemon=True)
 
     def open(self) -> None:
@@ -83,7 +80,7 @@ class ProgressTracker:
             while not ending:
                 # One more look at the end: a batch may have ended since the last.
                 ending = self._ending.wait(_LOOK_SECONDS)
-                end = self._signals.batch_end()
+                end = self.signals.batch_end()
                 if end is not None and end != self._noted:
                     self._note(end)
                 elif (ahead := self._ahead()) is not None and time.monotonic() >= self._next:
@@ -98,14 +95,14 @@ class ProgressTracker:
 
     def _ahead(self) -> Lsn | None:
         """Return the position up to which changes are durable or deferred, where any are deferred."""
-        state = self._store.current
+        state = self.store.current
         return None if state is None else state.ahead
 
     def _look(self) -> None:
         """Check that the saved state is the last one: a cluster restored from a snapshot reports nothing."""
         for attempt in self._retrying():
             with attempt:
-                self._store.check_unchanged()
+                self.store.check_unchanged()
         self._next_look = time.monotonic() + _RESTORED_SECONDS
 
     def _retrying(self) -> Retrying:
@@ -114,13 +111,13 @@ class ProgressTracker:
     def _note(self, end: dict[str, Any]) -> None:
         """Save that everything up to the end of a batch is durable or deferred."""
         reached = Offset.from_json(end)
-        batch, counters = self._counted(reached)
+        batch, counters = self.counted(reached)
         origin = LogOrigin.from_json(end)
         with log_fields(batch=batch, position=end["lsn"]):
             began = time.time_ns()
             self._advance(reached, counters, None if origin is None else origin.began)
             self._noted = end
-            self._saved((began, time.time_ns()))
+            self.saved((began, time.time_ns()))
             _LOG.debug(
                 "batch %d is applied up to %s: %d changes, %d documents written, %d deleted, %d refused",
                 *(batch, end["lsn"], counters.changes, counters.upserts, counters.deletes, counters.rejected),
@@ -133,14 +130,14 @@ class ProgressTracker:
         for attempt in self._retrying():
             with attempt:
                 # Counted behind the batch: what its tasks have deferred was stored before it ended.
-                state = self._store.advance(
+                state = self.store.advance(
                     reached.lsn,
                     counters,
-                    deferred=self._deferred.count() > 0,
+                    deferred=self.deferred.count() > 0,
                     last=reached.last,
                     began=began,
                 )
         # Behind the durable state: the server forgets what is confirmed. A kill in between confirms it later.
-        self._signals.set_confirm_limit(state.applied)
+        self.signals.set_confirm_limit(state.applied)
         self._next = time.monotonic() + _DEFERRED_SECONDS
         self._next_look = time.monotonic() + _RESTORED_SECONDS

@@ -131,7 +131,7 @@ class RunStream:
         if running is None or query is None:
             return False
         query.signals.set_paused(paused=self.board.control.paused is not None)
-        self.board.staged(query.stages)
+        self.board.note(stages=query.stages)
         is_quiet = time.monotonic() - running.began > _QUIET_SECONDS
         if query.begun() or (is_quiet and query.signals.seconds_since_beat() is not None):
             running.has_begun = True
@@ -141,16 +141,15 @@ class RunStream:
             running.job_gate.begin()
         return running.has_begun
 
-    # Backfills, see `BackfillPort`.
+    def start_backfill(self, generation: GenerationState) -> None:
+        """See `StreamPort.start_backfill`."""
+        if (backfill := self._backfill_of(generation.sink)) is not None:
+            backfill.add(generation)
 
-    @property
-    def filling(self) -> Filling:
-        """What fills generations beside the query; see `BackfillPort`."""
-        return Filling(self)
-
-    def backfill_of(self, sink: str) -> Backfill | None:
-        """Return what fills the generations of a sink; None where no query runs."""
-        return None if self._running is None else self._running.backfills.get(sink)
+    def stop_backfill(self, name: str) -> None:
+        """See `StreamPort.stop_backfill`."""
+        if (backfill := self._backfill_of(name.rpartition("/")[0])) is not None:
+            backfill.remove(name)
 
     def backfills(self) -> dict[str, BackfillSeen]:
         """Return how each generation is that is or was filled beside this query."""
@@ -161,6 +160,10 @@ class RunStream:
         return found
 
     # Inside.
+
+    def _backfill_of(self, sink: str) -> Backfill | None:
+        """Return what fills the generations of a sink; None where no query runs."""
+        return None if self._running is None else self._running.backfills.get(sink)
 
     def _is_read(self) -> bool:
         """Whether readers see any generation that the stream writes."""
@@ -208,25 +211,6 @@ class RunStream:
 
     def _show_deferred(self, sink: str, deferred: int, away: str | None) -> None:
         self.board.secondary(sink, deferred=deferred, away=away)
-
-
-@dataclass(frozen=True, slots=True)
-class Filling:
-    """Fills generations beside the query of a stream; see `BackfillPort`."""
-
-    stream: RunStream
-
-    def start(self, generation: GenerationState) -> None:
-        """Fill a generation with the rows that are there."""
-        backfill = self.stream.backfill_of(generation.sink)
-        if backfill is not None:
-            backfill.add(generation)
-
-    def stop(self, name: str) -> None:
-        """End the filling of a generation, by its id."""
-        backfill = self.stream.backfill_of(name.rpartition("/")[0])
-        if backfill is not None:
-            backfill.remove(name)
 
 
 class _Running:

@@ -37,8 +37,9 @@ from headrace.postgres.connection import connect
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
 from headrace.resolution.paths import find_paths
-from headrace.sinks.opensearch import Generation, Generations
+from headrace.sinks.opensearch import Generations
 from headrace.sinks.opensearch.documents import count, ids, refresh
+from headrace.sinks.opensearch.generations import write_alias
 from headrace.sinks.opensearch.routed import open_writer
 from headrace.state import GenerationState, PipelineState
 from headrace.state.verifications import Verifications
@@ -257,8 +258,12 @@ def _compare(
         recheck = Recheck(database, documents, pipeline.reached, levels, contents=report.contents)
         repair = None
         if report.repairing:
-            alias = Generation(index, report.generation, "", 0, "").target
-            writer = open_writer(client, {index: alias}, target.writer_options(), {index} if routed else ())
+            writer = open_writer(
+                client,
+                {index: write_alias(report.generation)},
+                target.writer_options(),
+                {index} if routed else (),
+            )
             held.enter_context(contextlib.closing(writer))
             repair = partial(rebuild, index, database, writer, applied)
         comparison = Comparison(report, documents, recheck, repair)

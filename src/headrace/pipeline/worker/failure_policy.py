@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tenacity import Retrying, retry_if_exception
 
-from headrace.errors import HeadraceError, Kind, Retry, retrying
+from headrace.errors import HeadraceError, Kind, Retry, retrying, unexpected
 from headrace.model.changes import DocumentOperation, Key
 from headrace.model.lsn import Lsn
 from headrace.sinks.base import DocumentWriter, WriteResult
@@ -59,24 +59,27 @@ class SinkFailureWriter(DocumentWriter):
         """Write all operations.
 
         Raises:
-            SinkFailure: the sink's own failure.
+            SinkFailure: the sink's own failure; SINK_BUSY where a guest raised anything but a HeadraceError.
             HeadraceError: what iterating over `operations` raised.
         """
-        raised: list[HeadraceError] = []
+        raised: list[Exception] = []
 
         def watched() -> Iterator[DocumentOperation]:
             try:
                 yield from operations
-            except HeadraceError as error:
+            except Exception as error:
                 raised.append(error)
                 raise
 
         try:
             return self._writer.write(watched())
-        except HeadraceError as error:
+        except Exception as error:
             # By identity of what the iterator raised: the same kind may come from either side.
-            if error in raised:
+            if any(error is passed for passed in raised):
                 raise
+            if not isinstance(error, HeadraceError):
+                remedy = "Look into the package that offers it."
+                raise SinkFailure.of(unexpected("a sink failed", error, Kind.SINK_BUSY, remedy)) from error
             raise SinkFailure.of(error) from error
 
     def close(self) -> None:

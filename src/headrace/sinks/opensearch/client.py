@@ -39,7 +39,7 @@ _OLDEST_VERSIONS = {"opensearch": (2, 0), "elasticsearch": (7, 10)}
 _SEGMENT_REPLICATION = (2, 7)
 """First version of OpenSearch with segment replication, and with searches sent to primary shards."""
 
-_WHOLE_SOURCE: tuple[tuple[str, tuple[int, int], str, object], ...] = (
+WHOLE_SOURCE: tuple[tuple[str, tuple[int, int], str, object], ...] = (
     ("opensearch", (3, 2), "derived_source.enabled", False),
     ("opensearch", (2, 19), "knn.derived_source.enabled", False),
     ("elasticsearch", (8, 17), "mode", "standard"),
@@ -125,7 +125,7 @@ class Product:
         index = body["settings"]["index"]
         whole = {
             setting: value
-            for name, since, setting, value in _WHOLE_SOURCE
+            for name, since, setting, value in WHOLE_SOURCE
             if name == self.name and self._is_since(since)
         }
         # A cluster without the plugin refuses its settings as unknown.

@@ -7,26 +7,27 @@ missing index. It is read through the alias `{prefix}{name}`.
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import HeadraceError, Kind
 from headrace.sinks.opensearch.client import Client, join_names, path
-from headrace.sinks.opensearch.documents import count
 from headrace.sinks.opensearch.settings import (
     IndexOptions,
     backfill_settings,
-    restore_settings,
     template_fault,
 )
-from headrace.sinks.opensearch.shard_history import Identity, identities
 
 _OURS = "headrace"
 _WRITE = ".write"
 _NARROWING = frozenset({"filter", "search_routing"})
+
+
+def write_alias(index: str) -> str:
+    """Return the alias by which a concrete index is written."""
+    return index + _WRITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class Generation:
     @property
     def target(self) -> str:
         """Return the alias for writing."""
-        return self.index + _WRITE
+        return write_alias(self.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +83,6 @@ class Generations:
             (generation for generation in known if generation is not None),
             key=lambda generation: generation.number,
         )
-
-    def identities(self, indexes: Iterable[str]) -> dict[str, Identity]:
-        """Read the identities of indexes; unknown ones are left out.
-
-        An index's identity changes if its documents are replaced.
-
-        Raises:
-            HeadraceError: SINK_UNREACHABLE, SINK_BUSY.
-        """
-        return identities(self._client, indexes)
 
     def all_with_aliases(self) -> list[tuple[Generation, tuple[str, ...]]]:
         """List every generation under the prefix with its aliases for readers, sorted by index."""
@@ -127,20 +118,20 @@ class Generations:
                     found[index] = FoundGeneration(name, uuid, frozenset(about.get("aliases", ())))
         return found
 
-    def behind(self, aliases: Iterable[str]) -> dict[str, set[str]]:
-        """Find the indexes that each of these aliases leads to, whoever made them.
+    def behind(self, aliases: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Find the indexes that aliases lead to, with what each alias has there; twenty in a request.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
         wanted = set(aliases)
-        found: dict[str, set[str]] = {}
+        found: dict[str, dict[str, Any]] = {}
         for names in join_names(sorted(wanted)):
             answer = self._client.read(path("_alias", names), allow=(404,))  # 404: an alias is missing
             for index, about in answer.json().items():
-                for alias in about["aliases"] if isinstance(about, dict) else ():
+                for alias, how in about["aliases"].items() if isinstance(about, dict) else ():
                     if alias in wanted:
-                        found.setdefault(alias, set()).add(index)
+                        found.setdefault(alias, {})[index] = how
         return found
 
     def create(self, name: str, spec_hash: str, body: dict[str, Any], schema: str = "") -> Generation:
@@ -182,38 +173,19 @@ class Generations:
         return generation
 
     def finish(self, generation: Generation, options: IndexOptions) -> None:
-        """Make all backfilled documents searchable and give the index its final settings."""
-        self.finish_all([(generation, options)])
+        """Give a backfilled generation its lasting settings and make what it holds searchable.
 
-    def finish_all(self, backfilled: Sequence[tuple[Generation, IndexOptions]]) -> None:
-        """Finish several generations; twenty with the same settings are one update of the cluster state."""
-        alike: dict[str, list[str]] = {}
-        for generation, options in backfilled:
-            settings = options.settings
-            lasting = {
-                "refresh_interval": settings.get("refresh_interval", options.refresh_interval),
-                "number_of_replicas": settings.get("number_of_replicas", options.number_of_replicas),
-                "gc_deletes": settings.get("gc_deletes", options.gc_deletes),
-            }
-            alike.setdefault(json.dumps(lasting, sort_keys=True), []).append(generation.index)
-        for text, indexes in alike.items():
-            for names in join_names(indexes):
-                self._client.call("PUT", path(names, "_settings"), {"index": json.loads(text)})
-                # Refreshes were off: without this a search would find nothing until the first interval has
-                # passed.
-                self._client.call("POST", path(names, "_refresh"))
-
-    def count(self, index: str) -> int | None:
-        """Count the searchable documents of an index, whoever wrote them."""
-        return count(self._client, index)
-
-    def keep_settings(self, wanted: Mapping[str, Mapping[str, str]]) -> list[str]:
-        """Restore these settings of generations where they were changed; returns what was changed, in words.
-
-        Raises:
-            HeadraceError: any refusal of the cluster.
+        During a backfill an index has no replicas and no refresh, and remembers deletes for longer.
         """
-        return restore_settings(self._client, wanted)
+        settings = options.settings
+        lasting = {
+            "refresh_interval": settings.get("refresh_interval", options.refresh_interval),
+            "number_of_replicas": settings.get("number_of_replicas", options.number_of_replicas),
+            "gc_deletes": settings.get("gc_deletes", options.gc_deletes),
+        }
+        self._client.call("PUT", path(generation.index, "_settings"), {"index": lasting})
+        # Refreshes were off: without this a search would find nothing until the first interval has passed.
+        self._client.call("POST", path(generation.index, "_refresh"))
 
     def publish(self, generation: Generation) -> None:
         """Point the alias at `generation` and at nothing else, in one step; adopted names move too.
@@ -235,20 +207,13 @@ class Generations:
     def faults_of_aliases(self, served: Mapping[str, str]) -> dict[str, str]:
         """Explain, by index, why readers do not see the whole generation that it should serve.
 
-        One request covers twenty indexes.
-
         Args:
             served: the concrete generation, by index.
 
         Raises:
             HeadraceError: SINK_UNREACHABLE, SINK_BUSY, AUTHENTICATION.
         """
-        known: dict[str, dict[str, Any]] = {}
-        for names in join_names([self.alias(name) for name in served]):
-            answer = self._client.read(path("_alias", names), allow=(404,))  # 404: an alias is missing
-            for index, about in answer.json().items():
-                for alias, how in about["aliases"].items() if isinstance(about, dict) else ():
-                    known.setdefault(alias, {})[index] = how
+        known = self.behind(self.alias(name) for name in served)
         found = {}
         for name, index in served.items():
             alias = self.alias(name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from headrace.errors import HeadraceError, Kind
-from headrace.sinks.opensearch.client import Client, join_names, path
+from headrace.sinks.opensearch.client import WHOLE_SOURCE, Client, join_names, path
 from headrace.sinks.opensearch.replicas import replication_type
 
 TEMPLATE_OVERRIDES = {
@@ -56,14 +56,6 @@ _FLAT: dict[str, str | int] = {
 
 _FORBIDDEN = 403
 
-_WHOLE_SOURCE = {
-    "derived_source.enabled": "false",
-    "knn.derived_source.enabled": "false",
-    "mapping.source.mode": "stored",
-    "mapping.exclude_source_vectors": "false",
-    "mode": "standard",
-}
-"""Settings with another value than this one show other documents than were written (decision 0142)."""
 _WHOLE_SOURCES: tuple[object, ...] = (True, "stored", [])
 """Values of the parameters of `_source` with which it is what was written."""
 
@@ -379,3 +371,7 @@ def _differs(found: Mapping[str, Any], name: str, value: Any) -> bool:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+_WHOLE_SOURCE = {name: _text(value) for _, _, name, value in WHOLE_SOURCE}
+"""Settings with another value than this one show other documents than were written (decision 0142)."""

@@ -15,7 +15,6 @@ import threading
 from collections.abc import Iterable
 from io import BufferedRWPair
 from itertools import islice
-from types import TracebackType
 from typing import Any, Self
 
 from headrace.errors import HeadraceError, Kind
@@ -50,9 +49,7 @@ class Relay:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):
             # To close it does not end an `accept` that waits in another thread.
             self._socket.shutdown(socket.SHUT_RDWR)

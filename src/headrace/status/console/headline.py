@@ -90,7 +90,8 @@ def _trouble(view: View) -> _State | None:
     if view.phase is Phase.STOPPED and failure is None:
         return "stopped", "plain", "it was stopped on request", _START_AGAIN, ""
     if view.phase is Phase.STOPPED and failure is not None:
-        return "stopped", "bad", failure.cause or failure.text, failure.remedy or _START_AGAIN, failure.code
+        error = failure.error
+        return "stopped", "bad", error.cause, error.remedy or _START_AGAIN, error.code
     if view.stalled is not None:
         error = view.stalled.diagnosis.error
         return "stalled", "bad", error.cause, error.remedy, error.code
@@ -105,7 +106,7 @@ _START_AGAIN = "start it again: it continues from the slot's position"
 def _of_failure(failure: LastError | None) -> tuple[str, str, str]:
     if failure is None:
         return "the last attempt failed", _TRIED_AGAIN, ""
-    return failure.cause or failure.text, failure.remedy or _TRIED_AGAIN, failure.code
+    return failure.error.cause, failure.error.remedy or _TRIED_AGAIN, failure.error.code
 
 
 _TRIED_AGAIN = "nothing: it is tried again, with growing pauses, until it works"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headrace.model.lsn import format_lsn
 from headrace.model.units import duration, quantity, size
@@ -11,6 +11,7 @@ from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
 from headrace.status.backfill_text import describe_backfill
 from headrace.status.board import IndexPhase, IndexStatus, SecondaryStatus, View
+from headrace.status.console.events import Happening
 from headrace.status.console.formats import (
     UNKNOWN,
     age_text,
@@ -63,39 +64,62 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class IndexRow:
-    """One index of one sink."""
+    """One index of one sink; the sink is empty for the primary."""
 
-    name: str
+    status: IndexStatus
     sink: str
-    state: str
-    tone: str
-    generation: str
     served_since: str
-    documents: str
-    size: str
-    quarantined: int
-    verified: str
-    error: str
-    building: str = ""
-    done: int = 0
-    total: int = 0
-    progress: str = ""
+
+    @property
+    def state(self) -> str:
+        """How it is, in a word."""
+        if self.status.phase is IndexPhase.LIVE:
+            return "served"
+        is_waiting = self.status.error is not None and self.status.building is None
+        return "waits" if is_waiting else self.status.phase.value
+
+    @property
+    def tone(self) -> str:
+        """The tone of the state."""
+        return "bad" if self.status.error is not None else _TONES[self.status.phase]
+
+    @property
+    def documents(self) -> str:
+        """How many documents it holds."""
+        held = self.status.held if self.status.held is not None else (self.status.documents or None)
+        return UNKNOWN if held is None else f"{held:,}"
+
+    @property
+    def size(self) -> str:
+        """What they take."""
+        return "" if self.status.stored_bytes is None else size(self.status.stored_bytes)
+
+    @property
+    def progress(self) -> str:
+        """How far its backfill is."""
+        return describe_backfill(self.status)
+
+
+_TONES = {IndexPhase.LIVE: "good", IndexPhase.BACKFILLING: "busy", IndexPhase.PENDING: "plain"}
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
     """One table that documents are made of."""
 
-    name: str
-    root: str
+    coverage: TableCoverage
     rate: str
-    identity: str
-    needed: str
-    missing: str
-    published: bool
-    hidden: str
-    remedy: tuple[str, ...]
-    tone: str
+
+    @property
+    def remedy(self) -> tuple[str, ...]:
+        """SQL that mends it, and why Headrace itself may not."""
+        why_not = self.coverage.why_not
+        return (*self.coverage.remedy, *((f"-- {why_not}",) if why_not else ()))
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the log carries what documents need."""
+        return self.coverage.complete and not self.coverage.missing and self.coverage.published
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +127,7 @@ class EventRow:
     """One event."""
 
     time: str
-    text: str
-    tone: str
+    event: Happening
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +154,7 @@ def make_page(view: View, history: History, now: float) -> Page:
     rates = history.rates()
     indexes, tables = [*_index_rows(view, now)], [_table_row(table, rates) for table in view.tables]
     # What needs a hand is not among the rows that are cut off.
-    tables.sort(key=lambda row: row.tone != "bad")
+    tables.sort(key=lambda row: row.is_right)
     return Page(
         now=clock_text(now),
         slot_name="" if view.slot is None else view.slot.name,
@@ -146,8 +169,7 @@ def make_page(view: View, history: History, now: float) -> Page:
         tables=tuple(tables[:SHOWN]),
         more_tables=max(0, len(tables) - SHOWN),
         events=tuple(
-            EventRow(moment_text(event.time, now), event.text, event.tone)
-            for event in [*history.events][:SHOWN_EVENTS]
+            EventRow(moment_text(event.time, now), event) for event in [*history.events][:SHOWN_EVENTS]
         ),
     )
 
@@ -296,63 +318,13 @@ _STATUS = {
 
 
 def _index_rows(view: View, now: float) -> Iterator[IndexRow]:
-    for index in view.indexes:
-        yield _index_row(index, "", now)
-    for name, sink in view.secondary.items():
-        for index in sink.indexes.values():
-            yield _index_row(index, name, now)
-
-
-def _state_of(index: IndexStatus) -> str:
-    if index.phase is IndexPhase.LIVE:
-        return "served"
-    return "waits" if index.error is not None and index.building is None else index.phase.value
-
-
-def _index_row(index: IndexStatus, sink: str, now: float) -> IndexRow:
-    tones = {IndexPhase.LIVE: "good", IndexPhase.BACKFILLING: "busy", IndexPhase.PENDING: "plain"}
-    held = index.held if index.held is not None else (index.documents or None)
-    since, stored = index.served_since, index.stored_bytes
-    row = IndexRow(
-        name=index.name,
-        sink=sink,
-        state=_state_of(index),
-        tone="bad" if index.error is not None else tones[index.phase],
-        generation=index.generation or "",
-        served_since="" if since is None else f"since {moment_text(since, now)}",
-        documents=UNKNOWN if held is None else f"{held:,}",
-        size="" if stored is None else size(stored),
-        quarantined=index.quarantined,
-        verified=index.verified or "",
-        error=index.error or "",
-    )
-    if index.building is None:
-        return row
-    return replace(
-        row,
-        building=index.building,
-        done=index.ranges_done,
-        total=index.ranges_total,
-        progress=describe_backfill(index),
-    )
+    found = [("", index) for index in view.indexes]
+    found += [(name, index) for name, sink in view.secondary.items() for index in sink.indexes.values()]
+    for sink, index in found:
+        since = "" if index.served_since is None else f"since {moment_text(index.served_since, now)}"
+        yield IndexRow(index, sink, since)
 
 
 def _table_row(table: TableCoverage, rates: Rates) -> TableRow:
-    known = rates.tables
-    root = f"{table.root.schema}.{table.root.name}"
-    return TableRow(
-        name=str(table.table),
-        root="" if table.root == table.table else str(table.root),
-        rate=UNKNOWN if known is None else f"{rate_text(known.get(root, 0.0))}/s",
-        identity=table.identity,
-        needed=", ".join(table.required),
-        missing=", ".join(table.missing),
-        published=table.published,
-        hidden="; ".join(table.hidden),
-        remedy=_remedy(table),
-        tone="good" if table.complete and not table.missing and table.published else "bad",
-    )
-
-
-def _remedy(table: TableCoverage) -> tuple[str, ...]:
-    return (*table.remedy, *((f"-- {table.why_not}",) if table.why_not else ()))
+    known, root = rates.tables, f"{table.root.schema}.{table.root.name}"
+    return TableRow(table, UNKNOWN if known is None else f"{rate_text(known.get(root, 0.0))}/s")

@@ -77,7 +77,7 @@ class Renderer:
             asked: what was searched for.
             answer: what was found; None where nothing was searched for.
         """
-        indexes = [row.name for row in page.indexes if not row.sink]
+        indexes = [row.status.name for row in page.indexes if not row.sink]
         return self._page.render(
             page=page,
             fragments={name: Markup(text) for name, text in parts.items()},  # noqa: S704 - rendered above

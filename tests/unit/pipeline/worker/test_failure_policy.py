@@ -46,6 +46,13 @@ def test_whatever_a_sink_fails_of_is_its_own_failure(kind: Kind) -> None:
     assert isinstance(pickle.loads(pickle.dumps(failed.value)), SinkFailure)
 
 
+def test_what_a_guest_raises_is_a_failure_with_a_remedy() -> None:
+    with pytest.raises(SinkFailure, match="a sink failed: ZeroDivisionError") as failed:
+        SinkFailureWriter(PlainWriter(lambda: Failing(ZeroDivisionError()), {})).write(operations(1))
+    assert failed.value.kind is Kind.SINK_BUSY
+    assert failed.value.remedy
+
+
 def test_what_fails_on_the_way_to_a_sink_is_not_its_failure() -> None:
     sink = MemorySink()
     with pytest.raises(HeadraceError, match="the database is away") as failed:

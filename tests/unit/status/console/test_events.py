@@ -56,17 +56,17 @@ def test_a_generation_is_told_when_it_is_begun_and_when_readers_see_it() -> None
 
 def test_the_slot_and_the_sinks_are_told() -> None:
     one = board()
-    one.slot_seen(SLOT)
-    one.secondary_index("archive", "users", phase=IndexPhase.LIVE)
+    one.note(slot=SLOT)
+    one.index("users", sink="archive", phase=IndexPhase.LIVE)
     before = one.view()
-    one.slot_seen(replace(SLOT, wal_status="extended"))
+    one.note(slot=replace(SLOT, wal_status="extended"))
     one.secondary("archive", away="it hangs")
     assert said(before, one) == [
         "slot shop_search: wal_status is extended, 21.0 MB of log retained",
         "sink archive: away: it hangs",
     ]
     before = one.view()
-    one.slot_seen(replace(SLOT, wal_status="lost", invalidation="wal_removed"))
+    one.note(slot=replace(SLOT, wal_status="lost", invalidation="wal_removed"))
     assert said(before, one) == ["the slot shop_search is lost: its log is removed (max_slot_wal_keep_size)"]
 
 

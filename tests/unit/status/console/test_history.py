@@ -2,7 +2,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from headrace.status import Counts, Event, StatusBoard
+from headrace.state import Counters
+from headrace.status import Event, StatusBoard
 from headrace.status.board import Positions
 from headrace.status.console.history import History
 from headrace.status.stages import Stages
@@ -69,10 +70,10 @@ def test_rates_are_of_the_last_half_minute() -> None:
 def test_the_rate_of_changes_ignores_what_earlier_runs_counted() -> None:
     run = begin()
     run.on(5)
-    run.board.set_counts(Counts(changes=1_000_000))
+    run.board.set_counts(Counters(changes=1_000_000))
     run.on(5)
     assert run.history.rates().changes == 0
-    run.board.set_counts(Counts(changes=1_000_050))
+    run.board.set_counts(Counters(changes=1_000_050))
     run.on(5)
     changes = run.history.rates().changes
     assert changes is not None
@@ -82,8 +83,10 @@ def test_the_rate_of_changes_ignores_what_earlier_runs_counted() -> None:
 def test_stages_have_a_rate_and_the_time_of_a_batch() -> None:
     run = begin()
     run.on(1)
-    run.board.staged(
-        Stages(4, captured=40, resolved=20, resolve_seconds=0.4, write_seconds=2.0, tables={"public.a": 30})
+    run.board.note(
+        stages=Stages(
+            4, captured=40, resolved=20, resolve_seconds=0.4, write_seconds=2.0, tables={"public.a": 30}
+        )
     )
     run.on(10)
     rates = run.history.rates()

@@ -69,21 +69,21 @@ def test_a_position_that_does_not_move_while_the_log_grows_is_not_advancing() ->
 
 def test_room_is_what_is_safe_at_the_present_rate() -> None:
     board = board_in("live")
-    board.slot_seen(replace(SLOT, safe_wal_size=36_000 * MB))
+    board.note(slot=replace(SLOT, safe_wal_size=36_000 * MB))
     shown = page(board, log_rate=MB, confirmed_rate=MB)
     assert figure(shown.slot, "room").value == "10 h 0 min"
     assert shown.notices == ()
-    board.slot_seen(replace(SLOT, safe_wal_size=600 * MB))
+    board.note(slot=replace(SLOT, safe_wal_size=600 * MB))
     shown = page(board, log_rate=MB, confirmed_rate=MB)
     assert figure(shown.slot, "room").tone == "bad"
     assert "lost in 10 min 0 s" in shown.notices[0].text
-    board.slot_seen(replace(SLOT, safe_wal_size=None))
+    board.note(slot=replace(SLOT, safe_wal_size=None))
     assert figure(page(board, log_rate=MB).slot, "room").value == "no limit"
 
 
 def test_a_slot_about_to_be_lost_is_the_first_notice() -> None:
     board = board_in("quarantine")
-    board.slot_seen(replace(SLOT, wal_status="unreserved"))
+    board.note(slot=replace(SLOT, wal_status="unreserved"))
     notices = page(board).notices
     assert "next checkpoint" in notices[0].text
     assert "max_slot_wal_keep_size" in notices[0].remedy
@@ -126,11 +126,12 @@ def test_a_stall_is_a_state_with_its_own_advice() -> None:
 def test_tables_that_lack_something_come_first_with_the_statement_that_mends_it() -> None:
     board = board_in("live")
     whole = board.view().tables
-    board.tables_seen(
-        [*whole, replace(whole[0], missing=("id",), remedy=("ALTER TABLE x;",), published=False)]
+    board.note(
+        tables=[*whole, replace(whole[0], missing=("id",), remedy=("ALTER TABLE x;",), published=False)]
     )
     first = page(board).tables[0]
-    assert (first.missing, first.remedy, first.published) == ("id", ("ALTER TABLE x;",), False)
+    assert (first.remedy, first.is_right) == (("ALTER TABLE x;",), False)
+    assert (first.coverage.missing, first.coverage.published) == (("id",), False)
 
 
 def test_many_rows_are_cut_off_and_counted() -> None:
