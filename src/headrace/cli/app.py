@@ -662,11 +662,8 @@ def demo(
     once: Annotated[bool, typer.Option(help="run it once, compare the result, and exit")] = False,
     users: Annotated[int, typer.Option(min=1, help="the number of users in the shop")] = 500,
     clean: Annotated[bool, typer.Option(help="remove downloaded files, and exit")] = False,
-    mirror: Annotated[bool, typer.Option(help="show Delta tables in place of documents")] = False,
 ) -> bool:
     """Run a real PostgreSQL, a real OpenSearch and a pipeline between them, all on this machine.
-
-    With --mirror the shop's tables are kept as Delta tables in a folder; then there is no OpenSearch.
 
     Examples:
       headrace demo
@@ -677,8 +674,4 @@ def demo(
     if clean:
         clean_up()
         return True
-    if mirror:
-        from headrace.cli.mirror_demo import run_mirror_demo
-
-        return run_mirror_demo(once=once, users=users)
     return run_demo(once=once, users=users, log_level=context.log_level)
