@@ -23,9 +23,9 @@ from headrace.postgres.connection import connect, execute
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import GenerationState, StateKey, StateStore
 from headrace.state.orders import Mailbox, OrderKind, new_order
-from headrace.tools.demo.oracle import actual_documents, differences
 from support.http_proxy import Cut, HttpProxy, Request
 from support.refusing_server import RefusingServer
+from support.shop_oracle import actual_documents, differences
 from support.tcp_proxy import TcpProxy
 
 NAME = "chaos"

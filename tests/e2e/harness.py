@@ -9,9 +9,9 @@ from pathlib import Path
 import urllib3
 
 from headrace.postgres.connection import connect, execute
-from headrace.tools.demo.oracle import Documents, actual_documents, differences, expected_documents
 from headrace.tools.demo.shop import INDEXES, create_shop, write_deployment
 from support.driven_run import DrivenRun
+from support.shop_oracle import Documents, actual_documents, differences, expected_documents
 
 CONVERGED_WITHIN = 120.0
 """Seconds; on a machine that is busy with other tests too."""

@@ -11,9 +11,9 @@ from typing import Any
 from e2e.harness import CONVERGED_WITHIN
 from headrace.postgres.connection import connect, execute
 from headrace.schema.load import load_schema
-from headrace.tools.demo.oracle import Documents, differences
 from support.driven_run import DrivenRun
 from support.oracle import naive_documents
+from support.shop_oracle import Documents, differences
 
 
 class OwnTables(DrivenRun):

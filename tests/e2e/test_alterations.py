@@ -18,8 +18,8 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.pipeline.definitions import LOOK_SECONDS
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
-from headrace.tools.demo.oracle import Documents, actual_documents, differences
 from support.driven_run import DrivenRun
+from support.shop_oracle import Documents, actual_documents, differences
 
 DDL = """
 CREATE TYPE mood AS ENUM ('low', 'high');

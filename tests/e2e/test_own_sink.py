@@ -14,8 +14,8 @@ import pytest
 
 from e2e.own_tables import OwnTables
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.tools.demo.oracle import actual_documents
 from integration.sinks.documented_sink import deployed, install
+from support.shop_oracle import actual_documents
 
 _NAME = "ownsink"
 _SCHEMA = """

@@ -14,9 +14,9 @@ from e2e.harness import Headrace, Shop
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
-from headrace.tools.demo.oracle import actual_documents, differences
 from headrace.tools.demo.shop import INDEXES
 from support.servers import installation, short_lived_server
+from support.shop_oracle import actual_documents, differences
 
 _NAME = "reseeding"
 _OTHER = f"{_NAME}_other_"

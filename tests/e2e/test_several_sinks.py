@@ -24,9 +24,9 @@ from headrace.pipeline.explain import Explainer
 from headrace.pipeline.project import open_project
 from headrace.sinks.opensearch import Client, Endpoint, Generations
 from headrace.state import PipelineState, StateKey, StateStore
-from headrace.tools.demo.oracle import Documents, actual_documents, differences
 from headrace.tools.demo.shop import INDEXES
 from support.http_proxy import Answer, HttpProxy, Request
+from support.shop_oracle import Documents, actual_documents, differences
 
 _RENAMED = "UPDATE users SET name = name || '!'"
 _OTHER = '\n[sinks.other]\ntype = "opensearch"\nurl = "{url}"\nprefix = "{prefix}"\nnumber_of_replicas = 0\n'

@@ -13,7 +13,7 @@ from e2e.harness import Headrace
 from headrace.embedded.opensearch import EmbeddedOpenSearch
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import Quarantine, StateKey
-from headrace.tools.demo.oracle import differences
+from support.shop_oracle import differences
 
 
 def generation(client: Client, pipeline: Headrace) -> str:

@@ -27,10 +27,10 @@ from headrace.postgres.slot import drop_slot
 from headrace.schema.load import load_schema
 from headrace.sinks.opensearch import Client, Endpoint
 from headrace.state import GenerationState, StateKey, StateStore
-from headrace.tools.demo.oracle import actual_documents, differences
 from support.driven_run import DrivenRun
 from support.oracle import naive_documents
 from support.pauses import in_thread
+from support.shop_oracle import actual_documents, differences
 
 TABLES = """
 CREATE TABLE good (id int PRIMARY KEY, name text);

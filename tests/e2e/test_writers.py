@@ -13,9 +13,9 @@ import pytest
 
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
-from headrace.tools.demo.oracle import differences
 from headrace.tools.demo.shop import INDEXES
 from headrace.tools.demo.workload import Workload
+from support.shop_oracle import differences
 
 _PAUSE = 0.02
 

@@ -91,8 +91,7 @@ class Town:
 def documents(index: Json, town: Town) -> dict[str, Json]:
     """The documents of one entry of the file, by id."""
     index = copy.deepcopy(index)
-    root = index["nodes" if "nodes" in index else "node"]
-    root = root[0] if isinstance(root, list) else root
+    root = index["nodes"]
     table = _table(root, "public")
     key = town.keys[table] or root["primary_key"]
     found = {}

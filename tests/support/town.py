@@ -19,9 +19,9 @@ import urllib3
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
-from headrace.tools.demo.oracle import Documents, actual_documents, differences
 from support.driven_run import DrivenRun
 from support.pauses import Pauses, in_thread
+from support.shop_oracle import Documents, actual_documents, differences
 
 TABLES = """
 CREATE TYPE mood AS ENUM ('low', 'high');

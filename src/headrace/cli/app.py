@@ -59,6 +59,8 @@ PublicHosts = Annotated[
 Master = Annotated[str | None, typer.Option(help="Spark's master (default: local[*])")]
 Conf = Annotated[list[str] | None, typer.Option(help="a setting of Spark, KEY=VALUE; may be repeated")]
 Folder = Annotated[Path, typer.Option(help="where the files are written")]
+ClusterUrl = Annotated[str, typer.Option("--sink", help="the search cluster's URL, for a new headrace.toml")]
+LOCAL_CLUSTER = "http://127.0.0.1:9200"
 Offline = Annotated[bool, typer.Option(help="read only the files")]
 Waiting = Annotated[
     float | None, typer.Option("--wait", min=0.0, help="wait until it is done, at most N seconds")
@@ -582,7 +584,7 @@ def init(
     url: Annotated[str, typer.Argument(envvar="DATABASE_URL", help="the database, postgresql://…")],
     table: Annotated[str, typer.Option("--table", "-t", help="the root table")],
     folder: Folder = Path(),
-    sink: Annotated[str, typer.Option("--sink", help="the search cluster's URL")] = "http://127.0.0.1:9200",
+    sink: ClusterUrl = LOCAL_CLUSTER,
 ) -> None:
     """Write headrace.toml and a first schema file, from a table and its foreign keys.
 
@@ -609,9 +611,7 @@ def design(
     ] = None,
     folder: Annotated[Path, typer.Option(help="where the files are, or are written")] = Path(),
     file: Annotated[str, typer.Option(help="the schema file that is opened first")] = "",
-    sink: Annotated[
-        str, typer.Option("--sink", help="the search cluster's URL, for a new deployment")
-    ] = "http://127.0.0.1:9200",
+    sink: ClusterUrl = LOCAL_CLUSTER,
     port: Annotated[int, typer.Option(min=0, max=65535, help="the port (default: a free one)")] = 0,
     no_browser: Annotated[bool, typer.Option(help="print the address, open nothing")] = False,
 ) -> None:
@@ -634,30 +634,26 @@ def convert(
     context: CommandContext,
     origin: Annotated[ConvertibleTool, typer.Argument(help="the tool whose files they are")],
     schema: Annotated[Path, typer.Argument(envvar="HEADRACE_CONVERT", help="its schema.json")],
-    env: Annotated[
-        Path | None, typer.Option(help="its .env, for the connections of the deployment file")
-    ] = None,
     url: Annotated[
-        str | None,
-        typer.Option(
-            "--database",
-            envvar="DATABASE_URL",
-            help="the database whose foreign keys and types are read (default: that of --env)",
-        ),
-    ] = None,
+        str,
+        typer.Argument(envvar="DATABASE_URL", help="the database whose tables and foreign keys are read"),
+    ],
     folder: Folder = Path(),
+    sink: ClusterUrl = LOCAL_CLUSTER,
     force: Annotated[bool, typer.Option(help="overwrite files that are there")] = False,
 ) -> bool:
     """Write headrace.toml and schema files from PGSync's; list what differs, and what is left to do.
 
+    Writes no password.
+
     Examples:
-      headrace convert pgsync schema.json --env .env
-      headrace convert pgsync schema.json --folder moved --force
+      headrace convert pgsync schema.json postgresql://me@db/shop --sink http://search:9200
+      headrace convert pgsync schema.json postgresql://me@db/shop --folder moved --force
     """
     from headrace.cli.convert import convert as write_files
 
     assert origin is ConvertibleTool.PGSYNC
-    return write_files(context, schema, folder, env, url, force=force)
+    return write_files(context, schema, url, folder, sink, force=force)
 
 
 @command("Run the demo on this machine.", Group.RUN)
@@ -666,11 +662,8 @@ def demo(
     once: Annotated[bool, typer.Option(help="run it once, compare the result, and exit")] = False,
     users: Annotated[int, typer.Option(min=1, help="the number of users in the shop")] = 500,
     clean: Annotated[bool, typer.Option(help="remove downloaded files, and exit")] = False,
-    mirror: Annotated[bool, typer.Option(help="show Delta tables in place of documents")] = False,
 ) -> bool:
     """Run a real PostgreSQL, a real OpenSearch and a pipeline between them, all on this machine.
-
-    With --mirror the shop's tables are kept as Delta tables in a folder; then there is no OpenSearch.
 
     Examples:
       headrace demo
@@ -681,8 +674,4 @@ def demo(
     if clean:
         clean_up()
         return True
-    if mirror:
-        from headrace.cli.mirror_demo import run_mirror_demo
-
-        return run_mirror_demo(once=once, users=users)
     return run_demo(once=once, users=users, log_level=context.log_level)

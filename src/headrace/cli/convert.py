@@ -8,9 +8,10 @@ from pathlib import Path
 
 from headrace.cli import terminal
 from headrace.cli.context import CommandContext
+from headrace.cli.init import check_sink, tell_of_password
 from headrace.errors import HeadraceError, Kind
 from headrace.model.units import are
-from headrace.tools.convert import Conversion, convert_pgsync
+from headrace.tools.convert import CONFIG, Conversion, convert_pgsync
 from headrace.tools.next_steps import NEXT, next_commands
 from headrace.tools.saved_files import save_files
 
@@ -18,34 +19,33 @@ from headrace.tools.saved_files import save_files
 def convert(
     context: CommandContext,
     schema: Path,
+    database: str,
     folder: Path,
-    env: Path | None,
-    database: str | None,
+    sink: str,
     *,
     force: bool,
 ) -> bool:
     """Convert, write the files, and return whether nothing is left to do by hand.
 
     Raises:
-        HeadraceError: USAGE: a file exists already. DISK: one cannot be written. As `convert_pgsync` and
-            `save_files`.
+        HeadraceError: USAGE: a file exists already, or `sink` is no URL. DISK: one cannot be written. As
+            `convert_pgsync` and `save_files`.
     """
-    conversion = convert_pgsync(schema, env, database, context.environ)
+    check_sink(sink)
+    conversion = convert_pgsync(schema, database, sink, context.environ)
     _write(folder, conversion.files, context.environ, force=force)
     _print(conversion)
     own_code = folder if any(file.endswith(".py") for file in conversion.files) else None
-    commands = [
-        next_commands(folder / config, NEXT, imports_from=own_code) for config in conversion.deployments
-    ]
-    for lines in commands:
-        terminal.say(f"next: {', '.join(lines)}")
+    commands = next_commands(folder / CONFIG, NEXT, imports_from=own_code)
+    tell_of_password(database)
+    terminal.say(f"next: {', '.join(commands)}")
     if context.as_json:
         terminal.data(
             {
                 "written": [str(folder / name) for name in conversion.files],
                 "notes": [asdict(note) for note in conversion.notes],
                 "general": conversion.general,
-                "next": commands,
+                "next": [commands],
             }
         )
     return not any(note.is_open for note in conversion.notes)

@@ -9,16 +9,12 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from pathlib import Path
-from typing import TypeVar
 
 from rich.markup import escape
 
-from headrace.assembly import Assembler
-from headrace.catalog import read_catalog
 from headrace.cli import terminal
 from headrace.cli.signals import stopping_by_signals
 from headrace.config.cache import cache_folder
@@ -29,42 +25,45 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.errors import HeadraceError
 from headrace.logs import LogLevel
 from headrace.model.units import quantity
+from headrace.pipeline.applied_position import AppliedPosition
 from headrace.pipeline.explain import Explainer
 from headrace.pipeline.order_desk import Errands, OrderDesk
 from headrace.pipeline.project import Project, open_project
 from headrace.pipeline.run import PipelineRun, RunContext
 from headrace.pipeline.run_options import RunOptions
 from headrace.pipeline.stopping import Stopped, Stopping
+from headrace.pipeline.verification.verify import VerifyOptions, verify
 from headrace.pipeline.worker.plan import Endpoints
 from headrace.postgres.connection import Connection, connect, execute
-from headrace.postgres.session import ReadSession
+from headrace.reporter import SilentReporter
 from headrace.sinks.opensearch import Client
 from headrace.sinks.opensearch.documents import document
-from headrace.snapshot import plan_ranges
-from headrace.state import Mailbox, StateStore
+from headrace.state import Mailbox
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
-from headrace.tools.demo import oracle
 from headrace.tools.demo.script import SCENES, Scene
 from headrace.tools.demo.shop import create_shop, write_deployment
-from headrace.tools.demo.workload import keep_busy
+from headrace.tools.demo.workload import Workload
 
-PATIENCE_SECONDS = 60.0
-PAUSE_SECONDS = 0.4
+_PATIENCE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.4
 _LOOK_SECONDS = 0.002
-_WHOLE = 1 << 30
+_BUSY_SECONDS = 1.0
 _WIDTH = 114  # of a line that goes to no terminal
 _INDENT = 4
 _SOME = 20
-_Found = TypeVar("_Found")
 
 
 @dataclass
 class StoryResult:
-    """The result of the story; `wrong` is None until the story has ended."""
+    """The result of the story.
+
+    Attributes:
+        is_right: whether every index was right at the end.
+    """
 
     latencies: list[float] = field(default_factory=list)
-    wrong: list[str] | None = None
+    is_right: bool = False
     error: HeadraceError | None = None
 
 
@@ -87,12 +86,12 @@ def run_demo(*, once: bool, users: int, log_level: LogLevel) -> bool:
     stopping = stopping_by_signals()
     result = StoryResult()
     try:
-        with _servers(stopping) as (postgres, opensearch), scratch_folder() as folder:
+        with _servers(stopping) as (postgres, opensearch), _scratch_folder() as folder:
             with stopping.interrupting():
                 url = postgres.create_database("shop")
                 took = create_shop(url, users=users)
                 terminal.done(f"a shop with {users:,} users in {took:.1f} s")
-                config = write_deployment(folder, url, opensearch.url)
+                config = write_deployment(Path(folder), url, opensearch.url)
                 terminal.say('replica_identity is "auto" here: Headrace sets what its documents need')
                 project = open_project(config, os.environ)
             _follow(project, url, stopping, result, once=once, log_level=log_level)
@@ -101,7 +100,11 @@ def run_demo(*, once: bool, users: int, log_level: LogLevel) -> bool:
     terminal.done("stopped; nothing is left running")
     if result.error is not None:
         raise result.error
-    return not once or result.wrong == []
+    return not once or result.is_right
+
+
+def _scratch_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="headrace-demo-", ignore_cleanup_errors=True)
 
 
 @contextlib.contextmanager
@@ -123,16 +126,6 @@ def _servers(stopping: Stopping) -> Iterator[tuple[EmbeddedPostgres, EmbeddedOpe
                 opensearch = stack.enter_context(EmbeddedOpenSearch(short_lived=True))
             terminal.done(f"OpenSearch at {opensearch.url}")
         yield postgres, opensearch
-
-
-@contextlib.contextmanager
-def scratch_folder() -> Iterator[Path]:
-    """Make a folder that is removed in the end."""
-    folder = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _follow(
@@ -192,13 +185,12 @@ def _run_story(
                 took = _play(scene, connection, client, stopping)
                 if scene.sql:  # a scene without SQL shows the result of an earlier one
                     result.latencies.append(took)
-                if stopping.wait(PAUSE_SECONDS):
+                if stopping.wait(_PAUSE_SECONDS):
                     return
-        result.wrong = _verify(project, endpoints)
+        result.is_right = _verify(project)
         _print_summary(result)
         if not once:
-            terminal.out.print("\nThe shop stays busy with random transactions; stop with Ctrl-C.\n")
-            keep_busy(endpoints.database, StateStore(client, project.key), stopping, _show)
+            _keep_busy(project, endpoints, stopping)
     except HeadraceError as error:
         result.error = error
     finally:
@@ -208,94 +200,77 @@ def _run_story(
 
 
 def _play(scene: Scene, connection: Connection, client: Client, stopping: threading.Event) -> float:
-    """Commit the scene's transaction and wait for its document; return the seconds between."""
+    """Commit the scene's transaction and wait for its document; return the seconds between.
+
+    Where the demo is stopped, or a minute has passed, it goes on.
+    """
     if scene.sql:
         with connection.transaction():
             for statement in scene.sql:
                 execute(connection, statement)
-    found, took = await_arrival(
-        lambda: document(client, scene.index, scene.id), scene.arrived, stopping, _LOOK_SECONDS
-    )
-    has_arrived = scene.arrived(found)
-    if not has_arrived and stopping.is_set():
-        return took  # it was stopped while it looked
-    print_scene(scene.title, scene.sql, has_arrived=has_arrived)
+    begin = time.monotonic()
+    found = document(client, scene.index, scene.id)
+    while not scene.arrived(found) and time.monotonic() - begin < _PATIENCE_SECONDS:
+        if stopping.wait(_LOOK_SECONDS):
+            return 0.0  # it was stopped while it looked
+        found = document(client, scene.index, scene.id)
+    took = time.monotonic() - begin
+    _print_mark(scene.title, is_right=scene.arrived(found), style="bold")
+    for statement in scene.sql:
+        terminal.out.print(f"    [dim]{escape(_short(statement))}[/dim]")
     after = f"after {1000 * took:,.0f} ms" if scene.sql else "by then"
     shown = json.dumps(scene.shown(found), ensure_ascii=False) if found is not None else "no document"
-    rest = short(f"  {shown}", len(f"{scene.index}/{scene.id} {after}"))
+    rest = _short(f"  {shown}", len(f"{scene.index}/{scene.id} {after}"))
     terminal.out.print(f"    {scene.index}/{scene.id} [cyan]{after}[/cyan]{escape(rest)}")
     return took
 
 
-def await_arrival(
-    read: Callable[[], _Found], arrived: Callable[[_Found], bool], stopping: threading.Event, pause: float
-) -> tuple[_Found, float]:
-    """Read until what was read shows the change; return it, and the seconds that it took.
-
-    Where the demo is stopped, or a minute has passed, it returns what is there.
-    """
-    begin = time.monotonic()
-    found = read()
-    while not arrived(found) and time.monotonic() - begin < PATIENCE_SECONDS and not stopping.wait(pause):
-        found = read()
-    return found, time.monotonic() - begin
+def _print_mark(text: str, *, is_right: bool, style: str = "none") -> None:
+    mark = "[green]✓[/green]" if is_right else "[red]✗[/red]"
+    terminal.out.print(f"{mark} [{style}]{escape(text)}[/{style}]")
 
 
-def print_scene(title: str, statements: Sequence[str], *, has_arrived: bool) -> None:
-    """Print a scene and its transaction."""
-    mark = "[green]✓[/green]" if has_arrived else "[red]✗[/red]"
-    terminal.out.print(f"{mark} [bold]{escape(title)}[/bold]")
-    for statement in statements:
-        terminal.out.print(f"    [dim]{escape(short(statement))}[/dim]")
-
-
-def short(text: str, before: int = 0) -> str:
+def _short(text: str, before: int = 0) -> str:
     """Cut `text` to one line, indented and with `before` characters before it."""
     room = max((terminal.out.width if terminal.out.is_terminal else _WIDTH) - _INDENT - before, _SOME)
     return text if len(text) <= room else text[: room - 1] + "…"
 
 
-def _verify(project: Project, endpoints: Endpoints) -> list[str]:
-    """Compare every index with a naive evaluation over plain SELECT * and with a fresh rebuild."""
-    wrong: list[str] = []
-    for name, expected in oracle.expected_documents(endpoints.database).items():
-        actual = oracle.actual_documents(endpoints.sink.urls[0], project.primary.prefix + name)
-        against_rows = oracle.differences(expected, actual)
-        against_rebuild = oracle.differences(_rebuild(project, endpoints, name), actual)
-        wrong += [f"{name}: {text}" for text in (*against_rows, *against_rebuild)]
-        mark = "[red]✗[/red]" if against_rows or against_rebuild else "[green]✓[/green]"
-        documents = quantity(len(actual), "document")
-        terminal.out.print(
-            f"{mark} {name}: {documents} == a naive evaluation over SELECT * == a fresh rebuild"
-        )
-    for text in wrong:
-        terminal.out.print(f"    [red]{escape(text)}[/red]")
-    return wrong
-
-
-def _rebuild(project: Project, endpoints: Endpoints, name: str) -> oracle.Documents:
-    """Assemble all documents of an index from the database."""
-    spec = project.specs[name]
-    with ReadSession(endpoints.database) as session:
-        catalog = read_catalog(session, spec.tables())
-        assembler = Assembler(session, spec, catalog)
-        return {
-            # A float would round away what the comparison is to find.
-            operation.id: json.loads(operation.body or b"", parse_float=Decimal)
-            for part in plan_ranges(session, catalog[spec.table], _WHOLE)
-            for operation in assembler.assemble_range(part, 0)
-        }
+def _verify(project: Project) -> bool:
+    """Compare every index with the database, as `headrace verify` does."""
+    is_right = True
+    for name in project.specs:
+        report = verify(project, name, VerifyOptions(), SilentReporter())
+        is_right = is_right and report.right
+        text = f"{name}: {quantity(report.documents, 'document')} compared with the database"
+        _print_mark(text, is_right=report.right)
+    return is_right
 
 
 def _print_summary(result: StoryResult) -> None:
     ordered = sorted(result.latencies)
     middle = ordered[len(ordered) // 2]
-    verdict = "every index is right" if not result.wrong else "an index is WRONG"
+    verdict = "every index is right" if result.is_right else "an index is WRONG"
     terminal.out.print(
         f"\n{verdict}; commit to document: median {1000 * middle:.0f} ms, slowest {1000 * ordered[-1]:.0f} ms"
     )
 
 
-def _show(what: str, outcome: str, seconds: float | None) -> None:
-    after = "" if seconds is None else f" after [cyan]{1000 * seconds:,.0f} ms[/cyan]"
-    terminal.out.print(f"[dim]{time.strftime('%H:%M:%S')}[/dim]  {escape(what)} → {outcome}{after}")
+def _keep_busy(project: Project, endpoints: Endpoints, stopping: threading.Event) -> None:
+    """Commit a random transaction each second and show when its documents are there, until stopped."""
+    terminal.out.print("\nThe shop stays busy with random transactions; stop with Ctrl-C.\n")
+    with (
+        Workload(endpoints.database) as workload,
+        AppliedPosition(endpoints, project.key) as applied,
+    ):
+        while not stopping.wait(_BUSY_SECONDS):
+            what = ", ".join(workload.step()) or "a transaction is rolled back"
+            begin = time.monotonic()
+            end = applied.end_of_log()
+            while applied.wait(end, _BUSY_SECONDS) is None:
+                if stopping.is_set():
+                    return
+            terminal.out.print(
+                f"[dim]{time.strftime('%H:%M:%S')}[/dim]  {escape(what)} → in the documents after "
+                f"[cyan]{1000 * (time.monotonic() - begin):,.0f} ms[/cyan]"
+            )

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from headrace.config.deployment import Deployment, OpenSearchSink, StdoutSink
 from headrace.config.mirror import is_folder
-from headrace.config.problems import Locator
+from headrace.config.problems import Locator, deployment_locator
 from headrace.config.secret import Secret
 from headrace.config.text_files import is_file, read_text
 from headrace.errors import ErrorGroup, HeadraceError, Kind, LocatedError, Place
@@ -33,7 +33,7 @@ def load_deployment(path: Path, environ: Mapping[str, str]) -> Deployment:
         path, "the deployment file", Kind.CONFIG, "Name it with --config, or write one with `headrace init`."
     )
     data = _parse(path, text)
-    return _check(Locator(path, text, data), data, path, environ)
+    return _check(deployment_locator(path, text, data), data, path, environ)
 
 
 def deployment_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> Deployment:
@@ -43,7 +43,7 @@ def deployment_of(values: Mapping[str, Any], environ: Mapping[str, str]) -> Depl
         ErrorGroup: CONFIG; every mistake, with its key.
     """
     data, path = dict(values), Path("deployment")
-    return _check(Locator(path, None, data), data, path, environ)
+    return _check(deployment_locator(path, None, data), data, path, environ)
 
 
 def _check(locator: Locator, data: dict[str, Any], path: Path, environ: Mapping[str, str]) -> Deployment:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,23 +47,37 @@ _TRIPLE = re.compile(r"\"{3}|'{3}")
 
 
 class Locator:
-    """Create errors with their place in the file; for values without a file, with their key."""
+    """Create errors with their place in the file; for values without a file, with their key.
 
-    def __init__(self, file: Path, text: str | None, data: dict[str, Any]) -> None:
+    Args:
+        file: the file.
+        line_of: returns the line of a key; None for values without a file.
+        known_keys: returns the keys that the table at a path may have.
+        addition: what adds a missing key, `{}`.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        line_of: Callable[[KeyPath], int] | None,
+        known_keys: Callable[[KeyPath], list[str]],
+        addition: str = "`{} = …`",
+    ) -> None:
         self._file = file
-        self._lines = None if text is None else KeyLines(text)
-        self._data = data
+        self._line_of = line_of
+        self._known_keys = known_keys
+        self._addition = addition
 
-    def error(self, path: Sequence[str | int], problem: str, remedy: str = "") -> HeadraceError:
+    def error(self, path: KeyPath, problem: str, remedy: str = "") -> HeadraceError:
         """Return an error about the key at `path`; it does not quote the line, which may hold a password."""
         line = self.line(path)
         if line is None:
             return HeadraceError(Kind.CONFIG, f"{self._file}: {problem}", remedy)
         return LocatedError(Kind.CONFIG, Place(self._file, line), problem, remedy)
 
-    def line(self, path: Sequence[str | int]) -> int | None:
+    def line(self, path: KeyPath) -> int | None:
         """Return the line of the key at `path`; None for values without a file."""
-        return None if self._lines is None else self._lines.line_of(path)
+        return None if self._line_of is None else self._line_of(path)
 
     def translate(self, details: Iterable[Any]) -> list[HeadraceError]:
         """Translate pydantic's errors, in the order of the file."""
@@ -78,10 +92,10 @@ class Locator:
         shown, context = _render_path(path), detail.get("ctx", {})
         match detail["type"]:
             case "extra_forbidden":
-                remedy = _FLUSSO.get((path[0], path[-1])) or meant(str(path[-1]), self._known(path[:-1]))
+                remedy = _FLUSSO.get((path[0], path[-1])) or meant(str(path[-1]), self._known_keys(path[:-1]))
                 sentence = f"unknown key {shown}", remedy
             case "missing":
-                sentence = f"{shown} is missing", f"Add `{path[-1]} = …`."
+                sentence = f"{shown} is missing", f"Add {self._addition.format(path[-1])}."
             case "literal_error":
                 sentence = f"{shown} must be {context['expected']}", ""
             case "union_tag_invalid":
@@ -98,10 +112,16 @@ class Locator:
                 sentence = f"{shown}: {message[:1].lower()}{message[1:]}", ""
         return sentence
 
-    def _known(self, path: KeyPath) -> list[str]:
-        """Return the keys that the table at `path` may have."""
-        model = _model(path, self._data)
-        return [field.alias or name for name, field in model.model_fields.items()]
+
+def deployment_locator(file: Path, text: str | None, data: dict[str, Any]) -> Locator:
+    """Return what locates the keys of a deployment file; without a text, those of values."""
+    line_of = None if text is None else KeyLines(text).line_of
+    return Locator(file, line_of, lambda path: keys_of(_model(path, data)))
+
+
+def keys_of(model: type[BaseModel]) -> list[str]:
+    """Return the keys of a table of a file."""
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _model(path: KeyPath, data: dict[str, Any]) -> type[BaseModel]:
@@ -147,13 +167,14 @@ class KeyLines:
             for length in range(1, len(path) + 1):
                 self._lines.setdefault(path[:length], line)
 
-    def line_of(self, path: Sequence[str | int]) -> int:
+    def line_of(self, path: KeyPath) -> int:
         """Return the line of the key at `path`, or of the nearest table around it; at least 1."""
-        for length in range(len(path), 0, -1):
-            line = self._lines.get(tuple(path[:length]))
-            if line is not None:
-                return line
-        return 1
+        return nearest_line(self._lines, path)
+
+
+def nearest_line(lines: Mapping[KeyPath, int], path: KeyPath) -> int:
+    """Return the line of a key, or of the nearest table around it that has one; else the first."""
+    return next((lines[path[:length]] for length in range(len(path), -1, -1) if path[:length] in lines), 1)
 
 
 def _scan(lines: Sequence[str]) -> Iterator[tuple[KeyPath, int]]:

@@ -14,9 +14,9 @@ from headrace.catalog import read_catalog
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.session import ReadSession
 from headrace.schema.load import load_schema
-from headrace.tools.demo.oracle import differences, expected_documents
 from headrace.tools.demo.shop import INDEXES, create_shop, write_deployment
 from headrace.tools.demo.workload import Workload
+from support.shop_oracle import differences, expected_documents
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -125,24 +123,3 @@ def test_the_version_is_one_line(files: Deployment) -> None:
     told = files.type("--version")
     assert (told.code, told.err) == (0, "")
     assert told.out.startswith("headrace 0.")
-
-
-@pytest.mark.parametrize("folder", [".", "a new folder"])
-def test_the_commands_that_come_next_work_where_they_are_read(tmp_path: Path, folder: str) -> None:
-    """The module of a converted index was not importable, and in another folder no file was found."""
-    node = {"table": "books", "columns": ["id", "title"], "transform": {"replace": {"title": {"a": "b"}}}}
-    (tmp_path / "schema.json").write_text(json.dumps([{"database": "d", "index": "books", "nodes": node}]))
-    words = ["convert", "pgsync", "schema.json", "--folder", folder]
-    environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
-
-    def run(*line: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            line, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=120, check=False
-        )
-
-    told = run("headrace", *words)
-    [following] = re.findall(r"next: (.*)", " ".join(told.stderr.split()))
-    check, setup, started = following.split(", ")
-    assert ("headrace setup" in setup, "headrace run" in started) == (True, True)
-    checked = run("sh", "-c", f"{check} --offline")
-    assert checked.returncode == 0, checked.stderr

@@ -70,10 +70,11 @@ def test_the_files_that_are_written_are_listed_with_what_comes_next(people: Depl
     assert "new/headrace.toml" in found["written"]
     assert found["next"][0] == "headrace check --config new/headrace.toml"
 
-    node = {"table": "people", "columns": ["id"], "unheard_of": 1}
+    node = {"table": "people", "columns": ["id", "unheard_of"]}
     tree = [{"database": "d", "index": "people", "nodes": node}]
     (people.folder / "schema.json").write_text(json.dumps(tree))
-    told = people.type("convert", "pgsync", "schema.json", "--folder", "moved", "--format", "json")
+    words = ("convert", "pgsync", "schema.json", "--folder", "moved", "--format", "json")
+    told = people.type(*words, **variables)
     found = checked("convert", told.out)
     assert told.code == 1, "something is left to do"
     assert "moved/people.schema.yml" in found["written"]

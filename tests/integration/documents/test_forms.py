@@ -27,8 +27,8 @@ from headrace.postgres.quoting import table as table_sql
 from headrace.postgres.session import ReadSession
 from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
-from headrace.tools.demo.oracle import differences
 from support.oracle import naive_documents
+from support.shop_oracle import differences
 from support.soak.case_run import database_of, make_template
 from support.soak.cases import Case, make_case
 from support.soak.random_schemas import text_of

@@ -39,10 +39,10 @@ from headrace.sinks.base import WriteResult
 from headrace.sinks.opensearch import Endpoint
 from headrace.snapshot import exported_snapshot
 from headrace.testing.memory_sink import MemorySink
-from headrace.tools.demo.oracle import differences
 from integration.documents.indexed_database import documents_plan
 from support.oracle import naive_documents
 from support.servers import installation, short_lived_server
+from support.shop_oracle import differences
 from support.soak.memory_worker import MemoryWorker
 
 INDEX = "people"

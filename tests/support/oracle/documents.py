@@ -19,10 +19,10 @@ from headrace.schema.tree import (
     OrderBy,
     SoftDelete,
 )
-from headrace.tools.demo.oracle import Average
 from support.oracle.conditions import passes
 from support.oracle.tables import Row, Table, Tables
 from support.oracle.values import json_value
+from support.shop_oracle import Average
 
 _SPACES = " \t\n\r\f\v"
 

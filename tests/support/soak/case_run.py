@@ -19,8 +19,8 @@ from headrace.postgres.quoting import identifier
 from headrace.schema.load import load_schema
 from headrace.schema.tree import IndexSpec
 from headrace.testing.memory_sink import MemorySink
-from headrace.tools.demo.oracle import differences
 from support.oracle import naive_documents
+from support.shop_oracle import differences
 from support.soak.cases import Case
 from support.soak.column_types import NEEDED
 from support.soak.follower import Follower

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.catalog.table import Column
@@ -16,21 +16,20 @@ _TEXT_MAPPING = {"type": "text", "fields": {"keyword": {"type": "keyword", "igno
 """What a cluster makes of a text that no mapping names."""
 
 
-def column_field(key: str, name: str, column: Column | None, mapping: Mapping[str, Any]) -> FieldEntry:
+def column_field(key: str, column: Column, mapping: Mapping[str, Any]) -> FieldEntry:
     """Return the field for a column.
 
     Args:
         key: its document key.
-        name: the column's name.
-        column: None where the database is not known.
+        column: the column.
         mapping: its mapping in PGSync; empty where the cluster decides.
     """
     wanted = str(mapping.get("type", ""))
     options = {word: value for word, value in mapping.items() if word != "type"}
     field = _typed(key, column, wanted)
     [tag] = (word for word in field if word not in ("postgres", "opensearch"))
-    if name_text(name) != key or key != key.lower():
-        field["column"] = name_text(name)
+    if name_text(column.name) != key or key != key.lower():
+        field["column"] = name_text(column.name)
     if tag == "json" and not wanted:
         options = {**_UNSEARCHED, **options}
     if options:
@@ -70,25 +69,18 @@ def _key(field: FieldEntry) -> str:
     return str(next(iter(field.values())))
 
 
-def _typed(key: str, column: Column | None, wanted: str) -> FieldEntry:
-    if column is None:
-        return {_first_tag(SCALARS, wanted) or "text": key}
+def _typed(key: str, column: Column, wanted: str) -> FieldEntry:
     fitting = fitting_tags(column)
     if wanted == "geo_point":
         return {"geo": key}
     if wanted:
-        tag = _first_tag(fitting, wanted)
+        tag = next((tag for tag in fitting if SCALARS[tag] == wanted), None)
         return _custom(key, column, wanted) if tag is None else {tag: key}
     if holds_texts(column):
         return {"text": key}  # with subfields for exact values, as clusters map texts
     if fitting:
         return {fitting[0]: key}
     return _custom(key, column, "long" if column.category == "N" else "text")
-
-
-def _first_tag(tags: Iterable[str], kind: str) -> str | None:
-    """Return the first of some types of the schema language that a cluster maps as `kind`."""
-    return next((tag for tag in tags if SCALARS[tag] == kind), None)
 
 
 def _custom(key: str, column: Column, kind: str) -> FieldEntry:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from headrace.catalog.remedies import key_advice
+from headrace.config.problems import KeyPath
 from headrace.model.names import TableName
 from headrace.schema.writing import name_text
-from headrace.tools.convert.links import Between, Link, Side
+from headrace.tools.convert.links import Between, Link
 from headrace.tools.convert.notes import Notes
-from headrace.tools.convert.pgsync_file import Relationship
 from headrace.tools.convert.schema_text import FieldEntry, names_value
+from headrace.tools.convert.sides import Side
 
 
 def table_words(name: TableName, default: str) -> FieldEntry:
@@ -24,24 +25,21 @@ def foreign_key_words(above: Side, link: Link) -> FieldEntry:
 
 
 def join_words(
-    above: Side, side: Side, relationship: Relationship, link: Link, *, key: str, notes: Notes
+    above: Side, side: Side, link: Link, *, to_many: bool, key: str, at: KeyPath, notes: Notes
 ) -> FieldEntry:
     """Return a join without its fields, under the document key `key`."""
-    table, to_many = side.table, relationship.to_many
     where = table_words(side.name, above.name.schema)
     # A row that is pointed at by a key is there once: it is joined from this side, without its own key.
-    is_key = table is not None and key_advice(table, link.below) is None
-    if not to_many and is_key and link.above != above.key:
+    if not to_many and key_advice(side.table, link.below) is None and link.above != above.key:
         found = {"primary_key": names_value(link.below), "column": names_value(link.above)}
         return {"belongs_to": key, **where, **found}
-    if table is not None and not to_many:
-        unique = any(set(known.columns) <= set(link.below) for known in table.unique_keys)
-        if not unique:
-            notes.differs(
-                relationship.line,
-                f"several rows of {table.name} may have one {', '.join(link.below)}: the first by its key is "
-                "shown, in PGSync any",
-            )
+    unique = any(set(known.columns) <= set(link.below) for known in side.table.unique_keys)
+    if not to_many and not unique:
+        notes.differs(
+            at,
+            f"several rows of {side.name} may have one {', '.join(link.below)}: the first by its key is "
+            "shown, in PGSync any",
+        )
     return {
         "has_many" if to_many else "has_one": key,
         **where,
@@ -52,7 +50,7 @@ def join_words(
 
 def junction_words(above: Side, side: Side, between: Between, key: str) -> FieldEntry:
     """Return a join through another table without its fields, under the document key `key`."""
-    through = table_words(between.table, above.name.schema)
+    through = table_words(between.middle.name, above.name.schema)
     through |= {"left_key": name_text(between.left.below[0]), "right_key": name_text(between.right.above[0])}
     if between.left.above != above.key:
         through["left_references"] = name_text(between.left.above[0])

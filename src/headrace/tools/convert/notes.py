@@ -1,9 +1,12 @@
-"""Collect what a conversion has to say, by line of the file that it read."""
+"""Collect what a conversion has to tell: what is not the same thing, and what is left to do."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from headrace.config.problems import KeyPath, nearest_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,19 +29,25 @@ class Note:
 
 
 class Notes:
-    """The notes on one file."""
+    """The notes on one file.
 
-    def __init__(self, file: Path) -> None:
+    Args:
+        file: the file.
+        lines: the line of each of its values, by the keys that lead there.
+    """
+
+    def __init__(self, file: Path, lines: Mapping[KeyPath, int]) -> None:
         self._file = file
+        self._lines = lines
         self._found: dict[Note, None] = {}
 
-    def differs(self, line: int, text: str, remedy: str = "") -> None:
-        """Note that something means something else in Headrace."""
-        self._found[Note(self._file, line, text, remedy)] = None
+    def differs(self, at: KeyPath, text: str, remedy: str = "") -> None:
+        """Note that the value at `at` means something else in Headrace."""
+        self._found[Note(self._file, nearest_line(self._lines, at), text, remedy)] = None
 
-    def left(self, line: int, text: str, remedy: str) -> None:
-        """Note that something could not be converted, and what to do about it."""
-        self._found[Note(self._file, line, text, remedy, is_open=True)] = None
+    def left(self, at: KeyPath, text: str, remedy: str) -> None:
+        """Note that the value at `at` could not be converted, and what to do about it."""
+        self._found[Note(self._file, nearest_line(self._lines, at), text, remedy, is_open=True)] = None
 
     def in_file_order(self) -> tuple[Note, ...]:
         """Return all notes, each once."""

@@ -1,4 +1,4 @@
-"""Run random transactions on the shop, and measure the latency of their documents.
+"""Run random transactions on the shop.
 
 A workload is a seeded sequence of random transactions: every kind of change that can affect a document, mixed
 with rolled back transactions and savepoints. It keeps the shop's invariants, so it can run against any shop
@@ -8,31 +8,18 @@ at any time, and several can run at once with different seeds.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from headrace.errors import HeadraceError, Kind
-from headrace.model.lsn import Lsn
-from headrace.model.units import quantity
-from headrace.postgres.connection import Connection, connect, execute
-from headrace.state import Counters, PipelineState, StateStore
+from headrace.postgres.connection import Connection, connect
 from headrace.tools.demo.shop.changes import CHANGES, WEIGHTS, Hand
 
-__all__ = ["Workload", "keep_busy"]
-
+__all__ = ["Workload"]
 
 _RACES = frozenset({"40001", "40P01", "23503", "23505"})
 """The SQLSTATEs of races between writers: serialization, deadlock, foreign key, unique key."""
-
-
-_PAUSE_SECONDS = 1.0
-_POLL_SECONDS = 0.005
-
-Show = Callable[[str, str, float | None], None]
-"""Called with a transaction's changes, its effect, and the latency (seconds; None without an effect)."""
 
 
 class Workload:
@@ -119,67 +106,3 @@ class Workload:
         else:
             self._connection.rollback()
         self.done["commit" if commit else "rollback"] += 1
-
-
-def keep_busy(database: str, meta: StateStore, stopping: threading.Event, show: Show) -> None:
-    """Commit a random transaction each second and show its documents' latency, until `stopping` is set.
-
-    A transaction has arrived when the state of the pipeline counts its changes: by then each of its documents
-    is durable.
-
-    Args:
-        database: the shop's URL.
-        meta: the meta index of the deployment; not for use by other threads.
-        stopping: ends the loop once it is set.
-        show: receives each transaction's result.
-
-    Raises:
-        HeadraceError: the errors of the database and of the cluster.
-    """
-    with (
-        Workload(database, seed=1) as workload,
-        connect(database, application_name="headrace demo") as observer,
-    ):
-        while not stopping.wait(_PAUSE_SECONDS):
-            before = _state(meta).counters
-            changes = workload.step()
-            begin = time.monotonic()
-            if not changes:
-                show("a transaction is rolled back", "no document changes", None)
-                continue
-            counters = _await_arrival(meta, before, _position(observer), stopping)
-            if counters is not None:
-                effect = _describe_effect(before, counters)
-                show(", ".join(changes), effect, time.monotonic() - begin)
-
-
-def _await_arrival(
-    meta: StateStore, before: Counters, position: Lsn, stopping: threading.Event
-) -> Counters | None:
-    """Return the counters after the transaction that ended before `position`; None when stopped."""
-    while not stopping.is_set():
-        state = _state(meta)
-        # A transaction that changes no document moves the position alone.
-        if state.counters.changes > before.changes or state.applied >= position:
-            return state.counters
-        time.sleep(_POLL_SECONDS)
-    return None
-
-
-def _state(meta: StateStore) -> PipelineState:
-    state = meta.load()
-    if state is None:
-        raise HeadraceError(Kind.CONTINUITY, "the state of the demo was deleted from its cluster")
-    return state
-
-
-def _position(connection: Connection) -> Lsn:
-    [(position,)] = execute(connection, "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint")
-    return int(position)
-
-
-def _describe_effect(before: Counters, after: Counters) -> str:
-    if after.changes == before.changes:
-        return "no row changed"
-    documents = after.upserts + after.deletes - before.upserts - before.deletes
-    return quantity(documents, "document")

@@ -48,7 +48,7 @@ class JsonMap:
 
 @dataclass(frozen=True, slots=True)
 class JsonProperty:
-    """A key of an object, which is always there, and the type of its value."""
+    """A key of an object, and the type of its value."""
 
     key: str
     type: JsonType
@@ -57,11 +57,16 @@ class JsonProperty:
 
 @dataclass(frozen=True, slots=True)
 class JsonObject:
-    """An object with known keys, under a name."""
+    """An object with known keys, under a name.
+
+    Attributes:
+        is_whole: whether every key is always there.
+    """
 
     name: str
     properties: tuple[JsonProperty, ...]
     description: str = ""
+    is_whole: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from headrace.tools.document_types.json_type import (
     JsonList,
     JsonMap,
     JsonObject,
+    JsonProperty,
     JsonScalar,
     JsonType,
     JsonUnion,
 )
 from headrace.tools.document_types.layout import quote, wrap_paragraphs
-from headrace.tools.document_types.queries import IndexFilter
 
 _WIDTH = 88
 _SCALARS = {
@@ -30,11 +30,9 @@ _SCALARS = {
     "string": "str",
     "any": "Any",
 }
-_Member = tuple[str, JsonType, str]
-"""A key, the type of its value and what is said of it."""
 
 
-def render_module(head: str, parts: Sequence[Definition | IndexFilter]) -> str:
+def render_module(head: str, parts: Sequence[Definition]) -> str:
     """Render a module; `head` says what it is."""
     body = "\n\n\n".join(_part(part) for part in parts)
     # An import that nothing uses would be a finding of the user's linter.
@@ -47,25 +45,18 @@ def render_module(head: str, parts: Sequence[Definition | IndexFilter]) -> str:
     return text
 
 
-def _part(part: Definition | IndexFilter) -> str:
-    match part:
-        case JsonChoice():
-            return _choice(part)
-        case IndexFilter():
-            fields = [(field.path, field.type, field.description) for field in part.fields]
-            return _dictionary(part.name, fields, part.description, total=False)
-        case JsonObject():
-            members = [(member.key, member.type, member.description) for member in part.properties]
-            build = _class if _can_be_class(members) else _dictionary
-            return build(part.name, members, part.description)
+def _part(part: Definition) -> str:
+    if isinstance(part, JsonChoice):
+        return _choice(part)
+    return _class(part) if part.is_whole and _can_be_class(part.properties) else _dictionary(part)
 
 
-def _can_be_class(members: Iterable[_Member]) -> bool:
+def _can_be_class(members: Iterable[JsonProperty]) -> bool:
     """Return whether a class can have these keys: they are names, and hide none that its annotations use.
 
     Python folds compatibility characters in names (ﬁ becomes fi), so a key with one is no name of its own.
     """
-    annotations = " ".join(_type(type_) for _, type_, _ in members)
+    annotations = " ".join(_type(member.type) for member in members)
     # What is quoted is a value of a Literal, and no name.
     used = set(re.findall(r"\w+", re.sub(r'"[^"]*"', "", annotations)))
     return all(
@@ -74,39 +65,40 @@ def _can_be_class(members: Iterable[_Member]) -> bool:
         and not keyword.iskeyword(key)
         and not key.startswith("__")
         and key not in used
-        for key, _, _ in members
+        for key in (member.key for member in members)
     )
 
 
-def _class(name: str, members: Sequence[_Member], description: str) -> str:
-    lines = [f"class {name}(TypedDict):"]
-    if description:
-        lines += [_docstring(description, "    "), *([""] if members else [])]
-    for key, type_, said in members:
-        lines.append(f"    {key}: {_type(type_)}")
-        if said:
-            lines.append(_docstring(said, "    "))
-    if not members and not description:
+def _class(type_: JsonObject) -> str:
+    members = type_.properties
+    lines = [f"class {type_.name}(TypedDict):"]
+    if type_.description:
+        lines += [_docstring(type_.description, "    "), *([""] if members else [])]
+    for member in members:
+        lines.append(f"    {member.key}: {_type(member.type)}")
+        if member.description:
+            lines.append(_docstring(member.description, "    "))
+    if not members and not type_.description:
         lines.append("    pass")
     return "\n".join(lines)
 
 
-def _dictionary(name: str, members: Iterable[_Member], description: str, *, total: bool = True) -> str:
+def _dictionary(type_: JsonObject) -> str:
     """Render a TypedDict of any keys; what is said of them stands in comments."""
     lines = [
-        *(_comment(description, "") if description else []),
-        f"{name} = TypedDict(",
-        f'    "{name}",',
+        *(_comment(type_.description, "") if type_.description else []),
+        f"{type_.name} = TypedDict(",
+        f'    "{type_.name}",',
         "    {",
     ]
-    for key, type_, said in members:
-        entry = f"        {quote(key)}: {_type(type_)},"
-        comment = _comment(said, "        ") if said else []
+    for member in type_.properties:
+        entry = f"        {quote(member.key)}: {_type(member.type)},"
+        comment = _comment(member.description, "        ") if member.description else []
         if len(comment) == 1 and len(entry) + len(comment[0]) <= _WIDTH + 6:
             lines.append(f"{entry}  {comment[0].strip()}")
         else:
             lines += [*comment, entry]
-    return "\n".join([*lines, "    },", *([] if total else ["    total=False,"]), ")"])
+    return "\n".join([*lines, "    },", *([] if type_.is_whole else ["    total=False,"]), ")"])
 
 
 def _choice(definition: JsonChoice) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from headrace.tools.document_types.json_type import (
     Definition,
@@ -18,7 +18,6 @@ from headrace.tools.document_types.json_type import (
     JsonUnion,
 )
 from headrace.tools.document_types.layout import quote, wrap_paragraphs
-from headrace.tools.document_types.queries import IndexFilter
 
 _WIDTH = 88
 _SCALARS = {
@@ -32,31 +31,23 @@ _SCALARS = {
 _NAME = re.compile(r"[A-Za-z_$][\w$]*", re.ASCII)
 
 
-def render_module(head: str, parts: Sequence[Definition | IndexFilter]) -> str:
+def render_module(head: str, parts: Sequence[Definition]) -> str:
     """Render a module; `head` says what it is."""
     return "\n\n".join([_comment(head, ""), *(_part(part) for part in parts)]) + "\n"
 
 
-def _part(part: Definition | IndexFilter) -> str:
-    match part:
-        case JsonChoice(name, values):
-            return f"export type {name} =\n" + "\n".join(f"  | {quote(value)}" for value in values) + ";"
-        case IndexFilter():
-            fields = ((field.path, field.type, field.description) for field in part.fields)
-            return _interface(part.name, fields, part.description, optional="?")
-        case JsonObject():
-            members = ((member.key, member.type, member.description) for member in part.properties)
-            return _interface(part.name, members, part.description)
-
-
-def _interface(
-    name: str, members: Iterable[tuple[str, JsonType, str]], description: str, optional: str = ""
-) -> str:
-    lines = [_comment(description, "")] if description else []
-    lines.append(f"export interface {name} {{")
-    for key, type_, said in members:
-        lines += [_comment(said, "  ")] if said else []
-        lines.append(f"  {key if _NAME.fullmatch(key) else quote(key)}{optional}: {_type(type_)};")
+def _part(part: Definition) -> str:
+    if isinstance(part, JsonChoice):
+        return (
+            f"export type {part.name} =\n" + "\n".join(f"  | {quote(value)}" for value in part.values) + ";"
+        )
+    lines = [_comment(part.description, "")] if part.description else []
+    lines.append(f"export interface {part.name} {{")
+    optional = "" if part.is_whole else "?"
+    for member in part.properties:
+        lines += [_comment(member.description, "  ")] if member.description else []
+        key = member.key if _NAME.fullmatch(member.key) else quote(member.key)
+        lines.append(f"  {key}{optional}: {_type(member.type)};")
     return "\n".join([*lines, "}"])
 
 

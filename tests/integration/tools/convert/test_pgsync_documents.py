@@ -25,6 +25,7 @@ from headrace.tools.preview import open_preview
 from support.pgsync_oracle import Town, documents
 
 DATA = Path(__file__).parents[3] / "data" / "pgsync"
+SINK = "http://search.example:9200"
 INDEXES: dict[str, dict[str, Any]] = {
     index["index"]: index for index in json.loads((DATA / "schema.json").read_text())
 }
@@ -46,7 +47,7 @@ def converted(postgres: EmbeddedPostgres, tmp_path_factory: pytest.TempPathFacto
     url = postgres.create_database("town")
     with connect(url) as connection:
         connection.execute((DATA / "tables.sql").read_bytes())
-    conversion = convert_pgsync(DATA / "schema.json", None, url, {})
+    conversion = convert_pgsync(DATA / "schema.json", url, SINK, {})
     folder = tmp_path_factory.mktemp("converted")
     for name, text in conversion.files.items():
         (folder / name).write_text(text, encoding="utf-8")
@@ -151,7 +152,7 @@ def test_documents_of_odd_trees_are_what_pgsync_promises(
 ) -> None:
     entry = {"database": "town", "index": f"odd_{list(ODD).index(case)}", "nodes": ODD[case]}
     (tmp_path / "schema.json").write_text(json.dumps([entry]))
-    for name, text in convert_pgsync(tmp_path / "schema.json", None, converted.url, {}).files.items():
+    for name, text in convert_pgsync(tmp_path / "schema.json", converted.url, SINK, {}).files.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     deployment = load_deployment(tmp_path / "headrace.toml", {})
@@ -170,7 +171,7 @@ def test_what_the_database_does_not_have_is_listed(converted: Converted, tmp_pat
 {"table": "guest", "columns": ["email"], "relationship":
  {"type": "one_to_many", "variant": "object"}}]}}]"""
     (tmp_path / "schema.json").write_text(text)
-    conversion = convert_pgsync(tmp_path / "schema.json", None, converted.url, {})
+    conversion = convert_pgsync(tmp_path / "schema.json", converted.url, SINK, {})
     told = [
         (note.line, note.text.partition(": ")[0], note.remedy) for note in conversion.notes if note.is_open
     ]

@@ -9,7 +9,7 @@ import pytest
 import urllib3
 
 from headrace.embedded.opensearch import EmbeddedOpenSearch
-from headrace.tools.demo.oracle import actual_documents, differences
+from support.shop_oracle import actual_documents, differences
 
 _NUMBERS = '{"exact": 0.1234567890123456789, "whole": 9007199254740993, "zero": 1.50, "none": null}'
 

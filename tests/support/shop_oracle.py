@@ -59,7 +59,7 @@ _TABLES = (
 def read_rows(connection: Connection, table: str) -> list[Row]:
     """Read all rows of one of the shop's tables, by id."""
     source = quoting.table(TableName("public", table))
-    cursor = connection.execute(f"SELECT * FROM {source}".encode())  # noqa: S608
+    cursor = connection.execute(f"SELECT * FROM {source}".encode())
     names = [column.name for column in cursor.description or ()]
     rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
     return sorted(rows, key=lambda row: row["id"])
@@ -275,7 +275,7 @@ def actual_documents(url: str, alias: str) -> Documents:
 
 def _ask(pool: urllib3.PoolManager, method: str, url: str, body: object = None) -> Any:
     response = pool.request(method, url, json=body) if body is not None else pool.request(method, url)
-    if response.status >= 300:  # noqa: PLR2004
+    if response.status >= 300:
         raise LookupError(f"{method} {url}: {response.status} {response.data[:300].decode(errors='replace')}")
     return json.loads(response.data, parse_float=Decimal)
 
@@ -332,4 +332,4 @@ def _shown(value: Any) -> str:
     if value is _ABSENT:
         return "nothing"
     text = str(value) if isinstance(value, Decimal) else repr(value)
-    return text if len(text) <= 120 else f"{text[:117]}…"  # noqa: PLR2004
+    return text if len(text) <= 120 else f"{text[:117]}…"

@@ -10,8 +10,8 @@ from decimal import Decimal
 import pytest
 
 from headrace.postgres.connection import connect, execute
-from headrace.tools.demo.oracle import expected_documents
 from headrace.tools.demo.shop import create_shop
+from support.shop_oracle import expected_documents
 
 _ROWS = """
 TRUNCATE users, products, tags CASCADE;

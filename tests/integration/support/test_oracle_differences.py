@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.tools.demo.oracle import Average, Documents, differences
+from support.shop_oracle import Average, Documents, differences
 
 _DOCUMENT: dict[str, Any] = {
     "id": 7,
