@@ -24,7 +24,9 @@ _MOVES_SLOTS_SINCE = 17
 def servers() -> Iterator[tuple[EmbeddedPostgres, EmbeddedPostgres]]:
     with ExitStack() as stack:
         yield (
-            stack.enter_context(short_lived_server(settings={"autovacuum_naptime": "1"}, binaries=installation())),
+            stack.enter_context(
+                short_lived_server(settings={"autovacuum_naptime": "1"}, binaries=installation())
+            ),
             stack.enter_context(short_lived_server(binaries=installation())),
         )
 

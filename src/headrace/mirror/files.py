@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,13 +24,6 @@ TARGET_BYTES = 128 << 20
 """The size of a file, about."""
 _GROUP_BYTES = 32 << 20
 _LONGEST_TEXT = 32
-
-
-class Folder(Protocol):
-    """Where files are written: a file system of PyArrow's, or what does this alone."""
-
-    def open_output_stream(self, name: str, /) -> Any:
-        """Open a new file for writing."""
 
 
 class FileSystemFolder:
@@ -89,7 +82,7 @@ class DataFile:
 
 
 def write_files(
-    folder: Folder,
+    folder: FileSystem,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     target_bytes: int = TARGET_BYTES,

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyarrow.fs import FileSystem
 
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.files import DataFile, Folder, write_files
+from headrace.mirror.files import DataFile, write_files
 from headrace.mirror.partitions import partition_folder
 from headrace.model.names import TableName
 
@@ -37,25 +37,27 @@ Values = tuple[str | None, ...]
 
 def write_partitions(
     table: TableName,
-    folder: FileSystem | Folder,
+    folder: FileSystem,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     *,
     partition_by: Sequence[str],
     target_bytes: int,
     run_bytes: int = RUN_BYTES,
+    in_folders: bool = True,
     options: Mapping[str, Any] = MappingProxyType({}),
 ) -> list[DataFile]:
     """Write rows to files of about `target_bytes`, each of one partition.
 
     Args:
         table: the table, for messages.
-        folder: its folder; where it is a file system, each partition has a folder of its name in it.
+        folder: its folder.
         schema: the rows' columns.
         batches: the rows.
         partition_by: the columns that decide, which the files lack.
         target_bytes: the size of a file, about.
         run_bytes: the size of a run; more rows are kept in a temporary file.
+        in_folders: whether each partition has a folder of its name.
         options: of PyArrow's writer.
 
     Raises:
@@ -69,7 +71,7 @@ def write_partitions(
         # Each partition is written at once, so that it has as few files as it can have.
         for values in runs.partitions:
             below = ""
-            if isinstance(folder, FileSystem):
+            if in_folders:
                 levels = zip(partition_by, values, strict=True)
                 below = "".join(f"{partition_folder(name, value)}/" for name, value in levels)
                 folder.create_dir(below)
