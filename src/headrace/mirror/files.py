@@ -106,7 +106,7 @@ def write_files(
         OSError: the folder cannot be written.
     """
     # A file is opened when there is a row for it: no rows make no file.
-    groups = _row_groups(schema, batches)
+    groups = grouped(batches, schema, _GROUP_BYTES)
     files = []
     group = next(groups, None)
     while group is not None:
@@ -193,16 +193,16 @@ def _telling_why() -> Iterator[None]:
         raise
 
 
-def _row_groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def grouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema, size: int) -> Iterator[pa.Table]:
+    """Yield rows in tables of about `size` bytes."""
     waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if len(batch):
-            waiting.append(batch)
-            size += batch.nbytes
-        if size >= _GROUP_BYTES:
+    found = 0
+    for batch in filter(len, batches):
+        waiting.append(batch)
+        found += batch.nbytes
+        if found >= size:
             yield pa.Table.from_batches(waiting, schema)
-            waiting, size = [], 0
+            waiting, found = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting, schema)
 
