@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
 from pyiceberg.table import CreateTableTransaction, StagedTable, Table, Transaction
@@ -17,7 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.config.mirror import CATALOG
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.files import TARGET_BYTES, DataFile, FileSystemFolder, read_files
+from headrace.mirror.files import TARGET_BYTES, DataFile
 from headrace.mirror.iceberg.commits import PROPERTIES, commit, table_of
 from headrace.mirror.iceberg.folder_catalog import FolderCatalog
 from headrace.mirror.iceberg.schemas import COLUMNS, alter, plain, present_files, to_text
@@ -115,16 +116,9 @@ class IcebergLake:
         """
         return write_data(table, self._change(table, schema), batches, self.file_bytes)
 
-    def read(
-        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of `schema` of files that no commit names yet."""
-        found = self._load(table) or table_of(self._planned[self.identifier(table)])
-        return read_files(data_folder(found), files, schema)
-
-    def load_folder(self, table: TableName, schema: pa.Schema) -> FileSystemFolder:
+    def folder(self, table: TableName, schema: pa.Schema) -> FileSystem:
         """Return the folder of the data files of `table`, which may not be there yet."""
-        return FileSystemFolder(data_folder(table_of(self._change(table, schema))))
+        return data_folder(table_of(self._change(table, schema)))
 
     def form(self, table: TableName, schema: pa.Schema) -> str:
         """Return the numbers and partitions that new files of `table` give its columns."""
