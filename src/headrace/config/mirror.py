@@ -148,8 +148,8 @@ class MirrorConfig(FileModel):
     """What brings changes into the tables: `local`: this process, without a jar; `spark`: the Spark session's
     own Delta, on executors, with PySpark 4.2."""
     location: Annotated[str, Field(min_length=1)]
-    """A folder, or a URL of an object store (`s3://`, `gs://`, `abfss://`); each table is in `SCHEMA/TABLE`
-    there. For Iceberg also `catalog:NAME`: a catalog of PyIceberg's configuration."""
+    """A folder, or for Delta a URL of an object store (`s3://`, `gs://`, `abfss://`); each table is in
+    `SCHEMA/TABLE` there. For Iceberg also `catalog:NAME`: a catalog of PyIceberg's configuration."""
     interval: str = "30s"
     """How often changes are written; a shorter one makes more and smaller files."""
     file_size: str = "128MiB"
@@ -212,8 +212,11 @@ class MirrorConfig(FileModel):
     def _check_iceberg(self) -> None:
         if self.location == CATALOG:
             raise ValueError(f'location = "{CATALOG}" lacks the name of a catalog')
-        if self.location.startswith("az://"):
-            raise ValueError("location: readers of Iceberg do not know az://; write abfss://")
+        if is_url(self.location):
+            raise ValueError(
+                f"location: {self.location} has no place for the catalog of Iceberg tables; "
+                f'name a catalog whose tables are there: "{CATALOG}NAME"'
+            )
         if self.engine == "spark":
             raise ValueError(
                 'engine = "spark" needs format = "delta": Iceberg\'s Spark runtime (1.12.0 is the newest on '

@@ -6,7 +6,6 @@ repeated is recognised, whatever became of checkpoints. A commit that finds anot
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +33,7 @@ from headrace.mirror.delta_commits import (
 from headrace.mirror.delta_engine import DeltaEngine, LocalEngine
 from headrace.mirror.delta_merge import Merge, merge_of_marks, merge_of_rows, merge_of_versions
 from headrace.mirror.delta_partitions import declared, partition_columns, undeclared
-from headrace.mirror.files import TARGET_BYTES, DataFile, FileSystemFolder, read_files, write_files
+from headrace.mirror.files import TARGET_BYTES, DataFile, write_files
 from headrace.mirror.keys import KeyIndex
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
 from headrace.mirror.net_changes import Position
@@ -76,17 +75,13 @@ class DeltaLake:
         """Return where `table` is."""
         return f"{self.location}/{folder_name(table.schema)}/{folder_name(table.name)}"
 
-    def folder(self, table: TableName) -> FileSystem:
+    def folder(self, table: TableName, schema: pa.Schema) -> FileSystem:  # noqa: ARG002
         """Return the folder of `table`, for its files; it is made where it is missing."""
         path = self.path(table)
         if is_url(path):
             return PyFileSystem(DeltaStorageHandler(path))
         Path(path).mkdir(parents=True, exist_ok=True)
         return SubTreeFileSystem(path, LocalFileSystem())
-
-    def load_folder(self, table: TableName, schema: pa.Schema) -> FileSystemFolder:  # noqa: ARG002
-        """Return the same folder, for what is noted of a load."""
-        return FileSystemFolder(self.folder(table))
 
     def form(self, table: TableName, schema: pa.Schema) -> str:  # noqa: ARG002
         """Return nothing: files have the columns by their names."""
@@ -101,7 +96,7 @@ class DeltaLake:
         """
         partitions = partitions_of(schema)
         if not partitions:
-            return write_files(self.folder(table), schema, batches, self.file_bytes)
+            return write_files(self.folder(table, schema), schema, batches, self.file_bytes)
         complete = declared(schema)
         rows = (
             pa.RecordBatch.from_arrays(with_derived(batch, partitions, table).columns, schema=complete)
@@ -109,18 +104,12 @@ class DeltaLake:
         )
         return write_partitions(
             table,
-            self.folder(table),
+            self.folder(table, schema),
             complete,
             rows,
             partition_by=partition_columns(schema),
             target_bytes=self.file_bytes,
         )
-
-    def read(
-        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of `schema` of files that no commit names yet."""
-        return read_files(self.folder(table), files, schema)
 
     def open(self, table: TableName) -> DeltaLakeTable | None:
         """Open the lake's table; None where there is none."""
@@ -318,12 +307,6 @@ def _has_local_times(columns: Iterable[pa.Field]) -> bool:
 
 
 def _add(file: DataFile) -> AddAction:
-    statistics = {
-        "numRecords": file.rows,
-        "minValues": file.least,
-        "maxValues": file.greatest,
-        "nullCount": file.nulls,
-    }
     now = int(time.time() * 1000)
     return AddAction(
         file.name,
@@ -331,5 +314,5 @@ def _add(file: DataFile) -> AddAction:
         {**file.partition},
         now,
         True,  # noqa: FBT003 - theirs
-        json.dumps(statistics, default=str),
+        file.statistics,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import datetime as dt
+import json
 import os
 import tempfile
 import uuid
@@ -12,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSelector, FileSystem, FileType
+from pyarrow.fs import FileSystem
 
 from headrace.config.mirror import CATALOG, is_url
 
@@ -24,46 +25,6 @@ TARGET_BYTES = 128 << 20
 """The size of a file, about."""
 _GROUP_BYTES = 32 << 20
 _LONGEST_TEXT = 32
-
-
-class Folder(Protocol):
-    """Where files are written: a file system of PyArrow's, or what does this alone."""
-
-    def open_output_stream(self, name: str, /) -> Any:
-        """Open a new file for writing."""
-
-
-class FileSystemFolder:
-    """A folder that PyArrow reads and writes: see `LoadFolder`."""
-
-    def __init__(self, folder: FileSystem) -> None:
-        self._folder = folder
-
-    def names(self, below: str) -> list[str]:
-        """Return the names of the files in a folder below this one; none where there is no such folder."""
-        found = self._folder.get_file_info(FileSelector(below, allow_not_found=True))
-        return [info.base_name for info in found if info.type is FileType.File]
-
-    def size(self, name: str) -> int | None:
-        """Return the size (bytes) of a file; None where it is missing."""
-        size: int | None = self._folder.get_file_info(name).size
-        return size
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a file."""
-        with self._folder.open_input_file(name) as source:
-            return bytes(source.read())
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file, in the place of the one that is there."""
-        self._folder.create_dir(name.rpartition("/")[0])
-        # behind a buffer that holds all of it: deltalake's streams do not take PyArrow's own buffers
-        with self._folder.open_output_stream(name, buffer_size=len(content) + 1) as out:
-            out.write(content)
-
-    def delete(self, name: str) -> None:
-        """Remove a file."""
-        self._folder.delete_file(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,22 +35,19 @@ class DataFile:
         name: its path, from the table's folder.
         size: its size (bytes).
         rows: how many rows it has.
-        least, greatest: the least and greatest value of columns where that is known and exact.
-        nulls: how many values of a column are NULL.
+        statistics: what a Delta table's log says of its columns, in JSON.
         partition: of a partitioned table the texts of the columns that decide; the file lacks these columns.
     """
 
     name: str
     size: int
     rows: int
-    least: dict[str, Any]
-    greatest: dict[str, Any]
-    nulls: dict[str, int]
+    statistics: str
     partition: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def write_files(
-    folder: Folder,
+    folder: FileSystem,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     target_bytes: int = TARGET_BYTES,
@@ -113,7 +71,7 @@ def write_files(
         OSError: the folder cannot be written.
     """
     # A file is opened when there is a row for it: no rows make no file.
-    groups = _row_groups(schema, batches)
+    groups = grouped(batches, schema, _GROUP_BYTES)
     files = []
     group = next(groups, None)
     while group is not None:
@@ -200,16 +158,16 @@ def _telling_why() -> Iterator[None]:
         raise
 
 
-def _row_groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def grouped(batches: Iterable[pa.RecordBatch], schema: pa.Schema, size: int) -> Iterator[pa.Table]:
+    """Yield rows in tables of about `size` bytes."""
     waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        if len(batch):
-            waiting.append(batch)
-            size += batch.nbytes
-        if size >= _GROUP_BYTES:
+    found = 0
+    for batch in filter(len, batches):
+        waiting.append(batch)
+        found += batch.nbytes
+        if found >= size:
             yield pa.Table.from_batches(waiting, schema)
-            waiting, size = [], 0
+            waiting, found = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting, schema)
 
@@ -231,7 +189,13 @@ def _describe(
         bounds = _exact_bounds([chunk for chunk in chunks if chunk.num_values])
         if bounds is not None:
             least[column.name], greatest[column.name] = bounds
-    return DataFile(name, size, metadata.num_rows, least, greatest, nulls, dict(partition))
+    statistics = {
+        "numRecords": metadata.num_rows,
+        "minValues": least,
+        "maxValues": greatest,
+        "nullCount": nulls,
+    }
+    return DataFile(name, size, metadata.num_rows, json.dumps(statistics, default=str), dict(partition))
 
 
 def _counts_nulls(chunk: pq.Statistics | None) -> bool:

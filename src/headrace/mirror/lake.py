@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+from pyarrow.fs import FileSystem
 
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import DataFile
@@ -98,25 +99,6 @@ class LakeTable(Protocol):
         """Yield the rows of the files that have some keys, with columns (None: all) that have the key's."""
 
 
-class LoadFolder(Protocol):
-    """The folder of a table's data files, beside which a load notes what it has read."""
-
-    def names(self, below: str) -> list[str]:
-        """Return the names of the files in a folder below this one; none where there is no such folder."""
-
-    def size(self, name: str) -> int | None:
-        """Return the size (bytes) of a file; None where it is missing."""
-
-    def read(self, name: str) -> bytes:
-        """Return the content of a file."""
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file, in the place of the one that is there."""
-
-    def delete(self, name: str) -> None:
-        """Remove a file."""
-
-
 class Lake(Protocol):
     """Tables in a folder, an object store or a catalog."""
 
@@ -135,7 +117,7 @@ class Lake(Protocol):
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
 
-    def load_folder(self, table: TableName, schema: pa.Schema) -> LoadFolder:
+    def folder(self, table: TableName, schema: pa.Schema) -> FileSystem:
         """Return the folder of the data files of `table`, which may not be there yet.
 
         Args:
@@ -161,11 +143,6 @@ class Lake(Protocol):
             HeadraceError: VALUE: a value cannot be a partition's; CONFIG: there are too many partitions.
             OSError: they cannot be written.
         """
-
-    def read(
-        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of `schema` of files that no commit names yet."""
 
     def commit(
         self,

@@ -7,15 +7,15 @@ of lakes ignore. A note is taken only where all that its rows depend on is as it
 from __future__ import annotations
 
 import contextlib
-import datetime as dt
 import hashlib
 import json
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
+from pyarrow.fs import FileSelector, FileType
 
 from headrace.mirror.files import DataFile
 from headrace.mirror.lake import Lake
@@ -27,7 +27,7 @@ from headrace.snapshot import PlannedPart, RangesDone
 from headrace.snapshot.unchanged import SnapshotBounds
 
 FOLDER = "_headrace_load"
-_FORM = 1
+_FORM = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class LoadJournal:
     """
 
     def __init__(self, lake: Lake, table: MirroredTable, snapshot: LoadSnapshot) -> None:
-        self._folder = lake.load_folder(table.name, table.lake_schema)
+        self._folder = lake.folder(table.name, table.lake_schema)
         self._snapshot = snapshot
         self._identity = identity_of(table, snapshot.origin, lake.form(table.name, table.lake_schema))
 
@@ -104,24 +104,30 @@ class LoadJournal:
             "start": self._snapshot.start,
             "oldest": self._snapshot.bounds.oldest,
             "ranges": [_range_to_json(range_) for range_ in unit.ranges],
-            "files": [_file_to_json(file) for file in loaded.files],
+            "files": [asdict(file) for file in loaded.files],
         }
         # A unit that is read again takes the place of its old note, so that notes do not grow.
         name = uuid.uuid4().hex if unit.noted is None else unit.noted.name
-        self._folder.write(_path(name), json.dumps(content).encode())
+        self._folder.create_dir(FOLDER)
+        text = json.dumps(content).encode()
+        # behind a buffer that holds all of it: deltalake's streams do not take PyArrow's own buffers
+        with self._folder.open_output_stream(_path(name), buffer_size=len(text) + 1) as out:
+            out.write(text)
 
     def clear(self) -> None:
         """Remove all notes."""
         for name in self._names():
-            self._folder.delete(_path(name))
+            self._folder.delete_file(_path(name))
 
     def _names(self) -> list[str]:
-        return [name.removesuffix(".json") for name in self._folder.names(FOLDER)]
+        found = self._folder.get_file_info(FileSelector(FOLDER, allow_not_found=True))
+        return [info.base_name.removesuffix(".json") for info in found if info.type is FileType.File]
 
     def _read(self) -> Iterator[NotedUnit]:
         """Yield the units that were read from the same table in the same form; a torn note is none."""
         for name in self._names():
-            text = self._folder.read(_path(name))
+            with self._folder.open_input_file(_path(name)) as source:
+                text = source.read()
             with contextlib.suppress(ValueError, KeyError, TypeError):
                 content = json.loads(text)
                 if content["form"] == _FORM and content["identity"] == self._identity:
@@ -130,12 +136,12 @@ class LoadJournal:
                         content["start"],
                         content["oldest"],
                         tuple(map(_range_from_json, content["ranges"])),
-                        tuple(map(_file_from_json, content["files"])),
+                        tuple(DataFile(**file) for file in content["files"]),
                     )
 
     def _has(self, files: Sequence[DataFile]) -> bool:
         """Tell whether files are there, as long as they were written."""
-        return all(self._folder.size(file.name) == file.size for file in files)
+        return all(self._folder.get_file_info(file.name).size == file.size for file in files)
 
 
 def _path(name: str) -> str:
@@ -177,29 +183,3 @@ def _range_to_json(range_: CtidRange) -> list[Any]:
 def _range_from_json(stored: Sequence[Any]) -> CtidRange:
     first, last, name, filenode = stored
     return CtidRange(first, last, None if name is None else TableName(*name), filenode)
-
-
-def _file_to_json(file: DataFile) -> dict[str, Any]:
-    values = {field.name: getattr(file, field.name) for field in fields(file)}
-    return {name: _plain(value) if isinstance(value, Mapping) else value for name, value in values.items()}
-
-
-def _file_from_json(stored: Mapping[str, Any]) -> DataFile:
-    values: dict[str, Any] = {
-        name: _values(value) if isinstance(value, Mapping) else value for name, value in stored.items()
-    }
-    return DataFile(**values)
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values that JSON has, a date as a list of its text."""
-    return {
-        name: [value.isoformat()] if isinstance(value, dt.date) else value for name, value in values.items()
-    }
-
-
-def _values(stored: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: dt.date.fromisoformat(value[0]) if isinstance(value, list) else value
-        for name, value in stored.items()
-    }

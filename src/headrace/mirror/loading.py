@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, altered_rows, plan_alteration
 from headrace.mirror.columns import all_fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
-from headrace.mirror.files import DataFile
+from headrace.mirror.files import DataFile, read_files
 from headrace.mirror.lake import LakeTable, other_writer
 from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
 from headrace.mirror.load_plan import UnitPlan
@@ -198,7 +198,8 @@ class LakeLoader:
         if not alteration.has_same_key:
             return []  # nothing tells which of them the new keys would be
         old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, table.rules)
-        keys = self._ends.lake.read(table.name, pa.schema([schema.field(name) for name in table.key]), loaded)
+        folder = self._ends.lake.folder(table.name, schema)
+        keys = read_files(folder, loaded, pa.schema([schema.field(name) for name in table.key]))
         gone = table.rules.gone(old, table.key, keys, moment)
         return self._ends.lake.write(table.name, schema, all_fitted(gone, schema))
 

@@ -107,23 +107,31 @@ def with_derived(rows: _Rows, partitions: Sequence[Partition], table: TableName)
 
 
 def _check_values(column: pa.Array | pa.ChunkedArray, partition: Partition, table: TableName) -> None:
-    if pa.types.is_string(column.type):
-        refused = pc.is_in(column, pa.array(["", NULL_FOLDER]))
+    if pa.types.is_date32(column.type):
+        check_days(column, partition, table)
+    elif pa.types.is_string(column.type):
+        refused = column.filter(pc.is_in(column, pa.array(["", NULL_FOLDER])))
+        if len(refused):
+            raise _refused(partition, table, repr(refused[0].as_py()))
         _check_lengths(column, partition, table)
-    elif pa.types.is_date32(column.type):
-        refused = pc.invert(is_in_calendar(column))
-    else:
-        return
-    if pc.any(refused).as_py():
-        [first] = column.filter(refused)[:1].cast(
-            pa.int32() if pa.types.is_date32(column.type) else column.type
-        )
-        value = f"{first.as_py()!r}" if pa.types.is_string(column.type) else "a day before 0001 or after 9999"
-        raise HeadraceError(
-            Kind.VALUE,
-            f"the column {partition} of {table} has {value}, which no partition of a lake can have",
-            "Take it out of the partition_by of its [[mirror.tables]], or correct the rows.",
-        )
+
+
+def check_days(column: pa.Array | pa.ChunkedArray, partition: Partition, table: TableName) -> None:
+    """Make sure that days or moments have a year of four digits.
+
+    Raises:
+        HeadraceError: VALUE.
+    """
+    if not pc.all(is_in_calendar(column), min_count=0).as_py():
+        raise _refused(partition, table, "a day before 0001 or after 9999")
+
+
+def _refused(partition: Partition, table: TableName, value: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.VALUE,
+        f"the column {partition} of {table} has {value}, which no partition of a lake can have",
+        "Take it out of the partition_by of its [[mirror.tables]], or correct the rows.",
+    )
 
 
 def _check_lengths(column: pa.Array | pa.ChunkedArray, partition: Partition, table: TableName) -> None:

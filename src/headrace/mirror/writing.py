@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tenacity import retry, retry_if_exception, stop_after_attempt
 
 from headrace.capture.visibility import await_visible
 from headrace.errors import HeadraceError, Kind
@@ -53,6 +54,10 @@ PART_SECONDS = 15.0
 
 Notes = dict[TableName, TablePosition]
 """What is noted of each table. Whoever changes a table changes it; it is written with the next positions."""
+
+
+def _is_busy(error: BaseException) -> bool:
+    return isinstance(error, HeadraceError) and error.kind is Kind.SINK_BUSY
 
 
 class LakeWriter:
@@ -190,7 +195,7 @@ class LakeWriter:
         # Asked again: the loop above may have made tables wait, or be loaded.
         for table in self._able(mirrored, to_load):
             with self._waiting.alone(table):
-                self._apply_anew(table, changes.get(table.name, ()), notes[table.name])
+                self._apply(table, changes.get(table.name, ()), notes[table.name])
         return loaded
 
     def _able(
@@ -241,18 +246,8 @@ class LakeWriter:
         bounds = bounds_of(table, noted, drift) if len(oids) == len(emptied) else None
         return bounds is not None and self._read_parts(ReadParts(bounds, drift.why), table, notes)
 
-    def _apply_anew(self, table: MirroredTable, changes: Changes, noted: TablePosition) -> None:
-        """Apply changes, and once more where files were joined by another program meanwhile."""
-        for _ in range(_TRIES - 1):
-            try:
-                self._apply(table, changes, noted)
-            except HeadraceError as error:
-                if error.kind is not Kind.SINK_BUSY:
-                    raise
-            else:
-                return
-        self._apply(table, changes, noted)
-
+    # Files may be joined by another program meanwhile.
+    @retry(retry=retry_if_exception(_is_busy), stop=stop_after_attempt(_TRIES), reraise=True)
     def _apply(self, table: MirroredTable, changes: Changes, noted: TablePosition) -> None:
         lake = opened(self._ends.lake, table.name)
         # The position stands in the same commit as the rows: whatever is repeated is left out here.

@@ -39,12 +39,6 @@ _COLUMNS = ("id", "name", "price", "at", "day", "tags", "flag", "ratio", "raw", 
 Read = Callable[[Path], pa.Table]
 
 
-def _metadata(path: Path) -> str:
-    """The newest metadata of an Iceberg table, as its hint says."""
-    version = (path / "metadata" / "version-hint.text").read_text()
-    return str(path / "metadata" / f"v{version}.metadata.json")
-
-
 def _by_datafusion(path: Path) -> pa.Table:
     found = QueryBuilder().register("lake", DeltaTable(str(path))).execute("SELECT * FROM lake")
     return pa.table(found.read_all())
@@ -56,7 +50,7 @@ def _by_duckdb(path: Path) -> pa.Table:
 
 
 def _iceberg_by_duckdb(path: Path) -> pa.Table:
-    connection = StaticTable.from_metadata(_metadata(path)).scan().to_duckdb("lake")
+    connection = StaticTable.from_metadata(str(path)).scan().to_duckdb("lake")
     return connection.sql("SELECT * FROM lake").to_arrow_table()
 
 
@@ -68,7 +62,7 @@ READERS: dict[Format, dict[str, Read]] = {
         "DuckDB": _by_duckdb,
     },
     "iceberg": {
-        "PyIceberg": lambda path: StaticTable.from_metadata(_metadata(path)).scan().to_arrow(),
+        "PyIceberg": lambda path: StaticTable.from_metadata(str(path)).scan().to_arrow(),
         "polars": lambda path: pl.scan_iceberg(str(path)).collect().to_arrow(),
         "DuckDB": _iceberg_by_duckdb,
     },

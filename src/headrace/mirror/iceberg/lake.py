@@ -1,58 +1,52 @@
-"""Find and make the tables of an Iceberg lake: in a folder, an object store or a catalog."""
+"""Find and make the tables of an Iceberg lake: in a catalog, which a folder has in a file."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
-from obstore.exceptions import BaseError as StoreError
+from pyarrow.fs import FileSystem
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, RESTError
-from pyiceberg.table import CreateTableTransaction, StagedTable, Table
-from pyiceberg.table.snapshots import Operation
-from pyiceberg.table.update import AssertCreate
+from pyiceberg.table import CreateTableTransaction, StagedTable, Table, Transaction
 from pyiceberg.typedef import Identifier
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import SQLAlchemyError
 
-from headrace.config.mirror import CATALOG, is_folder
+from headrace.config.mirror import CATALOG
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.files import TARGET_BYTES, DataFile
-from headrace.mirror.iceberg.catalog import FolderCatalog
-from headrace.mirror.iceberg.commits import TableCommit, commit
-from headrace.mirror.iceberg.files import DataFolder, LakeFiles
-from headrace.mirror.iceberg.parquet import read_written
-from headrace.mirror.iceberg.partitions import spec_of
-from headrace.mirror.iceberg.schemas import numbered, to_text
-from headrace.mirror.iceberg.table import COLUMNS, IcebergTable, described, write_data
+from headrace.mirror.iceberg.commits import PROPERTIES, commit, table_of
+from headrace.mirror.iceberg.folder_catalog import FolderCatalog
+from headrace.mirror.iceberg.schemas import COLUMNS, alter, plain, present_files, to_text
+from headrace.mirror.iceberg.table import IcebergTable, data_folder, described, write_data
 from headrace.mirror.lake import LakeTable, check_unwritten, folder_name
 from headrace.mirror.net_changes import Position
 from headrace.model.names import TableName
 
-_PROPERTIES = {
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.parquet.compression-codec": "snappy",
-}
 _OWN_NAMESPACE = "headrace"
-"""The namespace of the mirror's own tables in a catalog."""
+"""The namespace of the mirror's own tables."""
+_CATALOG_FILE = "catalog.db"
+# Of the library's two ways to reach files, the one that also lists them.
+_IO = {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}
 
 
 class IcebergLake:
-    """Iceberg tables in a folder, an object store or a catalog.
+    """Iceberg tables in a folder or a catalog.
 
     Args:
-        location: the folder; a URL of an object store, whose credentials stand in the environment; or
-            `catalog:` and the name of a catalog of the library's configuration.
+        location: the folder; or `catalog:` and the name of a catalog of the library's configuration.
         file_bytes: the size of data files, about.
-        retries: how often a request to an object store is tried again; None: for three minutes.
     """
 
-    def __init__(self, location: str, file_bytes: int = TARGET_BYTES, *, retries: int | None = None) -> None:
+    def __init__(self, location: str, file_bytes: int = TARGET_BYTES) -> None:
         self.is_catalog = location.startswith(CATALOG)
-        self.location = str(Path(location).absolute()) if is_folder(location) else location.rstrip("/")
-        self.errors: tuple[type[Exception], ...] = (OSError, StoreError, RESTError, *_database_errors())
+        self.location = location if self.is_catalog else str(Path(location).absolute())
+        self.errors: tuple[type[Exception], ...] = (OSError, RESTError, SQLAlchemyError)
         self.file_bytes = file_bytes
-        self._retries = retries
         self._opened: Catalog | None = None
         self._planned: dict[Identifier, CreateTableTransaction] = {}
         self._lock = threading.RLock()
@@ -71,10 +65,13 @@ class IcebergLake:
 
     def _open_catalog(self) -> Catalog:
         if not self.is_catalog:
-            return FolderCatalog(self.location, LakeFiles(self.location, self._retries))
+            Path(self.location).mkdir(parents=True, exist_ok=True)
+            # No text: whether a `?` or `%` of the path is one depends on SQLAlchemy's version.
+            uri: Any = URL.create("sqlite", database=f"{self.location}/{_CATALOG_FILE}")
+            return FolderCatalog("headrace", uri=uri, **_IO)
         name = self.location.removeprefix(CATALOG)
         try:
-            return load_catalog(name)
+            return load_catalog(name, **_IO)
         except (ValueError, ImportError) as error:
             raise HeadraceError(
                 Kind.CONFIG,
@@ -87,11 +84,12 @@ class IcebergLake:
         """Return what a table is called in the catalog."""
         if table.schema:
             return folder_name(table.schema), folder_name(table.name)
-        return (_OWN_NAMESPACE, table.name) if self.is_catalog else (table.name,)
+        return _OWN_NAMESPACE, table.name
 
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
-        return "/".join([self.location, *self.identifier(table)])
+        own = self.identifier(table) if table.schema or self.is_catalog else (table.name,)
+        return "/".join([self.location, *own])
 
     def open(self, table: TableName) -> IcebergTable | None:
         """Open the lake's table; None where there is none."""
@@ -106,7 +104,8 @@ class IcebergLake:
         table = TableName("", name)
         files = self.write(table, rows.schema, rows.to_batches())
         with self._lock:
-            self._replace(table, self._target(table, rows.schema), rows.schema, files, (0, 0), is_own=True)
+            change = self._change(table, rows.schema)
+            self._commit(table, change, files, (0, 0), is_own=True)
 
     def write(self, table: TableName, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> list[DataFile]:
         """Write rows to files of `table`, which may not be there yet; no commit names them yet.
@@ -115,28 +114,16 @@ class IcebergLake:
             HeadraceError: CONFIG: there are too many partitions.
             OSError: they cannot be written.
         """
-        target = self._target(table, schema)
-        metadata = target.metadata
-        columns = numbered(schema, metadata.schema(), metadata.last_column_id)
-        return write_data(table, target, schema, columns, batches, self.file_bytes)
+        return write_data(table, self._change(table, schema), batches, self.file_bytes)
 
-    def read(
-        self, table: TableName, schema: pa.Schema, files: Sequence[DataFile]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the columns of `schema` of files that no commit names yet."""
-        target = self._target(table, schema)
-        place = target.location_provider().new_data_location
-        for file in files:
-            yield from read_written(target.io, place(file.name), schema)
-
-    def load_folder(self, table: TableName, schema: pa.Schema) -> DataFolder:
+    def folder(self, table: TableName, schema: pa.Schema) -> FileSystem:
         """Return the folder of the data files of `table`, which may not be there yet."""
-        return DataFolder(self._target(table, schema))
+        return data_folder(table_of(self._change(table, schema)))
 
     def form(self, table: TableName, schema: pa.Schema) -> str:
-        """Return the numbers and types that new files of `table` give the columns of `schema`."""
-        metadata = self._target(table, schema).metadata
-        return str(numbered(schema, metadata.schema(), metadata.last_column_id))
+        """Return the numbers and partitions that new files of `table` give its columns."""
+        metadata = self._change(table, schema).table_metadata
+        return f"{metadata.schema()} {metadata.spec()}"
 
     def commit(
         self,
@@ -154,44 +141,26 @@ class IcebergLake:
             HeadraceError: CONTINUITY where another writer was faster.
         """
         with self._lock:
-            target = self._target(table, schema)
-            now = self._opened_as(table, target)
+            change = self._change(table, schema)
+            now = self._opened_as(table, table_of(change))
             check_unwritten(table, now if adds and after is None else after, now)
-            if adds:
-                added = described(table, target, files, target.metadata.schema(), target.spec())
-                commit(table, target, TableCommit(Operation.APPEND, position, added), self.errors)
-            else:
-                self._replace(table, target, schema, files, position)
+            self._commit(table, change, files, position, adds=adds)
 
-    def _replace(
+    def _commit(
         self,
         table: TableName,
-        target: Table,
-        schema: pa.Schema,
+        change: Transaction,
         files: Sequence[DataFile],
         position: Position,
         *,
+        adds: bool = False,
         is_own: bool = False,
     ) -> None:
-        creation = self._planned.get(self.identifier(table))
-        metadata = target.metadata
-        columns = numbered(schema, metadata.schema(), metadata.last_column_id)
-        spec = spec_of(schema, columns, metadata)
-        change = TableCommit(
-            Operation.APPEND if metadata.current_snapshot() is None else Operation.OVERWRITE,
-            position,
-            described(table, target, files, columns, spec),
-            everything=True,
-            columns=columns,
-            spec=spec,
-            properties={COLUMNS: to_text(schema)},
-        )
+        removed = [] if adds else present_files(change)
+        added = described(table, change, files)
         # Making the table and its first rows is one commit: no reader finds it empty.
-        made = () if creation is None else creation._updates  # noqa: SLF001 - its own commit makes no rows
-        must = None if creation is None else (AssertCreate(),)
-        commit(table, target, change, self.errors, before=made, must=must, is_own=is_own)
-        # Only now: a commit that fails is tried again with the plan that its files were written for.
         self._planned.pop(self.identifier(table), None)
+        commit(table, change, position, self.errors, added=added, removed=removed, is_own=is_own)
 
     def _opened_as(self, table: TableName, found: Table | None) -> IcebergTable | None:
         """Return the lake's table that the catalog has as `found`; None where it is but planned."""
@@ -200,33 +169,34 @@ class IcebergLake:
         return IcebergTable(table, found, self.file_bytes, self.errors)
 
     def _load(self, table: TableName) -> Table | None:
+        # Whoever only looks makes no file.
+        if not self.is_catalog and not Path(self.location, _CATALOG_FILE).exists():
+            return None
         try:
             return self.catalog.load_table(self.identifier(table))
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
-    def _target(self, table: TableName, schema: pa.Schema) -> Table:
-        """Return a table to write, which is planned where it is missing."""
+    def _change(self, table: TableName, schema: pa.Schema) -> Transaction:
+        """Return what gives a table the columns and partitions of a schema, and makes one that is missing."""
         with self._lock:
-            found = self._load(table)
             identifier = self.identifier(table)
+            found = self._load(table)
             if found is not None:
-                # Somebody has made it since: by the plan it would be made a second time.
-                self._planned.pop(identifier, None)
-                return found
-            if identifier not in self._planned:
-                if self.is_catalog:
-                    self.catalog.create_namespace_if_not_exists(identifier[:-1])
-                self._planned[identifier] = self.catalog.create_table_transaction(
-                    identifier, numbered(schema), properties=dict(_PROPERTIES)
+                change = found.transaction()
+                alter(change, schema)
+                return change
+            planned = self._planned.get(identifier)
+            text = to_text(schema)
+            # A catalog may give each plan another folder: files need the one that they were written for.
+            if planned is None or planned.table_metadata.properties[COLUMNS] != text:
+                self.catalog.create_namespace_if_not_exists(identifier[:-1])
+                planned = self.catalog.create_table_transaction(
+                    identifier,
+                    plain(schema),
+                    location=None if self.is_catalog else self.path(table),
+                    properties={**PROPERTIES, COLUMNS: text},
                 )
-            return self._planned[identifier]._table  # noqa: SLF001 - it says where the files go
-
-
-def _database_errors() -> tuple[type[Exception], ...]:
-    """Return what is raised where the database of an SQL catalog cannot be reached."""
-    try:
-        from sqlalchemy.exc import SQLAlchemyError  # noqa: PLC0415 - catalogs of that kind alone need it
-    except ImportError:
-        return ()
-    return (SQLAlchemyError,)
+                alter(planned, schema)
+                self._planned[identifier] = planned
+            return planned

@@ -9,9 +9,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSystem, LocalFileSystem, SubTreeFileSystem
 from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import (
+    PYARROW_PARQUET_FIELD_ID_KEY,
     MetricModeTypes,
     MetricsMode,
     PyArrowFileIO,
@@ -28,11 +30,20 @@ from pyiceberg.types import BooleanType, DoubleType, FloatType, NestedField, Pri
 from headrace.mirror.columns import fitted
 from headrace.mirror.files import DataFile as WrittenFile
 from headrace.mirror.iceberg.partitions import record_of
-from headrace.mirror.iceberg.schemas import ID
 from headrace.mirror.keys import KeyIndex
 from headrace.mirror.python_values import python_values
 
 _BATCH_ROWS = 65_536
+
+
+def file_system(io: FileIO, location: str) -> FileSystem:
+    """Return a folder, whose files are reached as those of a table; it is made where it is missing."""
+    assert isinstance(io, PyArrowFileIO), "the lake has opened the catalog so"
+    scheme, authority, path = io.parse_location(location, io.properties)
+    system = io.fs_by_scheme(scheme, authority)
+    if isinstance(system, LocalFileSystem):
+        system.create_dir(path, recursive=True)
+    return SubTreeFileSystem(path, system)
 
 
 def describe(io: FileIO, path: str, file: WrittenFile, columns: Schema, spec: PartitionSpec) -> DataFile:
@@ -42,7 +53,7 @@ def describe(io: FileIO, path: str, file: WrittenFile, columns: Schema, spec: Pa
         ValueError: it does not have these columns.
     """
     with io.new_input(path).open() as source, pq.ParquetFile(source) as parquet:
-        numbers = [int(field.metadata[ID]) for field in parquet.schema_arrow]
+        numbers = [int(field.metadata[PYARROW_PARQUET_FIELD_ID_KEY]) for field in parquet.schema_arrow]
         metadata = parquet.metadata
     if numbers != [field.field_id for field in columns.fields]:
         raise ValueError(f"{path} has other columns")
@@ -96,7 +107,7 @@ def read_rows(
     with (
         io.new_input(path).open() as source,
         # An object store answers few large requests sooner than many small ones.
-        pq.ParquetFile(source, pre_buffer=not isinstance(io, PyArrowFileIO)) as file,
+        pq.ParquetFile(source, pre_buffer=not path.startswith(("/", "file:"))) as file,
     ):
         held = _held_columns(file.schema_arrow, wanted, columns)
         for group in range(file.num_row_groups):
@@ -113,17 +124,9 @@ def _held_columns(file: pa.Schema, wanted: Sequence[pa.Field], columns: Schema) 
     return {name: own for name, own in found.items() if own is not None}
 
 
-def read_written(io: FileIO, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of a data file of the mirror's, by their names: no schema may have them yet."""
-    with io.new_input(path).open() as source, pq.ParquetFile(source) as file:
-        for batch in file.iter_batches(_BATCH_ROWS, columns=schema.names):
-            columns = [batch.column(field.name).cast(field.type) for field in schema]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
 def _number(field: pa.Field, numbers: dict[str, int]) -> int:
     """Return the number of a file's column; a program that gave it none means the table's of that name."""
-    number = (field.metadata or {}).get(ID)
+    number = (field.metadata or {}).get(PYARROW_PARQUET_FIELD_ID_KEY)
     return numbers.get(field.name, -1) if number is None else int(number)
 
 

@@ -7,13 +7,13 @@ import re
 import time
 from collections.abc import Collection, Iterator
 
+from pyarrow.fs import FileSelector
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import ancestors_of
-from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotsUpdate
 
-from headrace.mirror.iceberg.files import list_files
+from headrace.mirror.iceberg.parquet import file_system
 
 _MOST_SNAPSHOTS = 1000
 """So many are kept, though they are younger than the retention: every commit writes all of them down."""
@@ -42,11 +42,7 @@ def remove_files(table: Table, retention_seconds: float) -> int:
     surplus = (named[True] - needed) | set(_left_behind(table, needed, now - retention_seconds))
     # First nobody names them, then they go: killed in between, they are left behind and found later.
     if ended:
-        table.catalog.commit_table(
-            table,
-            (AssertTableUUID(uuid=table.metadata.table_uuid),),
-            (RemoveSnapshotsUpdate(snapshot_ids=sorted(ended)),),
-        )
+        table.maintenance.expire_snapshots().by_ids(sorted(ended)).commit()
     for path in surplus:
         table.io.delete(path)
     return len(surplus)
@@ -86,8 +82,13 @@ def _described_files(table: Table) -> set[str]:
 def _left_behind(table: Table, needed: Collection[str], before: float) -> Iterator[str]:
     """Yield files that are older than a time and that nobody names, as a killed program leaves them."""
     kept = set(map(_bare, needed))
-    for path, modified in list_files(table.io, table.location()):
-        if path.endswith(_OURS) and modified < before and _bare(path) not in kept:
+    location = table.location()
+    files = file_system(table.io, location).get_file_info(
+        FileSelector("", allow_not_found=True, recursive=True)
+    )
+    for file in files:
+        path = f"{location}/{file.path}"
+        if path.endswith(_OURS) and file.mtime_ns / 1e9 < before and _bare(path) not in kept:
             yield path
 
 

@@ -16,45 +16,31 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.fs import FileSystem
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.manifest import DataFile as IcebergFile
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.table import Table
+from pyiceberg.table import Table, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 
+from headrace.errors import HeadraceError, Kind
 from headrace.mirror.columns import all_fitted
 from headrace.mirror.deletions import DELETED_AT, IS_DELETED, MARKS
 from headrace.mirror.deletions import deleted as ended
 from headrace.mirror.files import DataFile, write_files
-from headrace.mirror.iceberg.commits import (
-    OWN,
-    TableCommit,
-    commit,
-    live_files,
-    noted_position,
-    read_position,
-)
-from headrace.mirror.iceberg.files import DataFolder
-from headrace.mirror.iceberg.parquet import describe, may_have, read_rows
-from headrace.mirror.iceberg.partitions import (
-    is_in,
-    partition_names,
-    says,
-    texts_of,
-    with_values,
-)
+from headrace.mirror.iceberg.commits import OWN, commit, noted_position, read_position, table_of
+from headrace.mirror.iceberg.parquet import describe, file_system, may_have, read_rows
+from headrace.mirror.iceberg.partitions import is_in, partition_names, texts_of, with_values
 from headrace.mirror.iceberg.removal import remove_files
-from headrace.mirror.iceberg.schemas import from_text, stored
+from headrace.mirror.iceberg.schemas import levels, written_columns
 from headrace.mirror.keys import KeyIndex, Places, whole
 from headrace.mirror.lake import known_position, other_writer
 from headrace.mirror.net_changes import DELETED, Position
 from headrace.mirror.partition_files import Values, write_partitions
+from headrace.mirror.partitions import partitions_of
 from headrace.mirror.versions import FIELDS, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
+from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 
-COLUMNS = "headrace.columns"
-"""The property with the table's columns, their types and metadata."""
 _THREADS = 2
 # Iceberg has decimals of up to 18 digits as integers in Parquet files.
 _WRITTEN = {"store_decimal_as_integer": True}
@@ -111,10 +97,10 @@ class IcebergTable:
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows or columns behind a snapshot; None: nothing."""
         metadata = self.table.metadata
-        present = [field.name for field in metadata.schema().fields]
-        if [field.name for field in from_text(self.table.properties[COLUMNS])] != present:
+        written = written_columns(metadata)
+        if written is None or written.names != [field.name for field in metadata.schema().fields]:
             return "other columns"
-        if not says(self.schema, metadata.schema(), metadata.spec()):
+        if {*partitions_of(written)} != {*self._levels}:
             return "other partitions"
         for snapshot in ancestors_of(self._snapshot, metadata):
             if snapshot.snapshot_id == since:
@@ -137,15 +123,34 @@ class IcebergTable:
     @functools.cached_property
     def schema(self) -> pa.Schema:
         """The table's columns, with the metadata that they were written with."""
-        text = self.table.properties.get(COLUMNS)
-        written = {} if text is None else {field.name: field for field in from_text(text)}
+        written = {field.name: field for field in written_columns(self.table.metadata) or ()}
         present = schema_to_pyarrow(self.table.schema(), include_field_ids=False)
         return pa.schema([written.get(field.name, field) for field in present])
 
+    @property
+    def _levels(self) -> list[Partition]:
+        return levels(self.table.spec(), self.table.schema())
+
     def rows(self) -> Iterable[pa.RecordBatch]:
         """Yield all rows."""
-        for file in live_files(self.table, self._snapshot):
+        for file in self._files():
             yield from self._read(file)
+
+    def _files(self) -> list[IcebergFile]:
+        """Return the table's data files.
+
+        Raises:
+            HeadraceError: CONTINUITY: some of their rows are deleted by other files.
+        """
+        tasks = list(self.table.scan().plan_files())
+        # Rows that delete files hide would come back with the next file that is written again.
+        if any(task.delete_files for task in tasks):
+            raise HeadraceError(
+                Kind.CONTINUITY,
+                f"another program has deleted rows of {self.uri} by delete files",
+                "Let it rewrite the table's files, or remove the table and start the mirror with --reload.",
+            )
+        return [task.file for task in tasks]
 
     def _read(self, file: IcebergFile, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         return read_rows(self.table.io, file.file_path, self.schema, self.table.schema(), names)
@@ -239,21 +244,14 @@ class IcebergTable:
             if file.spec_id != self.table.metadata.default_spec_id:
                 return self._write(rows)
             partition = texts_of(file.partition)
-            return self._write(_staying(rows, self.schema, partition, moved), partition)
+            return self._write(_staying(rows, self._levels, partition, moved), partition)
 
         removed = self._files_with(index, only) if len(keys) else []
         with ThreadPoolExecutor(_THREADS, "headrace merge") as threads:
             files = [file for written in threads.map(rewrite, removed) for file in written]
         # What is new, and what left its partition, has files of its own: old ones keep their ranges of keys.
         files += self._write([*moved, added()])
-        self._commit(
-            TableCommit(
-                Operation.OVERWRITE if removed else Operation.APPEND,
-                position,
-                self._described(files),
-                frozenset(file.file_path for file in removed),
-            )
-        )
+        self._commit(position, files, removed)
 
     def _files_with(self, index: KeyIndex, only: str | None = None) -> list[IcebergFile]:
         """Return the files that have rows with some keys."""
@@ -269,7 +267,7 @@ class IcebergTable:
                     return True
             return False
 
-        files = live_files(self.table, self._snapshot)
+        files = self._files()
         with ThreadPoolExecutor(_THREADS, "headrace look") as threads:
             return [file for file, found in zip(files, threads.map(has, files), strict=True) if found]
 
@@ -281,19 +279,16 @@ class IcebergTable:
     ) -> list[DataFile]:
         return write_data(
             self.name,
-            self.table,
-            self.schema,
-            self.table.schema(),
+            self.table.transaction(),
             batches,
             self._file_bytes if file_bytes is None else file_bytes,
             partition,
         )
 
-    def _described(self, files: Sequence[DataFile]) -> list[IcebergFile]:
-        return described(self.name, self.table, files, self.table.schema(), self.table.spec())
-
-    def _commit(self, change: TableCommit) -> None:
-        commit(self.name, self.table, change, self._errors)
+    def _commit(self, position: Position, added: Sequence[DataFile], removed: Sequence[IcebergFile]) -> None:
+        change = self.table.transaction()
+        files = described(self.name, change, added)
+        commit(self.name, change, position, self._errors, added=files, removed=removed)
 
     def count_files(self, smaller_than: int) -> int:
         """Return how many files are smaller than some bytes, in the partition that has most of them."""
@@ -303,7 +298,7 @@ class IcebergTable:
         """Return the files that are smaller than some bytes, those of a partition together."""
         found: dict[tuple[int, Values], list[IcebergFile]] = {}
         # Files of another specification are joined among themselves: their partitions mean something else.
-        for file in live_files(self.table, self._snapshot):
+        for file in self._files():
             if file.file_size_in_bytes < size:
                 found.setdefault((file.spec_id, texts_of(file.partition)), []).append(file)
         return list(found.values())
@@ -321,15 +316,8 @@ class IcebergTable:
             rows = (batch for file in files for batch in self._read(file))
             is_known = files[0].spec_id == self.table.metadata.default_spec_id
             joined += self._write(rows, texts_of(files[0].partition) if is_known else None, target_bytes)
-        removed = [file.file_path for files in small for file in files]
-        self._commit(
-            TableCommit(
-                Operation.REPLACE,
-                known_position(self),
-                self._described(joined),
-                frozenset(removed),
-            )
-        )
+        removed = [file for files in small for file in files]
+        self._commit(known_position(self), joined, removed)
         return len(removed), len(joined)
 
     def remove_files(self, retention_seconds: float) -> int:
@@ -337,11 +325,18 @@ class IcebergTable:
         return remove_files(self.table, retention_seconds)
 
 
-def write_data(  # noqa: PLR0917 - two callers
+def data_folder(table: Table) -> FileSystem:
+    """Return the folder of a table's data files."""
+    return file_system(table.io, _data_location(table))
+
+
+def _data_location(table: Table) -> str:
+    return f"{table.location()}/data"
+
+
+def write_data(
     name: TableName,
-    table: Table,
-    schema: pa.Schema,
-    columns: Schema,
+    change: Transaction,
     batches: Iterable[pa.RecordBatch],
     file_bytes: int,
     partition: Values | None = None,
@@ -350,55 +345,56 @@ def write_data(  # noqa: PLR0917 - two callers
 
     Args:
         name: the database's table.
-        table: the library's table, which may be planned only.
-        schema: the columns, whose metadata say how it is partitioned.
-        columns: their numbers.
+        change: gives the table the columns and partitions that the files have.
         batches: the rows.
         file_bytes: the size of a file, about.
         partition: the partition that all rows are in; None: each row's values tell.
 
     Raises:
-        HeadraceError: CONFIG: there are too many partitions.
+        HeadraceError: VALUE: a value cannot be a partition's; CONFIG: there are too many partitions.
     """
-    physical = stored(schema, columns)
-    rows = all_fitted(batches, physical)
-    folder = DataFolder(table)
-    names = partition_names(schema)
+    metadata = change.table_metadata
+    columns = schema_to_pyarrow(metadata.schema())
+    rows = all_fitted(batches, columns)
+    folder = data_folder(table_of(change))
+    by = levels(metadata.spec(), metadata.schema())
+    names = partition_names(by)
     if not names or partition is not None:
         known = dict(zip(names, partition or (), strict=True))
-        return write_files(folder, physical, rows, file_bytes, partition=known, options=_WRITTEN)
+        return write_files(folder, columns, rows, file_bytes, partition=known, options=_WRITTEN)
     return write_partitions(
         name,
         folder,
-        with_values(pa.RecordBatch.from_pylist([], schema=physical), schema).schema,
-        (with_values(batch, schema) for batch in rows),
+        with_values(pa.RecordBatch.from_pylist([], schema=columns), by, name).schema,
+        (with_values(batch, by, name) for batch in rows),
         partition_by=names,
         target_bytes=file_bytes,
+        in_folders=False,
         options=_WRITTEN,
     )
 
 
-def described(
-    name: TableName, table: Table, files: Sequence[DataFile], columns: Schema, spec: PartitionSpec
-) -> list[IcebergFile]:
+def described(name: TableName, change: Transaction, files: Sequence[DataFile]) -> list[IcebergFile]:
     """Return what a commit says of files that `write_data` wrote.
 
     Raises:
         HeadraceError: CONTINUITY: the table's columns were altered since.
     """
-    place = table.location_provider().new_data_location
+    table, metadata = table_of(change), change.table_metadata
+    place = _data_location(table)
+    columns, spec = metadata.schema(), metadata.spec()
     try:
-        return [describe(table.io, place(file.name), file, columns, spec) for file in files]
+        return [describe(table.io, f"{place}/{file.name}", file, columns, spec) for file in files]
     except ValueError as error:
         raise other_writer(name, error) from error
 
 
 def _staying(
-    rows: Iterable[pa.RecordBatch], schema: pa.Schema, partition: Values, moved: list[pa.RecordBatch]
+    rows: Iterable[pa.RecordBatch], by: Sequence[Partition], partition: Values, moved: list[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a partition; add the others to `moved`: no more than have changed are there."""
     for batch in rows:
-        stays = is_in(batch, schema, partition)
+        stays = is_in(batch, by, partition)
         if stays.all():
             yield batch
         else:
