@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -19,7 +20,6 @@ from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import DataFile
 from headrace.mirror.lake import LakeTable, other_writer
 from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
-from headrace.mirror.load_plan import UnitPlan
 from headrace.mirror.load_units import (
     LoadedUnit,
     LoadUnit,
@@ -38,13 +38,14 @@ from headrace.model.names import TableName
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
-from headrace.snapshot import PlannedPart, plan_tables
+from headrace.snapshot import PlannedPart, RangesDone, plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
-from headrace.snapshot.planning import PARTITION_BYTES
 from headrace.snapshot.unchanged import read_bounds
 
 _FIRST_SNAPSHOT_SECONDS, _SNAPSHOT_SECONDS = 60.0, 15.0
 """How long a snapshot waits for open transactions, also while other tables stand."""
+_BYTES_OF_TABLE_PER_FILE = 2
+"""Parquet takes about half of what rows take in PostgreSQL's blocks, so that a unit makes about one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,7 @@ class LakeLoader:
             raise LoadStoppedError
 
     def _plan(self, table: MirroredTable, source: _Source) -> Sequence[PlannedPart]:
-        target = min(PARTITION_BYTES, self._ends.lake.file_bytes)
+        target = _BYTES_OF_TABLE_PER_FILE * self._ends.lake.file_bytes
         with ReadSession(self._ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
             with reading_rows(table.name):
                 planned = plan_tables(session, [table.name], target_bytes=target, inheritance_children=False)
@@ -212,17 +213,18 @@ class LakeLoader:
     ) -> list[DataFile]:
         """Write the rows of all ranges to files; those that an earlier load wrote are taken."""
         noted = [] if journal is None else journal.find_units(parts, self._position_of(table.name))
-        plan = UnitPlan(parts, noted, self._ends.lake.file_bytes)
+        done = functools.reduce(
+            RangesDone.done, (range_ for taken in noted for range_ in taken.ranges), RangesDone()
+        )
+        left = filter(None, (tuple(done.left(part.ranges)) for part in parts))
         plain = replace(table, catalog=Fingerprint({}), leaves=Leaves({}))
         unit = LoadUnit(self._ends.url, source.id, plain, schema, source.moment, ())
         again = (replace(unit, ranges=taken.ranges, noted=taken) for taken in noted)
-        # The plan is asked for one unit after the other: it learns of each how large its file became.
-        units = itertools.chain(again, (replace(unit, ranges=ranges) for ranges in plan))
+        units = itertools.chain(again, (replace(unit, ranges=ranges) for ranges in left))
         files: list[DataFile] = []
         rows_taken = 0
         for loaded in _each_read(table.name, self._load_units(self._ends.lake, units)):
             self._check_stopping()
-            plan.learn(loaded.unit.ranges, loaded.files)
             files += loaded.files
             for text in loaded.told:
                 self._report.warning(text)
