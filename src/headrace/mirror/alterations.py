@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Self
 
 import pyarrow as pa
@@ -15,7 +14,6 @@ from headrace.mirror.columns import (
     KEY,
     MASK,
     TYPE,
-    default_of,
     is_followed,
     number_of,
     with_metadata,
@@ -23,7 +21,6 @@ from headrace.mirror.columns import (
 from headrace.mirror.modes import Mode
 
 _TEXTS = frozenset({"text", "varchar"})
-_NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
 _Pair = tuple[pa.Field, pa.Field]
 """A column as the lake has it, and as the database has it now."""
 
@@ -65,7 +62,6 @@ def plan_alteration(
     *,
     keeps: bool,
     highest: int,
-    defaults: Mapping[str, str] = _NO_DEFAULTS,
 ) -> Alteration:
     """Plan how a table with the columns `old` gets those of `new`, where `drift.py` finds no doubt.
 
@@ -75,14 +71,13 @@ def plan_alteration(
         keeps: whether columns that the database dropped stay, with their values.
         highest: the highest number of a column that the database's table had when it was noted. One that
             comes to be mirrored and is older has values that the lake does not know.
-        defaults: the texts of the values that rows have which are older than a column.
 
     A column that got another mask loses the values that it had under the one before, or none.
     """
     # The lake's own columns say nothing of the database: they are carried over by their names, below.
     columns = _Pairing.of(old, new)
     sources = {field.name: own.name for own, field in columns.taken}
-    fields = [*_with_defaults(new, columns.pairs, defaults)]
+    fields = [*new]
     if keeps:
         fields += _kept_fields(old, fields, columns, sources)
     sources |= {name: name for name in _own_names(old) & _own_names(new)}
@@ -142,14 +137,6 @@ class _Pairing:
         )
 
 
-def _with_defaults(new: pa.Schema, pairs: Sequence[_Pair], defaults: Mapping[str, str]) -> Iterator[pa.Field]:
-    """Yield the altered table's columns; one says for good which value rows have that are older than it."""
-    kept = {field.name: default_of(own) for own, field in pairs}
-    for field in new:
-        default = kept.get(field.name, defaults.get(field.name))
-        yield with_metadata(field, default=default) if is_followed(field) else field
-
-
 def _own_names(schema: pa.Schema) -> set[str]:
     """Return the names of the mirror's own columns."""
     return {field.name for field in schema if number_of(field) is None}
@@ -171,7 +158,7 @@ def _kept_fields(
             kept = _free_name(field, names)
             names.add(kept)
             sources[kept] = field.name
-            yield with_metadata(field.with_name(kept), dropped="true", default=None, partition=None)
+            yield with_metadata(field.with_name(kept), dropped="true", partition=None)
 
 
 def altered_rows(

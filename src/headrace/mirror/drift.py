@@ -111,7 +111,7 @@ def _doubts(table: TableName, before: TablePrint, now: TablePrint, mirrored: fro
     if len(others) > 1 and not now.in_order:
         yield f"more than one column of {table} was altered, whose partitions have them in another order"
     # Writing files anew puts the default of added columns into the rows, and the database forgets it.
-    if not mirrored.isdisjoint(map(new.get, added)) and _is_written_anew(before, now):
+    if not mirrored.isdisjoint(map(new.get, added)) and is_written_anew(before, now):
         yield f"a column was added to {table}, and its rows were written anew"
 
 
@@ -126,8 +126,8 @@ def _names(table: TablePrint) -> dict[int, str]:
     return {number: name for name, number in column_numbers(table).items()}
 
 
-def _is_written_anew(before: TablePrint, now: TablePrint) -> bool:
-    """Tell whether files were written anew."""
+def is_written_anew(before: TablePrint, now: TablePrint) -> bool:
+    """Tell whether files were written anew, by whatever."""
     return any(oid in now.parts and part.file != now.parts[oid].file for oid, part in before.parts.items())
 
 

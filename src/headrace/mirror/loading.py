@@ -29,7 +29,6 @@ from headrace.mirror.load_units import (
     reading_rows,
 )
 from headrace.mirror.modes import LoadMoment
-from headrace.mirror.partition_bounds import Leaves
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
@@ -175,7 +174,7 @@ class LakeLoader:
         existing = self._ends.lake.open(table.name)
         if existing is not None and mode.keeps:
             alteration = _plan_kept(existing.schema, schema, keeps=True)
-            schema = pa.schema([with_metadata(field, default=None) for field in alteration.schema])
+            schema = alteration.schema
             old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
             files += self._ends.lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
         # Rows of `history` and `changes` say when they were read: those of an earlier load are no use.
@@ -217,7 +216,7 @@ class LakeLoader:
             RangesDone.done, (range_ for taken in noted for range_ in taken.ranges), RangesDone()
         )
         left = filter(None, (tuple(done.left(part.ranges)) for part in parts))
-        plain = replace(table, catalog=Fingerprint({}), leaves=Leaves({}))
+        plain = replace(table, catalog=Fingerprint({}), leaves={})
         unit = LoadUnit(self._ends.url, source.id, plain, schema, source.moment, ())
         again = (replace(unit, ranges=taken.ranges, noted=taken) for taken in noted)
         units = itertools.chain(again, (replace(unit, ranges=ranges) for ranges in left))

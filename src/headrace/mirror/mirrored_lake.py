@@ -23,7 +23,7 @@ from headrace.mirror.observing import IsSent, sent_ever_since
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.mirror.selection import Selection
-from headrace.mirror.slot_keeping import SlotKeeper
+from headrace.mirror.slot_keeping import slot_in_use
 from headrace.mirror.source_log import SourceLog, sent_since
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.table_checks import check_named_columns
@@ -114,7 +114,7 @@ class MirroredLake:
 
     def comparer(self) -> LakeComparer:
         """Return what compares the lake with the database."""
-        return LakeComparer(self._ends, self.notes.table)
+        return LakeComparer(self._ends, self.notes.table, self._writer.loader)
 
     def set_up(self) -> None:
         """Make publication and slot, where they are missing.
@@ -123,7 +123,7 @@ class MirroredLake:
         """
         with reaching(self.lake):
             known = self.notes.table.read().tables
-        tables, _ = self._chooser.read(known)
+        tables = self._chooser.read(known)
         if not tables:
             return
         try:
@@ -171,7 +171,7 @@ class MirroredLake:
         with reaching(self.lake), ReadSession(self.url, lock_seconds=_LOOK_SECONDS) as session:
             positions = self.notes.table.read()
             known = positions.tables
-            tables, _ = self._chooser.read(known)
+            tables = self._chooser.read(known)
             check_named_columns(tables, known)
             self._log.check(positions)
             is_sent: IsSent = sent_ever_since
@@ -202,7 +202,7 @@ class MirroredLake:
         known = self.notes.table.read()  # refuses the location of another slot, also to be read anew
         if reload:
             known = LakePositions()
-        tables, relations = self._chooser.read(known.tables)
+        tables = self._chooser.read(known.tables)
         if not tables:
             self.notes.positions, self._writer.tables = known, {}
             self._show(Phase.LIVE)
@@ -214,11 +214,8 @@ class MirroredLake:
         missing = self._writer.bring_up(tables, notes, sent_since(stream, published), confirmed)
         stream = dict(stream) | published.to_json()
         self._follow(tables, missing, notes, stream)
-        self.notes.relations = relations
         self._load_missing(missing, len(tables), stream, confirmed)
         self.notes.note(stream, self._writer.tables, {}, read_from=confirmed)
-        # From now on, what is noted knows of tables that this look did not see.
-        self.notes.relations = None
         self._show(Phase.LIVE)
         return list(self._writer.tables)
 
@@ -256,7 +253,7 @@ class MirroredLake:
         self._report.info(f"{len(missing)} of {of} tables to load: {total(sizes.values())}")
         left = {*missing}
         self._show(Phase.BACKFILLING, left)
-        with SlotKeeper(self.url, self.slot, self._report):
+        with slot_in_use(self.url, self.slot):
             for name, loaded in self._writer.loader.load(missing, others_go_on=bool(self._writer.tables)):
                 self._waiting.remove(name)
                 self._writer.tables[name], _ = loaded
@@ -289,9 +286,8 @@ class MirroredLake:
 
     def is_altered(self) -> bool:
         """Tell whether the database's tables are not those, or not as, the lake's are."""
-        known = self.notes.positions.tables
         with ReadSession(self.url, lock_seconds=LOCK_SECONDS) as session:
-            found = self._selection.read(session, self._selection.find(session, known))
+            found = self._selection.read(session, self._selection.find(session))
         self._waiting.try_altered(found)
         followed = self._writer.tables
         now = {

@@ -17,7 +17,7 @@ from headrace.mirror import versions
 from headrace.mirror.columns import PREFIX, all_fitted, fitted
 from headrace.mirror.contents import content_changes, without
 from headrace.mirror.keys import keys_of
-from headrace.mirror.lake import Lake, LakeTable, known_position, look
+from headrace.mirror.lake import Lake, LakeTable, look
 from headrace.mirror.net_changes import DELETED, Key, Position, net_changes
 from headrace.model.lsn import Lsn
 
@@ -116,12 +116,6 @@ class Mode(ABC):
             position: the last change that the table has then.
         """
         raise NotImplementedError(f"{type(self).__name__} cannot be repaired")
-
-
-def repaired_position(table: LakeTable, moment: LoadMoment) -> Position:
-    """Return the last change that a table has once it is as the database was at a moment."""
-    # Never back: what the table has would be taken for new when it comes again.
-    return max(known_position(table), (moment.start - 1, 0))
 
 
 class CurrentMode(Mode):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, plan_alteration
 from headrace.mirror.columns import DROPPED, described, number_of
-from headrace.mirror.drift import TableDrift, altered_columns, column_numbers
+from headrace.mirror.drift import TableDrift, altered_columns, column_numbers, is_written_anew
 from headrace.mirror.net_changes import Position
 from headrace.mirror.ownership import other_program
 from headrace.mirror.partition_bounds import Bounds, can_tell
@@ -188,8 +188,8 @@ def _waited(table: MirroredTable, observed: ObservedTable) -> Action | None:
 def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """A renamed column that the file names would bring its values into the lake, or take them out of it."""
     assert observed.noted is not None
-    assert observed.lake is not None
-    problem = find_renamed(table, observed.lake.schema, _highest(table, observed.noted))
+    before = observed.noted.catalog.tables.get(table.name)
+    problem = None if before is None else find_renamed(table, before)
     return None if problem is None else Wait(problem)
 
 
@@ -216,7 +216,7 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
     kinds = {number: kind for number, (_, kind) in table.columns_by_number.items()}
     found: dict[Bounds | None, None] = {}
     for oid in sorted(drift.parts):
-        before, now = noted.leaves.bounds, table.leaves.bounds
+        before, now = noted.leaves, table.leaves
         # One that went and came with other bounds has rows within both.
         found |= dict.fromkeys([before.get(oid, now.get(oid)), now.get(oid, before.get(oid))])
     bounds = tuple(part for part in found if part is not None and can_tell(part, kinds))
@@ -226,11 +226,13 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
 
 def _altered_twice(table: MirroredTable, observed: ObservedTable) -> Action | None:
     assert observed.noted is not None
+    before = observed.noted.catalog.tables.get(table.name)
+    if before is None or observed.noted.altered <= observed.complete:
+        return None
     # Names are known from one look to the next: of a time with three of them nobody knows which a row has.
-    if has_other_names(table, observed.noted) and observed.noted.altered > observed.complete:
-        return Load(
-            f"columns of {table.name} were altered again before the log had come to the alteration before"
-        )
+    # Files that are written anew have the default of an added column, which the database forgets then.
+    if has_other_names(table, observed.noted) or is_written_anew(before, table.catalog.tables[table.name]):
+        return Load(f"{table.name} was altered again before the log had come to the alteration before")
     return None
 
 
@@ -250,7 +252,6 @@ def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
         table.lake_schema,
         keeps=table.rules.keeps,
         highest=_highest(table, observed.noted),
-        defaults=table.default_texts(),
     )
     if alteration.needs_load or table.is_known_by_content:
         return Load(f"columns of {table.name} were altered: the lake does not have what their values are now")

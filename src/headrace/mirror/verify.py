@@ -1,4 +1,4 @@
-"""Compare the lake's tables with the database's, and repair rows that differ.
+"""Compare the lake's tables with the database's, and read those again that differ.
 
 The mirror may run meanwhile. Where a table's digests differ, its differing rows are read three times: from
 the lake, from the database in a snapshot, and from the lake again once it has all that the snapshot shows. A
@@ -13,7 +13,7 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,11 +26,11 @@ from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import Lake, LakeTable, opened
 from headrace.mirror.load_units import RewrittenError, read_rows, reading_rows
-from headrace.mirror.modes import LoadMoment, repaired_position
+from headrace.mirror.loading import LakeLoader
 from headrace.mirror.net_changes import Key
 from headrace.mirror.ownership import check_repairable
-from headrace.mirror.positions import PositionsTable, TablePosition
-from headrace.mirror.python_values import arrow_rows, python_rows, python_values, shown_value
+from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
+from headrace.mirror.python_values import python_rows, python_values, shown_value
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
@@ -75,7 +75,7 @@ class TableComparison:
         missing, surplus, different: keys of rows that the lake lacks, has too many, or has with other values.
         changing: how many rows were written again at each look.
         undecided: how many rows differ, and may be on their way: the mirror does not go on.
-        repaired: how many rows were written.
+        repaired: how many of them are right by now.
         waits_for: why the mirror does not write the table for now, which is not compared then.
     """
 
@@ -107,9 +107,11 @@ class LakeComparer:
     Args:
         ends: the database and the lake.
         positions: up to where its tables are complete.
+        loader: reads tables again.
     """
 
-    def __init__(self, ends: MirrorEndpoints, positions: PositionsTable) -> None:
+    def __init__(self, ends: MirrorEndpoints, positions: PositionsTable, loader: LakeLoader) -> None:
+        self._loader = loader
         self._ends = ends
         self._positions = positions
         self._keeps_away = False
@@ -124,7 +126,7 @@ class LakeComparer:
 
         Args:
             names: the tables.
-            repair: write the rows that are wrong as the database has them; the mirror must not run.
+            repair: read tables again that differ; the mirror must not run.
 
         Raises:
             HeadraceError: SLOT_IN_USE, to repair while the mirror runs; BINDING, no such table is mirrored;
@@ -174,11 +176,22 @@ class LakeComparer:
     def _compare_and_repair(self, name: TableName, known: TablePosition) -> TableComparison:
         self._check_repairable(name, known)
         found = self._compare(name, repair=True)
-        if found.is_right:
-            self._positions.accept(opened(self._ends.lake, name), is_repaired=found.repaired > 0)
-            # Nothing was wrong with its rows, so that it waits for something else, still.
-            found.waits_for = None if found.repaired else known.waits_for
+        if not found.wrong:
+            # Whoever wrote it, its rows are right. What else it waits for, it waits for still.
+            self._note(replace(known, version=opened(self._ends.lake, name).version), name)
+            found.waits_for = known.waits_for
+            return found
+        for _, (table, start) in self._loader.load([name]):
+            version = opened(self._ends.lake, name).version
+            loaded = TablePosition(version, start, table.relation, table.where)
+            self._note(replace(loaded, catalog=table.catalog, leaves=table.leaves), name)
+        # What counts is what the lake has afterwards, not what was written.
+        found.repaired = found.wrong - self._compare(name, repair=True).wrong
         return found
+
+    def _note(self, position: TablePosition, name: TableName) -> None:
+        known = self._positions.read()
+        self._positions.write(LakePositions({**known.tables, name: position}, known.stream))
 
     def _check_repairable(self, name: TableName, known: TablePosition) -> None:
         with ReadSession(self._ends.url) as session:
@@ -216,10 +229,6 @@ class LakeComparer:
                 found.undecided, found.changing = len(look.differing), 0
                 return found
             look.tell(found, wrong)
-            if wrong and repair and not look.table.is_known_by_content:
-                self._repair(look, wrong)
-                # What counts is what the lake has afterwards, not what was written.
-                found.repaired = found.wrong - self._compare(name, repair=False).wrong
             if wrong or not found.changing:
                 return found
         return found
@@ -253,38 +262,23 @@ class LakeComparer:
             read = _counts if table.is_known_by_content else _rows
             before = read(_batches(lake, table), key, wanted)
             expected = read(database.batches(), key, wanted)
-            moment = LoadMoment(start, database.now)
-        # nobody writes the lake, and these rows have what is still in the log, too
-        is_decided = repair and not table.is_known_by_content
-        is_complete = is_decided or self._await_complete(name, start)
+        # To repair: nobody writes the lake, and what is still in the log is read with the table.
+        is_complete = repair or self._await_complete(name, start)
         after = read(_batches(opened(self._ends.lake, name), table), key, wanted)
-        return _Look(table, moment, before, expected, after, is_decided, is_complete)
-
-    def _repair(self, look: _Look, wrong: Sequence[Key]) -> None:
-        table, lake = look.table, opened(self._ends.lake, look.table.name)
-        known = [key for key in wrong if key in look.expected]
-        rows = arrow_rows(
-            [dict(zip(table.columns, look.expected[key], strict=True)) for key in known], table.schema
-        )
-        keys = arrow_rows(
-            [dict(zip(table.key, key, strict=True)) for key in wrong],
-            pa.schema([table.schema.field(name) for name in table.key]),
-        )
-        table.rules.repair(lake, keys, rows, look.moment, repaired_position(lake, look.moment))
+        return _Look(table, before, expected, after, repair, is_complete)
 
     @contextlib.contextmanager
     def _snapshot(self, name: TableName) -> Iterator[tuple[_DatabaseRows | None, Lsn]]:
         with positioned_snapshot(self._ends.url, self._ends.slot) as (start, snapshot):
             with ReadSession(self._ends.url, snapshot=snapshot) as session:
                 table = self._ends.selection.read(session, [name]).get(name)
-                [(now,)] = session.query("SELECT clock_timestamp()")
                 with reading_rows(name):
                     parts = plan_tables(session, [name], inheritance_children=False) if table else {}
             if table is None:
                 yield None, start
                 return
             ranges = [range_ for part in parts[name] for range_ in part.ranges]
-            yield _DatabaseRows(self._ends.url, snapshot, table, ranges, now), start
+            yield _DatabaseRows(self._ends.url, snapshot, table, ranges), start
 
     def _await_complete(self, name: TableName, start: Lsn) -> bool:
         """Wait until the lake has all that a snapshot shows; return whether it has."""
@@ -322,14 +316,12 @@ class _Look:
 
     Attributes:
         table: the table.
-        moment: of the snapshot.
         before, expected, after: the rows by key.
         is_decided: whether nobody writes the lake meanwhile.
         is_complete: whether the lake has all that the snapshot shows.
     """
 
     table: MirroredTable
-    moment: LoadMoment
     before: Rows
     expected: Rows
     after: Rows
@@ -380,7 +372,6 @@ class _DatabaseRows:
     snapshot: str
     table: MirroredTable
     ranges: Sequence[CtidRange]
-    now: Any
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield them."""

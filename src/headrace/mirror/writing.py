@@ -258,7 +258,7 @@ class LakeWriter:
         # The position stands in the same commit as the rows: whatever is repeated is left out here.
         new = changes_after(changes, known_position(lake))
         former = former_names(table, noted)
-        typed = [typed_rows(table, part, lake.schema, former, self._report.warning) for part in new]
+        typed = [typed_rows(table, part, former, self._report.warning) for part in new]
         rows = without_ahead(pa.concat_tables(typed), table, noted.ahead) if typed else ()
         if len(rows):
             table.rules.apply(self._ends.lake, lake, table.key, rows)

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, TablePrint
+from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint
 from headrace.catalog.types import RowType
 from headrace.errors import Kind
 from headrace.mirror.drift import TableDrift
-from headrace.mirror.partition_bounds import Bound, Leaves
+from headrace.mirror.partition_bounds import Bound
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
 from headrace.mirror.units import (
@@ -54,10 +54,14 @@ def table_of(*columns: str, **values: object) -> MirroredTable:
         columns=tuple(numbers),
         numbers=numbers,
         defaults={},
-        files="1",
         catalog=catalog_of(numbers),
     )
     return replace(table, **values)  # type: ignore[arg-type]
+
+
+def with_file(table: MirroredTable, file: int) -> MirroredTable:
+    now = replace(table.catalog.tables[NAME], parts={1: PartPrint(NAME, "d", None, file, "p")})
+    return replace(table, catalog=Fingerprint({NAME: now}))
 
 
 T = table_of("a", "b")
@@ -80,6 +84,11 @@ WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))
         (replace(T, where="id > 1"), LIVE, "where"),
         (T, replace(LIVE, drift=TableDrift("a label was renamed")), "a label was renamed"),
         (table_of("a", "c"), replace(LIVE, noted=replace(NOTED, altered=101)), "altered again before"),
+        (
+            with_file(T, 2),
+            replace(LIVE, noted=replace(NOTED, altered=101, catalog=with_file(T, 1).catalog)),
+            "again",
+        ),
         (replace(table_of("a", "b", "c"), key=("a",)), LIVE, "columns of t were altered"),
         (replace(table_of("a", "c"), key=(), has_full_identity=True), LIVE, "columns of t were altered"),
     ],
@@ -151,7 +160,7 @@ def test_columns_that_were_touched_are_told_to_whoever_reads_the_log() -> None:
 
 BOUNDS = (Bound(1, "range", ("0", "10")),)
 GONE = TableDrift("the partition low of t went with its rows", frozenset({5}))
-PARTED = replace(LIVE, noted=replace(NOTED, leaves=Leaves({5: BOUNDS, 6: None})), drift=GONE)
+PARTED = replace(LIVE, noted=replace(NOTED, leaves={5: BOUNDS, 6: None}), drift=GONE)
 
 
 def test_a_partition_whose_bounds_tell_its_rows_is_read_alone() -> None:
