@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror.files import folds_case
 from headrace.mirror.selection import Selection
 from headrace.mirror.table_checks import find_namesakes, find_problem
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
@@ -38,7 +37,6 @@ class TableChooser:
     Args:
         url: the database.
         selection: which tables, and what of them.
-        location: of the lake.
         waiting: where a table waits that cannot be mirrored for now.
         report: is told which tables are left out.
 
@@ -46,12 +44,9 @@ class TableChooser:
         left_out: the tables that only patterns match, and that are not mirrored.
     """
 
-    def __init__(
-        self, url: str, selection: Selection, location: str, waiting: WaitingTables, report: Reporter
-    ) -> None:
+    def __init__(self, url: str, selection: Selection, waiting: WaitingTables, report: Reporter) -> None:
         self._url = url
         self._selection = selection
-        self._location = location
         self._waiting = waiting
         self._report = report
         self.left_out: dict[TableName, LeftOut] = {}
@@ -72,31 +67,13 @@ class TableChooser:
         self._leave_out(dict.fromkeys(self._selection.find_absent(found)), _ABSENT)
         found = {name: table for name, table in found.items() if not self.is_left_out(table)}
         problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
-        problems |= self._find_namesakes([name for name in found if name not in problems], known)
+        problems |= find_namesakes([name for name in found if name not in problems], known)
         self.let_wait(problems, found, known)
         # Where nothing at all can be mirrored, the file is wrong, and waiting would hide it.
         if len(problems) == len(found) > 0 and not self._waiting.tables:
             raise ErrorGroup([*problems.values()])
         held = {name for name in found if name in problems or self._waiting.is_held(name)}
         return {name: table for name, table in found.items() if name not in held}
-
-    def _find_namesakes(
-        self, names: Iterable[TableName], known: Collection[TableName]
-    ) -> dict[TableName, HeadraceError]:
-        """Return the error of each table that would have the folder of another one."""
-        # The file system is asked only where it matters: the question writes a file.
-        found = find_namesakes(names, known)
-        if not found or not folds_case(self._location):
-            return {}
-        return {
-            name: HeadraceError(
-                Kind.BINDING,
-                f"the tables {name} and {other} differ in case alone, and {self._location} takes such "
-                "names for one",
-                "Leave one of them out of `tables`, rename it, or choose another location.",
-            )
-            for name, other in found.items()
-        }
 
     def let_wait(
         self,

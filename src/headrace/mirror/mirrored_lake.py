@@ -85,7 +85,7 @@ class MirroredLake:
         self._waiting = WaitingTables(report)
         self._budget = wal_budget
         self.board = MirrorBoard(config.slot)
-        self._chooser = TableChooser(url, self._selection, config.location, self._waiting, report)
+        self._chooser = TableChooser(url, self._selection, self._waiting, report)
         self._write_to(open_lake(config), load_in_threads)
 
     def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:

@@ -34,8 +34,12 @@ def find_problem(table: MirroredTable) -> HeadraceError | None:
     return problems[0] if len(problems) == 1 else ErrorGroup(problems)
 
 
-def find_namesakes(names: Iterable[TableName], known: Collection[TableName]) -> dict[TableName, TableName]:
-    """Return the tables whose folders differ from another one's in case alone, each with that one.
+def find_namesakes(
+    names: Iterable[TableName], known: Collection[TableName]
+) -> dict[TableName, HeadraceError]:
+    """Return the error of each table whose folder differs from another one's in case alone.
+
+    Many file systems and catalogs take such names for one.
 
     Args:
         names: the tables.
@@ -47,7 +51,11 @@ def find_namesakes(names: Iterable[TableName], known: Collection[TableName]) -> 
         folder = folder_name(name.schema).casefold(), folder_name(name.name).casefold()
         other = first.setdefault(folder, name)
         if other != name:
-            found[name] = other
+            found[name] = HeadraceError(
+                Kind.BINDING,
+                f"the tables {name} and {other} differ in case alone, which many file systems ignore",
+                "Leave one of them out of `tables`, or rename it.",
+            )
     return found
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from headrace.config.mirror import Format, MirrorConfig, MirroredTables
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror import choosing, verify
+from headrace.mirror import verify
 from headrace.mirror.formats import open_lake
 from headrace.mirror.loading import LoadStoppedError
 from headrace.mirror.mirrored_lake import MirroredLake
@@ -493,18 +493,9 @@ def mirror_again(mirror: MirroredLake) -> MirroredLake:
     return MirroredLake(mirror.url, mirror.config, SilentReporter(), threading.Event())
 
 
-def test_tables_of_one_folder_do_not_overwrite_each_other(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on a file system that folds case, which this one is made to look like."""
+def test_tables_that_differ_in_case_alone_do_not_overwrite_each_other(url: str, tmp_path: Path) -> None:
     run(url, 'CREATE TABLE "A" (id int PRIMARY KEY)', 'INSERT INTO "A" VALUES (9)')
-    mirror, tables, _ = prepared(url, config_of(tmp_path / "exact"))
-    assert len(tables) == 3
-    assert all(rows_are_right(mirror).values())
-    with connect(url) as connection:
-        drop_slot(connection, SLOT)
-    monkeypatch.setattr(choosing, "folds_case", lambda _: True)
-    mirror, tables, _ = prepared(url, config_of(tmp_path / "folding"))
+    mirror, tables, _ = prepared(url, config_of(tmp_path / "all"))
     assert [table.name for table in tables] == ["A", "b"]
     assert 'the tables a and "A" differ in case alone' in str(mirror.waiting_error())
     part = MirroredTables(tables=("public.a", "public.b"))

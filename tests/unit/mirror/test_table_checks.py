@@ -142,8 +142,10 @@ def test_tables_whose_folders_differ_in_case_alone_are_told() -> None:
         TableName(*text.split(".")) for text in ("a.t", "A.t", "a.T", "a.u", "b.t", "a.\u00e4", "a.\u00c4")
     ]
     lower, schema, upper, *_ = names
-    assert find_namesakes(names, []) == {upper: schema, lower: schema}
-    assert find_namesakes(names, [lower]) == {schema: lower, upper: lower}
+    assert [*find_namesakes(names, [])] == [upper, lower]
+    found = find_namesakes(names, [lower])
+    assert [*found] == [schema, upper]
+    assert 'tables "A".t and a.t differ in case alone' in found[schema].cause
     assert find_namesakes(names[3:], []) == {}
 
 
