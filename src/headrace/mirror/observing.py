@@ -79,15 +79,13 @@ class TableObserver:
         self, session: ReadSession, table: MirroredTable, noted: TablePosition | None
     ) -> ObservedTable:
         lake = self.ends.lake.open(table.name)
-        facts = (
-            None if lake is None else LakeFacts(self.ends.lake.path(table.name), lake.schema, lake.position)
-        )
+        facts = None
+        if lake is not None:
+            is_known = noted is not None and lake.position is not None
+            other = lake.find_other_commit(noted.version) if noted is not None and is_known else None
+            facts = LakeFacts(self.ends.lake.path(table.name), lake.schema, lake.position, other)
         if noted is None:
             return ObservedTable(None, facts)
-        if lake is not None and facts is not None and facts.position is not None:
-            other = lake.find_other_commit(noted.version)
-            is_put_back = other is not None and lake.is_put_back(noted.version)
-            facts = replace(facts, other_commit=other, is_put_back=is_put_back)
         drift = None
         if noted.relation == table.relation:
             drift = find_drift(session, noted.catalog, table.catalog, table.columns)

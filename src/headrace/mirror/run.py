@@ -190,7 +190,7 @@ class MirrorRun:
         )
 
     def _drop_slot(self) -> None:
-        """Drop the slot, so that it is made again: whatever its log has lost, all tables are read behind it."""
+        """Drop the slot, so that it is made again; all tables are read behind the new one."""
         with connect(self._url) as connection:
             facts = read_slot(connection, self.mirrored.slot)
             problem = None if facts is None else slot_problem(facts, connection.info.dbname)

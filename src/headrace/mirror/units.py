@@ -16,7 +16,6 @@ from headrace.mirror.alterations import Alteration, plan_alteration
 from headrace.mirror.columns import DROPPED, described, number_of
 from headrace.mirror.drift import TableDrift, altered_columns, column_numbers, is_written_anew
 from headrace.mirror.net_changes import Position
-from headrace.mirror.ownership import other_program
 from headrace.mirror.partition_bounds import Bounds, can_tell
 from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.mirror.positions import TablePosition
@@ -34,14 +33,12 @@ class LakeFacts:
         schema: its columns.
         position: its last change; None: no mirror wrote it.
         other_commit: what another program did to its rows since they were noted; None: nothing.
-        is_put_back: whether it is an older copy of what was noted.
     """
 
     path: str
     schema: pa.Schema
     position: Position | None
     other_commit: str | None = None
-    is_put_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,23 +156,19 @@ def _new(_: MirroredTable, observed: ObservedTable) -> Action | None:
 
 
 def _missed(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """What the log has not told is read again."""
+    """What the log has not told is read again, and what the lake does not have from it."""
     assert observed.noted is not None
     # The oid, not the name: a table that was made again has other rows, and perhaps the same columns.
     if observed.noted.relation != table.relation:
         return Load(f"the table {table.name} was dropped and created again")
     if not observed.is_sent:
         return Load(f"the publication has not sent the table {table.name} all the time")
-    return None
-
-
-def _written(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """A table that another program has written waits until somebody looks, also where it waited before."""
     assert observed.lake is not None
-    lake = observed.lake
-    if lake.other_commit is None:
-        return None
-    return Wait(other_program(table, lake.other_commit, is_put_back=lake.is_put_back))
+    if observed.lake.other_commit is not None:
+        return Load(
+            f"another program has written the lake's table {table.name} ({observed.lake.other_commit})"
+        )
+    return None
 
 
 def _waited(table: MirroredTable, observed: ObservedTable) -> Action | None:
@@ -264,7 +257,6 @@ _RULES: tuple[Rule, ...] = (
     _of_others,
     _new,
     _missed,
-    _written,
     _waited,
     _named_otherwise,
     _other_rows,

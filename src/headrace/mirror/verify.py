@@ -13,7 +13,7 @@ import functools
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,8 +28,7 @@ from headrace.mirror.lake import Lake, LakeTable, opened
 from headrace.mirror.load_units import RewrittenError, read_rows, reading_rows
 from headrace.mirror.loading import LakeLoader
 from headrace.mirror.net_changes import Key
-from headrace.mirror.ownership import check_repairable
-from headrace.mirror.positions import LakePositions, PositionsTable, TablePosition
+from headrace.mirror.positions import PositionsTable, TablePosition
 from headrace.mirror.python_values import python_rows, python_values, shown_value
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
@@ -130,7 +129,7 @@ class LakeComparer:
 
         Raises:
             HeadraceError: SLOT_IN_USE, to repair while the mirror runs; BINDING, no such table is mirrored;
-                CONTINUITY, to repair what the database does not have; what the database or the lake refuse.
+                what the database or the lake refuse.
         """
         with contextlib.ExitStack() as held:
             if repair:
@@ -174,30 +173,15 @@ class LakeComparer:
                 yield self._compare(name, repair=False)
 
     def _compare_and_repair(self, name: TableName, known: TablePosition) -> TableComparison:
-        self._check_repairable(name, known)
         found = self._compare(name, repair=True)
-        if not found.wrong:
-            # Whoever wrote it, its rows are right. What else it waits for, it waits for still.
-            self._note(replace(known, version=opened(self._ends.lake, name).version), name)
+        if found.wrong:
+            # As after a mirror that died behind a load: its next start finds the position in the table.
+            dict(self._loader.load([name]))
+            # What counts is what the lake has afterwards, not what was written.
+            found.repaired = found.wrong - self._compare(name, repair=True).wrong
+        else:
             found.waits_for = known.waits_for
-            return found
-        for _, (table, start) in self._loader.load([name]):
-            version = opened(self._ends.lake, name).version
-            loaded = TablePosition(version, start, table.relation, table.where)
-            self._note(replace(loaded, catalog=table.catalog, leaves=table.leaves), name)
-        # What counts is what the lake has afterwards, not what was written.
-        found.repaired = found.wrong - self._compare(name, repair=True).wrong
         return found
-
-    def _note(self, position: TablePosition, name: TableName) -> None:
-        known = self._positions.read()
-        self._positions.write(LakePositions({**known.tables, name: position}, known.stream))
-
-    def _check_repairable(self, name: TableName, known: TablePosition) -> None:
-        with ReadSession(self._ends.url) as session:
-            table = self._ends.selection.read(session, [name]).get(name)
-        if table is not None:
-            check_repairable(opened(self._ends.lake, name), known, table)
 
     def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
         """Compare one table; again where it is truncated, rewritten or altered meanwhile."""

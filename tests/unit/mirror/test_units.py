@@ -79,6 +79,7 @@ WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))
         (T, replace(LIVE, lake=None), None),
         (replace(T, relation=2), LIVE, "dropped and created again"),
         (replace(T, relation=2), WRITTEN, "dropped and created again"),
+        (T, WRITTEN, "another program has written the lake's table t (WRITE, version 4)"),
         (T, replace(LIVE, is_sent=False), "the publication has not sent the table t all the time"),
         (T, replace(LIVE, waits="a value did not fit"), "the table t waited: a value did not fit"),
         (replace(T, where="id > 1"), LIVE, "where"),
@@ -107,14 +108,6 @@ def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: Obs
         (T, replace(LIVE, lake=replace(LAKE, position=None)), Kind.CONFIG, "no mirror wrote"),
         (replace(T, mode="history"), LIVE, Kind.CONFIG, "was not written in the mode 'history'"),
         (replace(T, mode="history"), replace(LIVE, noted=None), Kind.CONFIG, "mode 'history'"),
-        (T, WRITTEN, Kind.CONTINUITY, "another program has written"),
-        (T, replace(WRITTEN, waits="a value did not fit"), Kind.CONTINUITY, "another program has written"),
-        (
-            T,
-            replace(WRITTEN, drift=TableDrift("a label was renamed")),
-            Kind.CONTINUITY,
-            "another program has written",
-        ),
         (replace(table_of("a", "c"), excluded=("b",)), LIVE, Kind.BINDING, ""),
     ],
 )
@@ -188,25 +181,3 @@ def test_a_table_of_changes_is_loaded_where_a_partition_went() -> None:
     table = replace(T, mode="changes")
     lake = replace(LAKE, schema=table.lake_schema)
     assert isinstance(decide(table, replace(PARTED, lake=lake)), Load)
-
-
-@pytest.mark.parametrize(
-    ("values", "is_put_back", "remedy"),
-    [
-        ({}, False, "verify --repair"),
-        ({}, True, "verify --repair"),
-        ({"soft_delete": True}, False, "verify --repair"),
-        ({"soft_delete": True}, True, "--reload"),
-        ({"mode": "history"}, False, "verify --repair"),
-        ({"mode": "history"}, True, "--reload"),
-        ({"mode": "changes"}, False, "--reload"),
-    ],
-)
-def test_an_older_copy_is_repaired_only_where_the_database_has_all_that_it_lacks(
-    values: dict[str, object], is_put_back: bool, remedy: str
-) -> None:
-    table = replace(T, **values)  # type: ignore[arg-type]
-    lake = replace(LAKE, schema=table.lake_schema, other_commit="RESTORE", is_put_back=is_put_back)
-    action = decide(table, replace(LIVE, lake=lake))
-    assert isinstance(action, Wait)
-    assert remedy in str(action.error.remedy)
