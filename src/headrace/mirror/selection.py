@@ -103,6 +103,12 @@ class _Facts(NamedTuple):
     defers_key: bool
     stored: list[str]
 
+    @property
+    def known_defaults(self) -> dict[str, str]:
+        """The default of each column that has one, by name."""
+        pairs = zip(self.columns, self.defaults, strict=True)
+        return {column: default for column, default in pairs if default is not None}
+
 
 class Selection:
     """Which tables a mirror has, and what of them.
@@ -254,11 +260,7 @@ class Selection:
             key=key,
             columns=tuple(column for column in mirrored if column in sent),
             numbers=column_numbers(now),
-            defaults={
-                column: text
-                for column, text in zip(facts.columns, facts.defaults, strict=True)
-                if text is not None
-            },
+            defaults=facts.known_defaults,
             has_full_identity=has_full_identity,
             mode=part.mode,
             where=part.where,
