@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.selection import Selection
@@ -18,19 +17,6 @@ _ABSENT = "the log has no table of this name: it may be a view, a partition, or 
 _NO_KEY = "no key tells changed rows apart; with a primary key the table is taken in"
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A table that only patterns match, and that is not mirrored.
-
-    Attributes:
-        why: the reason.
-        said: what the catalog said of it; None: nothing that counts.
-    """
-
-    why: str
-    said: tuple[object, ...] | None
-
-
 class TableChooser:
     """Chooses the tables of a mirror; it names those that it leaves out once.
 
@@ -41,7 +27,7 @@ class TableChooser:
         report: is told which tables are left out.
 
     Attributes:
-        left_out: the tables that only patterns match, and that are not mirrored.
+        left_out: why tables are not mirrored that only patterns match, or that the log does not have.
     """
 
     def __init__(self, url: str, selection: Selection, waiting: WaitingTables, report: Reporter) -> None:
@@ -49,7 +35,8 @@ class TableChooser:
         self._selection = selection
         self._waiting = waiting
         self._report = report
-        self.left_out: dict[TableName, LeftOut] = {}
+        self.left_out: dict[TableName, str] = {}
+        self._said: dict[TableName, tuple[object, ...]] = {}
 
     def read(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
         """Return the tables that can be mirrored, and let the others wait, or leave them out.
@@ -64,7 +51,7 @@ class TableChooser:
         with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
             found = self._selection.read(session, self._selection.find(session))
         self._waiting.forget_others(found)
-        self._leave_out(dict.fromkeys(self._selection.find_absent(found)), _ABSENT)
+        self._leave_out(self._selection.find_absent(found), _ABSENT)
         found = {name: table for name, table in found.items() if not self.is_left_out(table)}
         problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
         problems |= find_namesakes([name for name in found if name not in problems], known)
@@ -99,22 +86,21 @@ class TableChooser:
             if problem.kind is Kind.REPLICA_IDENTITY and tables[name].problem is None
         }
         self._leave_out(keyless, _NO_KEY)
+        self._said |= {name: said_of(table) for name, table in keyless.items()}
         for name, problem in problems.items():
             if name not in keyless:
                 self._waiting.add(problem, tables[name])
 
-    def _leave_out(self, tables: Mapping[TableName, MirroredTable | None], why: str) -> None:
-        """Name tables once that only patterns match, and that are not mirrored."""
-        new = [name for name in tables if name not in self.left_out]
-        for name, table in tables.items():
-            self.left_out[name] = LeftOut(why, None if table is None else said_of(table))
+    def _leave_out(self, names: Iterable[TableName], why: str) -> None:
+        """Name tables once that are not mirrored."""
+        new = [name for name in names if name not in self.left_out]
+        self.left_out |= dict.fromkeys(new, why)
         if new:
             self._report.warning(f"left out: {', '.join(map(str, new))} ({why})")
 
     def is_left_out(self, table: MirroredTable) -> bool:
         """Tell whether a table is left out, and the catalog says of it what it said then."""
-        left_out = self.left_out.get(table.name)
-        return left_out is not None and left_out.said == said_of(table)
+        return self._said.get(table.name) == said_of(table)
 
 
 def _refuse(problems: Sequence[HeadraceError]) -> None:

@@ -19,12 +19,11 @@ from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.noting import LakeNotes
-from headrace.mirror.observing import IsSent, sent_ever_since
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.mirror.selection import Selection
 from headrace.mirror.slot_keeping import slot_in_use
-from headrace.mirror.source_log import SourceLog, sent_since
+from headrace.mirror.source_log import SourceLog, find_unsent
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.table_checks import check_named_columns
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
@@ -174,17 +173,16 @@ class MirroredLake:
             tables = self._chooser.read(known)
             check_named_columns(tables, known)
             self._log.check(positions)
-            is_sent: IsSent = sent_ever_since
-            if positions.stream is not None:
-                is_sent = sent_since(positions.stream, self._log.read_published([*tables]))
-            actions, _ = self._writer.observer.decide(tables, known, is_sent)
+            published = self._log.read_published([*tables])
+            unsent = find_unsent(positions.stream or {}, published, tables)
+            actions, _ = self._writer.observer.decide(tables, known, unsent)
             publication, slot = self.config.publication, self.config.slot
             plan = make_plan(session, tables, known, actions, publication=publication, slot=slot)
         waiting = {name: table.error for name, table in self._waiting.tables.items()}
         return replace(
             plan,
             waiting=waiting | {**plan.waiting},
-            left_out={name: table.why for name, table in self._chooser.left_out.items()},
+            left_out=self._chooser.left_out,
         )
 
     def prepare(self, *, reload: bool = False) -> list[TableName]:
@@ -211,7 +209,7 @@ class MirroredLake:
         check_named_columns(tables, known.tables)
         published = self._log.read_published([*tables])
         notes = dict(known.tables)
-        missing = self._writer.bring_up(tables, notes, sent_since(stream, published), confirmed)
+        missing = self._writer.bring_up(tables, notes, find_unsent(stream, published, tables), confirmed)
         stream = dict(stream) | published.to_json()
         self._follow(tables, missing, notes, stream)
         self._load_missing(missing, len(tables), stream, confirmed)

@@ -213,27 +213,11 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
     if table.problem is not None:
         yield table.problem
         return
-    # Two columns of one name cannot be told apart by any reader.
-    taken = [name for name in table.columns if name in table.rules.names]
-    if taken:
+    for name, why in _unfit_names(table):
         yield HeadraceError(
             Kind.BINDING,
-            f"the table {table.name} has a column {taken[0]}, as the mirror's mode {table.mode!r} has",
-            f'Write exclude_columns = ["{taken[0]}"] in its [[mirror.tables]], or choose another mode.',
-        )
-    for name in table.columns:
-        if name.startswith(PREFIX):
-            yield HeadraceError(
-                Kind.BINDING,
-                f"the table {table.name} has a column {name}: names that begin with {PREFIX} are the "
-                "mirror's own",
-                f'Write exclude_columns = ["{name}"] in its [[mirror.tables]], or rename it.',
-            )
-    for name, other in _alike(table.columns):
-        yield HeadraceError(
-            Kind.BINDING,
-            f"columns {name} and {other} of {table.name} differ in case alone, which readers of lakes ignore",
-            f'Write exclude_columns = ["{other}"] in its [[mirror.tables]].',
+            f"the column {name} of {table.name} cannot be mirrored: {why}",
+            f'Write exclude_columns = ["{name}"] in its [[mirror.tables]], or rename it.',
         )
     if table.mode != "changes":
         yield from _key_problems(table)
@@ -257,10 +241,14 @@ def _key_problems(table: MirroredTable) -> Iterator[HeadraceError]:
         )
 
 
-def _alike(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name that is another one before it in other case, with that one first."""
+def _unfit_names(table: MirroredTable) -> Iterator[tuple[str, str]]:
+    """Yield the columns whose names no lake can have beside others, and why."""
     first: dict[str, str] = {}
-    for name in names:
-        known = first.setdefault(name.casefold(), name)
-        if known != name:
-            yield known, name
+    for name in table.columns:
+        other = first.setdefault(name.casefold(), name)
+        if other != name:
+            yield name, f"{other} differs from it in case alone, which readers of lakes ignore"
+        if name in table.rules.names:
+            yield name, f"the mirror's mode {table.mode!r} has a column of this name"
+        if name.startswith(PREFIX):
+            yield name, f"names that begin with {PREFIX} are the mirror's own"

@@ -25,7 +25,7 @@ from headrace.mirror.log_gaps import (
     former_names,
     truncated_partitions,
 )
-from headrace.mirror.observing import IsSent, TableObserver, sent_ever_since
+from headrace.mirror.observing import TableObserver
 from headrace.mirror.part_reading import PartReader
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
@@ -92,7 +92,7 @@ class LakeWriter:
         self,
         tables: Mapping[TableName, MirroredTable],
         notes: Notes,
-        is_sent: IsSent = sent_ever_since,
+        unsent: Collection[TableName] = (),
         confirmed: Lsn | None = None,
     ) -> list[TableName]:
         """Make the lake's tables fit to take changes; return those that must be loaded.
@@ -102,11 +102,11 @@ class LakeWriter:
         Args:
             tables: the database's tables.
             notes: what is noted of each.
-            is_sent: tells whether the publication has sent a table since.
+            unsent: those that the publication has not sent all the time since.
             confirmed: from where (bytes) the log will be read again; None: it goes on.
         """
         to_load = []
-        actions, now = self.observer.decide(tables, notes, is_sent, confirmed)
+        actions, now = self.observer.decide(tables, notes, unsent, confirmed)
         for name, action in actions.items():
             with self._waiting.alone(tables[name]):
                 match action:
