@@ -18,7 +18,7 @@ from headrace.mirror.alterations import Alteration, altered_rows, plan_alteratio
 from headrace.mirror.columns import all_fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import DataFile
-from headrace.mirror.lake import LakeTable, other_writer
+from headrace.mirror.lake import other_writer
 from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
 from headrace.mirror.load_units import (
     LoadedUnit,
@@ -167,40 +167,26 @@ class LakeLoader:
 
     def _load(self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source) -> None:
         """Replace the lake's table, but for what its mode keeps of the rows that it has."""
-        mode = table.rules
-        moment = source.moment
+        name, mode, lake = table.name, table.rules, self._ends.lake
         schema = table.lake_schema
-        files: list[DataFile] = []
-        existing = self._ends.lake.open(table.name)
-        if existing is not None and mode.keeps:
-            alteration = _plan_kept(existing.schema, schema, keeps=True)
-            schema = alteration.schema
-            old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
-            files += self._ends.lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
+        existing = lake.open(name)
+        kept = None if existing is None else _plan_kept(existing.schema, schema, keeps=mode.keeps)
+        schema = schema if kept is None else kept.schema
         # Rows of `history` and `changes` say when they were read: those of an earlier load are no use.
-        journal = None if mode.keeps else LoadJournal(self._ends.lake, table, source.snapshot)
-        loaded = self._read(table, parts, schema, source, journal)
-        if existing is not None and mode.keeps_gone:
-            files += self._keep_gone(table, existing, loaded, moment)
-        files += loaded
+        journal = None if mode.keeps else LoadJournal(lake, table, source.snapshot)
+        files = self._read(table, parts, schema, source, journal)
+        if existing is not None and kept is not None:
+            old = altered_rows(existing.rows(), replace(kept, added=()), table.default, mode)
+            # Nothing tells which of the old rows the new keys would be where the key is another.
+            key = table.key if kept.has_same_key else ()
+            loaded = lake.read(name, pa.schema([field for field in schema if field.name in key]), files)
+            stays = mode.kept(old, source.moment, key, loaded)
+            files = [*files, *lake.write(name, schema, all_fitted(stays, schema))]
         # Readers have the old rows until this one commit.
         # The position right before the first commit that the snapshot does not show.
-        self._ends.lake.commit(table.name, schema, files, (moment.start - 1, 0), existing)
+        lake.commit(name, schema, files, (source.moment.start - 1, 0), existing)
         if journal is not None:
             journal.clear()
-
-    def _keep_gone(
-        self, table: MirroredTable, existing: LakeTable, loaded: Sequence[DataFile], moment: LoadMoment
-    ) -> list[DataFile]:
-        """Write what stays of the lake's rows that the database does not have any more."""
-        schema = table.lake_schema
-        alteration = _plan_kept(existing.schema, schema, keeps=False)
-        if not alteration.has_same_key:
-            return []  # nothing tells which of them the new keys would be
-        old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, table.rules)
-        keys = self._ends.lake.read(table.name, pa.schema([schema.field(name) for name in table.key]), loaded)
-        gone = table.rules.gone(old, table.key, keys, moment)
-        return self._ends.lake.write(table.name, schema, all_fitted(gone, schema))
 
     def _read(
         self,
