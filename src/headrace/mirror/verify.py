@@ -170,25 +170,25 @@ class LakeComparer:
             elif known[name].waits_for is not None:
                 yield TableComparison(name, waits_for=known[name].waits_for)
             else:
-                yield self._compare(name, repair=False)
+                yield self._compare(name)
 
     def _compare_and_repair(self, name: TableName, known: TablePosition) -> TableComparison:
-        found = self._compare(name, repair=True)
-        if found.wrong:
+        found = self._compare(name)
+        if found.wrong or found.undecided:
             # As after a mirror that died behind a load: its next start finds the position in the table.
-            dict(self._loader.load([name]))
-            # What counts is what the lake has afterwards, not what was written.
-            found.repaired = found.wrong - self._compare(name, repair=True).wrong
+            if dict(self._loader.load([name])):
+                # What counts is what the lake has afterwards, not what was written.
+                found.repaired, found.undecided = found.wrong - self._compare(name).wrong, 0
         else:
             found.waits_for = known.waits_for
         return found
 
-    def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
+    def _compare(self, name: TableName) -> TableComparison:
         """Compare one table; again where it is truncated, rewritten or altered meanwhile."""
         end, rewritten = time.monotonic() + _WAIT_SECONDS, 0
         while True:
             try:
-                return self._compare_unmoved(name, repair=repair)
+                return self._compare_unmoved(name)
             except RewrittenError:
                 rewritten += 1
                 if rewritten == _LOOKS:
@@ -198,12 +198,12 @@ class LakeComparer:
                     raise
                 time.sleep(_POLL_SECONDS)  # the mirror looks every ten seconds
 
-    def _compare_unmoved(self, name: TableName, *, repair: bool) -> TableComparison:
+    def _compare_unmoved(self, name: TableName) -> TableComparison:
         found = TableComparison(name)
         wanted = np.ones(BUCKETS, np.bool_)
         seen: dict[Key, tuple[str, str]] = {}
         for _ in range(_LOOKS):
-            look = self._look(found, wanted, repair=repair)
+            look = self._look(found, wanted)
             if look is None:
                 return found
             seen_before, seen = seen, look.unmoved
@@ -217,13 +217,12 @@ class LakeComparer:
                 return found
         return found
 
-    def _look(self, found: TableComparison, wanted: npt.NDArray[np.bool_], *, repair: bool) -> _Look | None:
+    def _look(self, found: TableComparison, wanted: npt.NDArray[np.bool_]) -> _Look | None:
         """Look at both sides once; return None where nothing is left to be compared.
 
         Args:
             found: is told how many rows there are, and whether they can be compared.
             wanted: the buckets that are looked at; those that are equal are taken out.
-            repair: whether rows that are wrong will be written.
         """
         name = found.table
         # The snapshot stands between two looks at the lake: a row that did not move in between is as new.
@@ -246,10 +245,9 @@ class LakeComparer:
             read = _counts if table.is_known_by_content else _rows
             before = read(_batches(lake, table), key, wanted)
             expected = read(database.batches(), key, wanted)
-        # To repair: nobody writes the lake, and what is still in the log is read with the table.
-        is_complete = repair or self._await_complete(name, start)
+        is_complete = self._await_complete(name, start)
         after = read(_batches(opened(self._ends.lake, name), table), key, wanted)
-        return _Look(table, before, expected, after, repair, is_complete)
+        return _Look(table, before, expected, after, is_complete)
 
     @contextlib.contextmanager
     def _snapshot(self, name: TableName) -> Iterator[tuple[_DatabaseRows | None, Lsn]]:
@@ -301,7 +299,6 @@ class _Look:
     Attributes:
         table: the table.
         before, expected, after: the rows by key.
-        is_decided: whether nobody writes the lake meanwhile.
         is_complete: whether the lake has all that the snapshot shows.
     """
 
@@ -309,7 +306,6 @@ class _Look:
     before: Rows
     expected: Rows
     after: Rows
-    is_decided: bool
     is_complete: bool
 
     @property
@@ -332,7 +328,7 @@ class _Look:
 
     def wrong(self, before: Mapping[Key, tuple[str, str]]) -> list[Key]:
         """Return the keys of rows that are wrong: they differ as `before`, so that nothing is on its way."""
-        return [key for key, sides in self.unmoved.items() if self.is_decided or before.get(key) == sides]
+        return [key for key, sides in self.unmoved.items() if before.get(key) == sides]
 
     def tell(self, found: TableComparison, wrong: Sequence[Key]) -> None:
         """Say what is wrong with rows."""
