@@ -61,21 +61,23 @@ Leaves = Mapping[int, Bounds | None]
 
 def leaves_to_text(leaves: Leaves) -> str:
     """Return a text for the lake to keep."""
-    bounds = {
-        oid: None if levels is None else [[level.column, level.kind, *level.values] for level in levels]
-        for oid, levels in leaves.items()
-    }
-    return json.dumps({"bounds": bounds}) if bounds else ""
+    return json.dumps({"bounds": {oid: _to_json(bounds) for oid, bounds in leaves.items()}}) if leaves else ""
 
 
 def leaves_from_text(text: str | None) -> Leaves:
     """Return what `leaves_to_text` wrote."""
-    return {
-        int(oid): None
-        if levels is None
-        else tuple(Bound(column, kind, tuple(values)) for column, kind, *values in levels)
-        for oid, levels in (json.loads(text)["bounds"] if text else {}).items()
-    }
+    stored = json.loads(text)["bounds"] if text else {}
+    return {int(oid): _from_json(levels) for oid, levels in stored.items()}
+
+
+def _to_json(bounds: Bounds | None) -> list[Any] | None:
+    return None if bounds is None else [[level.column, level.kind, *level.values] for level in bounds]
+
+
+def _from_json(levels: Sequence[Any] | None) -> Bounds | None:
+    if levels is None:
+        return None
+    return tuple(Bound(column, kind, tuple(values)) for column, kind, *values in levels)
 
 
 def parse_bounds(levels: Sequence[tuple[int, str, str]]) -> Bounds | None:
@@ -194,15 +196,10 @@ class Ahead:
 
 def aheads_to_text(aheads: Sequence[Ahead]) -> str | None:
     """Return a text for the lake to keep; None for nothing."""
-    stored = [[ahead.start, leaves_to_text({0: ahead.bounds})] for ahead in aheads]
-    return json.dumps(stored) if stored else None
+    return json.dumps([[ahead.start, _to_json(ahead.bounds)] for ahead in aheads]) if aheads else None
 
 
 def aheads_from_text(text: str | None) -> tuple[Ahead, ...]:
     """Return what `aheads_to_text` wrote."""
-    found = []
-    for start, stored in json.loads(text) if text else ():
-        bounds = leaves_from_text(stored)[0]
-        assert bounds is not None
-        found.append(Ahead(start, bounds))
-    return tuple(found)
+    stored = json.loads(text) if text else ()
+    return tuple(Ahead(start, _from_json(levels) or ()) for start, levels in stored)

@@ -179,10 +179,14 @@ def _waited(table: MirroredTable, observed: ObservedTable) -> Action | None:
 
 
 def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """A renamed column that the file names would bring its values into the lake, or take them out of it."""
+    """A renamed column that the file names would bring its values into the lake, or take them out of it.
+
+    This comes before whatever reads the table again, which would do so, too.
+    """
     assert observed.noted is not None
     before = observed.noted.catalog.tables.get(table.name)
-    problem = None if before is None else find_renamed(table, before)
+    is_another = observed.noted.relation != table.relation
+    problem = None if before is None or is_another else find_renamed(table, before)
     return None if problem is None else Wait(problem)
 
 
@@ -256,9 +260,9 @@ _RULES: tuple[Rule, ...] = (
     _unfit,
     _of_others,
     _new,
+    _named_otherwise,
     _missed,
     _waited,
-    _named_otherwise,
     _other_rows,
     _altered_twice,
     _in_place,

@@ -108,7 +108,13 @@ def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: Obs
         (T, replace(LIVE, lake=replace(LAKE, position=None)), Kind.CONFIG, "no mirror wrote"),
         (replace(T, mode="history"), LIVE, Kind.CONFIG, "was not written in the mode 'history'"),
         (replace(T, mode="history"), replace(LIVE, noted=None), Kind.CONFIG, "mode 'history'"),
-        (replace(table_of("a", "c"), excluded=("b",)), LIVE, Kind.BINDING, ""),
+        (replace(table_of("a", "c"), excluded=("b",)), LIVE, Kind.BINDING, "is called c now"),
+        (
+            replace(table_of("a", "c"), excluded=("b",)),
+            replace(LIVE, waits="it was renamed", is_sent=False),
+            Kind.BINDING,
+            "is called c now",
+        ),
     ],
 )
 def test_what_nobody_but_its_owner_can_mend_waits(
