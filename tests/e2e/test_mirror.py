@@ -141,7 +141,7 @@ def test_a_load_that_is_killed_between_its_ranges_goes_on_with_those_that_it_has
         "CREATE TABLE big (id int PRIMARY KEY, name text, large text)",
         "ALTER TABLE big ALTER large SET STORAGE EXTERNAL",
         "INSERT INTO big SELECT i, repeat(md5(i::text), 10), repeat('x', i % 2 * 2500) "
-        "FROM generate_series(1, 20000) AS i",
+        "FROM generate_series(1, 50000) AS i",
     )
     between = (
         ("DELETE FROM big WHERE id = 19000", "UPDATE big SET name = 'moved' WHERE id IN (5, 19500)"),

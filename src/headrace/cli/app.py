@@ -135,7 +135,7 @@ def mirror(
     once: Annotated[bool, typer.Option(help="write what was committed, then end")] = False,
     reload: Annotated[bool, typer.Option(help="read all tables again first")] = False,
     repair: Annotated[
-        bool, typer.Option(help="with verify: correct the rows that are wrong; stop the mirror first")
+        bool, typer.Option(help="with verify: read tables again that differ; stop the mirror first")
     ] = False,
     public_address: PublicAddress = None,
     public_hosts: PublicHosts = "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 
@@ -12,11 +13,12 @@ from headrace.config.load import load_deployment
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.lake import reaching
 from headrace.mirror.net_changes import Key
-from headrace.mirror.run import open_comparer
+from headrace.mirror.run import open_mirror
 from headrace.mirror.verify import TableComparison
 from headrace.model.names import TableName
 from headrace.model.table_pattern import one_table
 from headrace.model.units import quantity
+from headrace.reporter import SilentReporter
 
 _EXAMPLES = 5
 
@@ -28,7 +30,7 @@ def verify_mirror(context: CommandContext, tables: Sequence[str], *, repair: boo
         HeadraceError: USAGE, where a table's name cannot be read; as for `LakeComparer.compare`.
     """
     deployment = load_deployment(context.config, context.environ)
-    comparer = open_comparer(deployment)
+    comparer = open_mirror(deployment, SilentReporter(), threading.Event()).mirrored.comparer()
     found = []
     with reaching(comparer.lake):
         for comparison in comparer.compare([_table(text) for text in tables], repair=repair):

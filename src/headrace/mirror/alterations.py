@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.mirror.columns import (
+    COLUMN,
     DROPPED,
     KEY,
     MASK,
     TYPE,
-    default_of,
     is_followed,
     number_of,
     with_metadata,
@@ -23,9 +21,9 @@ from headrace.mirror.columns import (
 from headrace.mirror.modes import Mode
 
 _TEXTS = frozenset({"text", "varchar"})
-_NO_DEFAULTS: Mapping[str, str] = MappingProxyType({})
-_Pair = tuple[pa.Field, pa.Field]
-"""A column as the lake has it, and as the database has it now."""
+
+
+_Identity = tuple[bytes, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +63,6 @@ def plan_alteration(
     *,
     keeps: bool,
     highest: int,
-    defaults: Mapping[str, str] = _NO_DEFAULTS,
 ) -> Alteration:
     """Plan how a table with the columns `old` gets those of `new`, where `drift.py` finds no doubt.
 
@@ -75,79 +72,53 @@ def plan_alteration(
         keeps: whether columns that the database dropped stay, with their values.
         highest: the highest number of a column that the database's table had when it was noted. One that
             comes to be mirrored and is older has values that the lake does not know.
-        defaults: the texts of the values that rows have which are older than a column.
 
     A column that got another mask loses the values that it had under the one before, or none.
     """
-    # The lake's own columns say nothing of the database: they are carried over by their names, below.
-    columns = _Pairing.of(old, new)
-    sources = {field.name: own.name for own, field in columns.taken}
-    fields = [*_with_defaults(new, columns.pairs, defaults)]
+    # No number is used twice, so it says which column one is.
+    before, after = _by_identity(old), _by_identity(new)
+    pairs = [(before[identity], after[identity]) for identity in after if identity in before]
+    sources = {field.name: own.name for own, field in pairs if _can_cast(own, field)}
+    fields = [*new]
     if keeps:
-        fields += _kept_fields(old, fields, columns, sources)
+        fields += _kept_fields(old, new, sources)
+    # The lake's own columns say nothing of the database: they are carried over by their names.
     sources |= {name: name for name in _own_names(old) & _own_names(new)}
-    # A column that was there before, and was not mirrored, has values that only the database knows.
-    added = columns.after.keys() - columns.before.keys()
-    needs_load = not (columns.have_same_key and columns.keep_values) or any(
-        int(number or 0) <= highest for number in added
+    has_same_key = _has_same_key(old, new, pairs)
+    keeps_values = has_same_key and all(_keeps_values(own, field) for own, field in pairs)
+    added = _added(before, after)
+    # A column that was there before, and was not mirrored so, has values that only the database knows.
+    is_older = any(number <= highest for number in added)
+    is_remasked = len(pairs) + len(added) < len(after)
+    needs_load = not keeps_values or is_older or is_remasked
+    return Alteration(pa.schema(fields), sources, tuple(added.values()), needs_load, has_same_key)
+
+
+def _added(before: Mapping[_Identity, pa.Field], after: Mapping[_Identity, pa.Field]) -> dict[int, str]:
+    """Return the name of each column whose number was not there before."""
+    known = {number for number, _ in before}
+    return {int(number): field.name for (number, _), field in after.items() if number not in known}
+
+
+def _identity(field: pa.Field) -> _Identity:
+    """Return what tells a column from others: its number; and its mask, under which it has other values."""
+    return field.metadata[COLUMN], field.metadata.get(MASK)
+
+
+def _by_identity(schema: pa.Schema) -> dict[_Identity, pa.Field]:
+    return {_identity(field): field for field in schema if is_followed(field)}
+
+
+def _has_same_key(old: pa.Schema, new: pa.Schema, pairs: Iterable[tuple[pa.Field, pa.Field]]) -> bool:
+    """Tell whether the same columns identify rows, and have the values that they had."""
+    return _key(old) == _key(new) and all(
+        _keeps_values(own, field) for own, field in pairs if KEY in field.metadata
     )
-    names = tuple(field.name for number, field in columns.after.items() if number in added)
-    return Alteration(pa.schema(fields), sources, names, needs_load, columns.have_same_key)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pairing:
-    """The columns of the database's table before and after its alteration, by their numbers."""
-
-    before: Mapping[bytes | None, pa.Field]
-    after: Mapping[bytes | None, pa.Field]
-
-    @classmethod
-    def of(cls, old: pa.Schema, new: pa.Schema) -> Self:
-        """Pair the columns of two schemas. No number is used twice, so it says which column one is."""
-        return cls(
-            *({number_of(field): field for field in side if is_followed(field)} for side in (old, new))
-        )
-
-    @property
-    def pairs(self) -> list[_Pair]:
-        """The columns that are in both."""
-        return [(self.before[number], field) for number, field in self.after.items() if number in self.before]
-
-    @property
-    def remasked(self) -> frozenset[bytes | None]:
-        """The numbers of those that have another mask."""
-        return frozenset(
-            number_of(old) for old, new in self.pairs if old.metadata.get(MASK) != new.metadata.get(MASK)
-        )
-
-    @property
-    def taken(self) -> list[_Pair]:
-        """The columns whose old values are kept, in the new type."""
-        return [pair for pair in self.pairs if number_of(pair[0]) not in self.remasked and _can_cast(*pair)]
-
-    @property
-    def keep_values(self) -> bool:
-        """Whether all of them have the values that the lake has."""
-        return not self.remasked and all(_keeps_values(*pair) for pair in self.pairs)
-
-    @property
-    def have_same_key(self) -> bool:
-        """Whether the same columns identify rows, and have the values that they had."""
-        keys = [pair for pair in self.pairs if KEY in pair[1].metadata]
-        return (
-            _key(self.before.values()) == _key(self.after.values())
-            and all(_keeps_values(*pair) for pair in keys)
-            and self.remasked.isdisjoint(number_of(old) for old, _ in keys)
-        )
-
-
-def _with_defaults(new: pa.Schema, pairs: Sequence[_Pair], defaults: Mapping[str, str]) -> Iterator[pa.Field]:
-    """Yield the altered table's columns; one says for good which value rows have that are older than it."""
-    kept = {field.name: default_of(own) for own, field in pairs}
-    for field in new:
-        default = kept.get(field.name, defaults.get(field.name))
-        yield with_metadata(field, default=default) if is_followed(field) else field
+def _key(schema: pa.Schema) -> dict[bytes, _Identity]:
+    keys = (field for field in schema if is_followed(field) and KEY in field.metadata)
+    return {field.metadata[KEY]: _identity(field) for field in keys}
 
 
 def _own_names(schema: pa.Schema) -> set[str]:
@@ -155,23 +126,22 @@ def _own_names(schema: pa.Schema) -> set[str]:
     return {field.name for field in schema if number_of(field) is None}
 
 
-def _kept_fields(
-    old: pa.Schema,
-    fields: Sequence[pa.Field],
-    columns: _Pairing,
-    sources: dict[str, str],
-) -> Iterator[pa.Field]:
+def _kept_fields(old: pa.Schema, new: pa.Schema, sources: dict[str, str]) -> Iterator[pa.Field]:
     """Yield the columns that only the lake has from now on; note where their values come from."""
-    names = {field.name for field in fields}
-    # A column whose mask changed is not kept beside itself: nobody may have the values that it had.
-    known = {number_of(field) for _, field in columns.taken} | columns.remasked
+    names, taken = {*new.names}, {*sources.values()}
+    present = _by_identity(new)
+    numbers = {number for number, _ in present}
     for field in old:
         number = number_of(field)
-        if number is not None and not (is_followed(field) and number in known):
-            kept = _free_name(field, names)
-            names.add(kept)
-            sources[kept] = field.name
-            yield with_metadata(field.with_name(kept), dropped="true", default=None, partition=None)
+        if number is None or field.name in taken:
+            continue
+        # One whose mask changed is not kept beside itself: nobody may have the values that it had.
+        if is_followed(field) and number in numbers and _identity(field) not in present:
+            continue
+        kept = _free_name(field, names)
+        names.add(kept)
+        sources[kept] = field.name
+        yield with_metadata(field.with_name(kept), dropped="true", partition=None)
 
 
 def altered_rows(
@@ -203,10 +173,6 @@ def altered_rows(
             else:
                 columns.append(pa.nulls(len(batch), field.type))
         yield pa.RecordBatch.from_arrays(columns, schema=alteration.schema)
-
-
-def _key(fields: Iterable[pa.Field]) -> dict[bytes, bytes | None]:
-    return {field.metadata[KEY]: number_of(field) for field in fields if KEY in field.metadata}
 
 
 def _keeps_values(old: pa.Field, new: pa.Field) -> bool:

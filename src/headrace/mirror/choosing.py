@@ -3,49 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror.files import folds_case
-from headrace.mirror.positions import TablePosition
 from headrace.mirror.selection import Selection
-from headrace.mirror.table_checks import find_absent_columns, find_namesakes, find_problem
+from headrace.mirror.table_checks import find_namesakes, find_problem
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.waiting import WaitingTables, said_of
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
 
-_DETACHED = "it was a partition; name it itself to have it"
+_ABSENT = "the log has no table of this name: it may be a view, a partition, or unlogged"
 _NO_KEY = "no key tells changed rows apart; with a primary key the table is taken in"
-
-
-def _find_detached(
-    found: Mapping[TableName, MirroredTable], known: Mapping[TableName, TablePosition], selection: Selection
-) -> dict[TableName, MirroredTable]:
-    """Return the tables that only patterns match, and that were partitions of others."""
-    # Its rows are the partitioned table's past: taken in by a pattern, they would be in the lake twice.
-    leaves = {
-        oid for position in known.values() for oid in (*position.leaves.bounds, *position.leaves.former)
-    }
-    return {
-        name: table
-        for name, table in found.items()
-        if table.relation in leaves and name not in known and not selection.names(name)
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A table that only patterns match, and that is not mirrored.
-
-    Attributes:
-        why: the reason.
-        said: what the catalog said of it; None: nothing that counts.
-    """
-
-    why: str
-    said: tuple[object, ...] | None
 
 
 class TableChooser:
@@ -54,103 +23,44 @@ class TableChooser:
     Args:
         url: the database.
         selection: which tables, and what of them.
-        location: of the lake.
         waiting: where a table waits that cannot be mirrored for now.
         report: is told which tables are left out.
 
     Attributes:
-        left_out: the tables that only patterns match, and that are not mirrored.
+        left_out: why tables are not mirrored that only patterns match, or that the log does not have.
     """
 
-    def __init__(
-        self, url: str, selection: Selection, location: str, waiting: WaitingTables, report: Reporter
-    ) -> None:
+    def __init__(self, url: str, selection: Selection, waiting: WaitingTables, report: Reporter) -> None:
         self._url = url
         self._selection = selection
-        self._location = location
         self._waiting = waiting
         self._report = report
-        self.left_out: dict[TableName, LeftOut] = {}
-        self._unheld: set[tuple[TableName, str]] = set()
+        self.left_out: dict[TableName, str] = {}
+        self._said: dict[TableName, tuple[object, ...]] = {}
 
-    def read(
-        self, known: Mapping[TableName, TablePosition]
-    ) -> tuple[dict[TableName, MirroredTable], frozenset[int]]:
-        """Read the tables that can be mirrored, and let the others wait, or leave them out.
-
-        Returns:
-            The tables, and the oids of all that exist.
+    def read(self, known: Collection[TableName]) -> dict[TableName, MirroredTable]:
+        """Return the tables that can be mirrored, and let the others wait, or leave them out.
 
         Args:
-            known: what is noted of those that the lake has.
+            known: those that the lake has.
 
         Raises:
             HeadraceError: why a table cannot be mirrored that the file names and the lake does not have, or
                 why none can; BINDING.
         """
-        found = self._read_existing(known)
-        relations = frozenset(table.relation for table in found.values())
+        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
+            found = self._selection.read(session, self._selection.find(session))
+        self._waiting.forget_others(found)
+        self._leave_out(self._selection.find_absent(found), _ABSENT)
         found = {name: table for name, table in found.items() if not self.is_left_out(table)}
-        self._tell_unheld(found.values())
-        problems = self._find_problems(found, known)
+        problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
+        problems |= find_namesakes([name for name in found if name not in problems], known)
         self.let_wait(problems, found, known)
         # Where nothing at all can be mirrored, the file is wrong, and waiting would hide it.
         if len(problems) == len(found) > 0 and not self._waiting.tables:
             raise ErrorGroup([*problems.values()])
         held = {name for name in found if name in problems or self._waiting.is_held(name)}
-        return {name: table for name, table in found.items() if name not in held}, relations
-
-    def _read_existing(self, known: Mapping[TableName, TablePosition]) -> dict[TableName, MirroredTable]:
-        """Read the tables that exist; leave those out that nobody can follow."""
-        with ReadSession(self._url, lock_seconds=LOCK_SECONDS) as session:
-            found = self._selection.read(session, self._selection.find(session, known))
-            foreign = [name for name in self._selection.find_foreign(session) if name not in known]
-            unfit, absent = self._selection.find_unfit(session, found)
-        # A table that the lake has may be dropped, or made unlogged, at any time: its folder stays as it is.
-        _refuse([problem for name, problem in unfit.items() if name not in known])
-        self._waiting.forget_others(found)
-        self._leave_out(dict.fromkeys(foreign), "of an extension")
-        self._leave_out(dict.fromkeys([*absent, *unfit]), "there is no such table")
-        self._leave_out(_find_detached(found, known, self._selection), _DETACHED)
-        return found
-
-    def _find_problems(
-        self, found: Mapping[TableName, MirroredTable], known: Collection[TableName]
-    ) -> dict[TableName, HeadraceError]:
-        """Return the error of each table that cannot be mirrored as the file wants it."""
-        problems = {name: problem for name, table in found.items() if (problem := find_problem(table))}
-        problems |= find_absent_columns(found, known)
-        return problems | self._find_namesakes([name for name in found if name not in problems], known)
-
-    def _tell_unheld(self, tables: Iterable[MirroredTable]) -> None:
-        """Name columns once that are not mirrored, because their values are names that RENAME alters."""
-        for table in tables:
-            for column in table.unheld:
-                if (table.name, column) not in self._unheld:
-                    self._unheld.add((table.name, column))
-                    self._report.warning(
-                        f"left out: the column {column} of {table.name}: it shows names of catalog objects, "
-                        f'which RENAME alters in no row. Write types = {{ {column} = "text" }} to have the '
-                        "names of the time when rows were written"
-                    )
-
-    def _find_namesakes(
-        self, names: Iterable[TableName], known: Collection[TableName]
-    ) -> dict[TableName, HeadraceError]:
-        """Return the error of each table that would have the folder of another one."""
-        # The file system is asked only where it matters: the question writes a file.
-        found = find_namesakes(names, known)
-        if not found or not folds_case(self._location):
-            return {}
-        return {
-            name: HeadraceError(
-                Kind.BINDING,
-                f"the tables {name} and {other} differ in case alone, and {self._location} takes such "
-                "names for one",
-                "Leave one of them out of `tables`, rename it, or choose another location.",
-            )
-            for name, other in found.items()
-        }
+        return {name: table for name, table in found.items() if name not in held}
 
     def let_wait(
         self,
@@ -176,22 +86,21 @@ class TableChooser:
             if problem.kind is Kind.REPLICA_IDENTITY and tables[name].problem is None
         }
         self._leave_out(keyless, _NO_KEY)
+        self._said |= {name: said_of(table) for name, table in keyless.items()}
         for name, problem in problems.items():
             if name not in keyless:
                 self._waiting.add(problem, tables[name])
 
-    def _leave_out(self, tables: Mapping[TableName, MirroredTable | None], why: str) -> None:
-        """Name tables once that only patterns match, and that are not mirrored."""
-        new = [name for name in tables if name not in self.left_out]
-        for name, table in tables.items():
-            self.left_out[name] = LeftOut(why, None if table is None else said_of(table))
+    def _leave_out(self, names: Iterable[TableName], why: str) -> None:
+        """Name tables once that are not mirrored."""
+        new = [name for name in names if name not in self.left_out]
+        self.left_out |= dict.fromkeys(new, why)
         if new:
             self._report.warning(f"left out: {', '.join(map(str, new))} ({why})")
 
     def is_left_out(self, table: MirroredTable) -> bool:
         """Tell whether a table is left out, and the catalog says of it what it said then."""
-        left_out = self.left_out.get(table.name)
-        return left_out is not None and left_out.said == said_of(table)
+        return self._said.get(table.name) == said_of(table)
 
 
 def _refuse(problems: Sequence[HeadraceError]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Self
 
@@ -26,37 +25,28 @@ class ColumnNames:
         always: the columns that every row has, but for large values that an update did not touch.
         added: the columns that were added meanwhile.
         uncertain: those whose values a row may have under another name than the columns of `numbers` have:
-            what was added or renamed may have been called otherwise in between.
-        in_order: whether rows have the columns in the order of their numbers.
+            what was added or altered may have been called otherwise in between. Where there is more than
+            one, rows have their columns in the order of their numbers (`drift.py`).
     """
 
     numbers: Mapping[str, int]
     always: frozenset[int]
     added: tuple[int, ...] = ()
     uncertain: frozenset[int] = frozenset()
-    in_order: bool = True
 
     @classmethod
     def between(
-        cls,
-        before: Mapping[str, int],
-        now: Mapping[str, int],
-        *,
-        in_order: bool,
-        altered: frozenset[int] = frozenset(),
+        cls, before: Mapping[str, int], now: Mapping[str, int], altered: frozenset[int] = frozenset()
     ) -> Self:
         """Return the names of the time between two looks at the catalog.
 
         Args:
             before: the numbers of the columns in the log at the first look.
             now: those at the second look; no name has another number than before.
-            in_order: whether rows have the columns in the order of their numbers.
-            altered: the columns that were altered in between; one may have its name again.
+            altered: the columns that were altered in between, by a RENAME too; one may have its name again.
         """
         old, new = frozenset(before.values()), frozenset(now.values())
-        renamed = {number for name, number in before.items() if number in new and name not in now}
-        uncertain = frozenset((new - old) | renamed | (altered & new))
-        return cls({**before, **now}, old & new, tuple(sorted(new - old)), uncertain, in_order)
+        return cls({**before, **now}, old & new, tuple(sorted(new - old)), (new - old) | (altered & new))
 
     def tell(self, names: Sequence[str], *, is_inserted: bool) -> bool:
         """Tell whether a row with these names has the values of the columns that are called so.
@@ -65,29 +55,18 @@ class ColumnNames:
         has all of them, they are known by their place; else by their names, where these are in no doubt.
         """
         found = [self.numbers.get(name, 0) for name in names]
-        is_whole = self.always <= {*found}
-        if is_inserted and not is_whole:
-            return False
-        return self._may_be(found) and self._is_certain({*found}, is_whole=is_whole)
-
-    def _may_be(self, found: Sequence[int]) -> bool:
-        """Tell whether a row can have had columns with these numbers, in this order."""
         present = {*found}
+        is_whole = self.always <= present
         added = [number for number in self.added if number in present]
-        return (
-            0 not in present
-            and len(present) == len(found)
-            and (*added,) == self.added[: len(added)]
-            and (not self.in_order or [*found] == sorted(found))
-        )
-
-    def _is_certain(self, present: AbstractSet[int], *, is_whole: bool) -> bool:
-        """Tell whether none of a row's values may be another column's than its name says."""
+        if 0 in present or len(present) < len(found) or (is_inserted and not is_whole):
+            return False
+        if (*added,) != self.added[: len(added)]:
+            return False
         uncertain = present & self.uncertain
         # One column alone cannot have swapped its name with another one.
         if len(self.uncertain) <= 1 or not uncertain:
             return True
-        return self.in_order and (is_whole or uncertain == self.uncertain)
+        return found == sorted(present) and (is_whole or uncertain == self.uncertain)
 
 
 def rows_names(changes: pa.RecordBatch, chosen: pa.Array) -> Iterator[tuple[list[str], bool]]:

@@ -12,9 +12,6 @@ PREFIX = "__headrace_"
 COLUMN, TYPE, KEY = b"headrace.column", b"headrace.type", b"headrace.key"
 """Metadata of a lake column: the number and the type of the database's column, and its place in the key. They
 tell a renamed column from a new one, and a column that was dropped and added again from the old one."""
-DEFAULT = b"headrace.default"
-"""Metadata of a column that was added: the text of the value that the database's older rows have, masked as
-the lake's are. The database forgets it when it writes the table anew."""
 MASK = b"headrace.mask"
 """Metadata of a column whose values the lake does not have: what it has in their place, with which salt."""
 PARTITION = b"headrace.partition"
@@ -44,20 +41,14 @@ def described(schema: pa.Schema) -> list[tuple[str, pa.DataType, tuple[bytes | N
 
 
 def with_metadata(field: pa.Field, **values: str | None) -> pa.Field:
-    """Return `field` with other metadata: `default`, `dropped` or `partition`; None removes one."""
-    names = {"default": DEFAULT, "dropped": DROPPED, "partition": PARTITION}
+    """Return `field` with other metadata: `dropped` or `partition`; None removes one."""
+    names = {"dropped": DROPPED, "partition": PARTITION}
     metadata = dict(field.metadata or {})
     for name, value in values.items():
         metadata.pop(names[name], None)
         if value is not None:
             metadata[names[name]] = value.encode()
     return field.with_metadata(metadata)
-
-
-def default_of(field: pa.Field) -> str | None:
-    """Return the text of the value that rows have which are older than a column; None: it is not known."""
-    text: bytes | None = (field.metadata or {}).get(DEFAULT)
-    return None if text is None else text.decode()
 
 
 def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

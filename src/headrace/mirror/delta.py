@@ -26,7 +26,6 @@ from headrace.mirror.deletions import MARKS
 from headrace.mirror.delta_commits import (
     committing,
     find_other_commit,
-    is_put_back,
     properties,
     read_position,
 )
@@ -207,10 +206,6 @@ class DeltaLakeTable:
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows behind the commit `since`; None: nothing."""
         return find_other_commit(self.delta, since)
-
-    def is_put_back(self, since: int) -> bool:
-        """Tell whether the table is an older copy of what the version `since` was."""
-        return is_put_back(self.delta, since)
 
     @property
     def schema(self) -> pa.Schema:

@@ -104,15 +104,6 @@ def find_other_commit(delta: DeltaTable, since: int) -> str | None:
     return None
 
 
-def is_put_back(delta: DeltaTable, since: int) -> bool:
-    """Tell whether a table is an older copy of what the version `since` was."""
-    version = delta.version()
-    commits = delta.history(version - since) if version > since else ()
-    return version < since or any(
-        commit["version"] > since and commit.get("operation") == "RESTORE" for commit in commits
-    )
-
-
 def refused(table: TableName, after: DeltaTable, since: int | None, error: Exception) -> HeadraceError:
     """Return the error of a commit that others preceded.
 

@@ -100,18 +100,18 @@ def _doubts(table: TableName, before: TablePrint, now: TablePrint, mirrored: fro
     """
     old, new = _names(before), _names(now)
     added, dropped = new.keys() - old.keys(), old.keys() - new.keys()
-    others = new.items() - old.items()  # added or renamed
     # The highest number counts every column that ever was, also one that came and went between two looks.
     if now.highest - before.highest != len(added) and before.highest:
         yield f"a column of {table} was added and dropped again"
     yield from _taken_names(table, before, now)
     # Rows of the time in between may lack the dropped column, and have another one under its name.
-    if dropped and (added or altered_columns(before, now)):
+    altered = altered_columns(before, now)
+    if dropped and (added or altered):
         yield f"columns of {table} were dropped, and others altered"
-    if len(others) > 1 and not now.in_order:
+    if len(added | altered) > 1 and not now.in_order:
         yield f"more than one column of {table} was altered, whose partitions have them in another order"
     # Writing files anew puts the default of added columns into the rows, and the database forgets it.
-    if not mirrored.isdisjoint(map(new.get, added)) and _is_written_anew(before, now):
+    if not mirrored.isdisjoint(map(new.get, added)) and is_written_anew(before, now):
         yield f"a column was added to {table}, and its rows were written anew"
 
 
@@ -126,8 +126,8 @@ def _names(table: TablePrint) -> dict[int, str]:
     return {number: name for name, number in column_numbers(table).items()}
 
 
-def _is_written_anew(before: TablePrint, now: TablePrint) -> bool:
-    """Tell whether files were written anew."""
+def is_written_anew(before: TablePrint, now: TablePrint) -> bool:
+    """Tell whether files were written anew, by whatever."""
     return any(oid in now.parts and part.file != now.parts[oid].file for oid, part in before.parts.items())
 
 

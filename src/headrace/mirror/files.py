@@ -7,19 +7,15 @@ import ctypes
 import datetime as dt
 import json
 import os
-import tempfile
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
-
-from headrace.config.mirror import CATALOG, is_url
 
 TARGET_BYTES = 128 << 20
 """The size of a file, about."""
@@ -91,26 +87,6 @@ def write_files(
             size = out.tell()
         files.append(_describe(name, size, metadata[0], partition))
     return files
-
-
-def folds_case(location: str) -> bool:
-    """Tell whether a location takes names that differ in case alone for one.
-
-    Of catalogs it is not known: Hive's and Glue's do.
-    """
-    if location.startswith(CATALOG):
-        return True
-    if is_url(location):
-        return False
-    folder = next(
-        folder for folder in (Path(location), *Path(location).absolute().parents) if folder.is_dir()
-    )
-    try:
-        # Asked of the file system itself: APFS and ext4 may each be mounted either way.
-        with tempfile.NamedTemporaryFile(prefix="headrace_Case_", dir=folder) as file:
-            return Path(file.name).with_name(Path(file.name).name.swapcase()).exists()
-    except OSError:
-        return False  # whoever writes there will be told
 
 
 def flush(folder: str) -> None:

@@ -62,9 +62,6 @@ class LakeTable(Protocol):
     def find_other_commit(self, since: int) -> str | None:
         """Return what another program did to the rows behind the version `since`; None: nothing."""
 
-    def is_put_back(self, since: int) -> bool:
-        """Tell whether the table lacks commits up to the version `since`: it is an older copy."""
-
     def merge(self, rows: pa.Table, key: Sequence[str], position: Position) -> None:
         """Upsert and delete rows by key, or mark them as deleted.
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import pyarrow as pa
 
@@ -119,8 +118,7 @@ class LoadedUnit:
 
 
 UnitLoader = Callable[[Lake, Iterator[LoadUnit]], Iterator[LoadedUnit]]
-"""Calls `load_unit` for each unit, some at once, and yields each as it is done, in any order. Units are best
-taken one after the other: the size of the next one is made after those that are done."""
+"""Calls `load_unit` for each unit, some at once, and yields each as it is done, in any order."""
 
 
 def load_unit(lake: Lake, unit: LoadUnit) -> LoadedUnit:
@@ -170,16 +168,15 @@ def load_in_threads(
     connections: int = CONNECTIONS,
 ) -> Iterator[LoadedUnit]:
     """Load units with several connections; yield each when it is done."""
-    left = iter(units)
     with ThreadPoolExecutor(connections, "headrace load") as threads:
-        running = {threads.submit(load, lake, unit) for unit in islice(left, connections)}
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            for future in done:
-                yield future.result()
-            # Only now: the size of the next unit is planned after those that are done.
-            more = islice(left, connections - len(running))
-            running |= {threads.submit(load, lake, unit) for unit in more}
+        running = [threads.submit(load, lake, unit) for unit in units]
+        try:
+            for done in as_completed(running):
+                yield done.result()
+        finally:
+            # Whoever breaks off need not wait for units that nobody has begun.
+            for waiting in running:
+                waiting.cancel()
 
 
 def read_rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import threading
 from collections.abc import Generator, Iterable, Iterator, Sequence
@@ -17,9 +18,8 @@ from headrace.mirror.alterations import Alteration, altered_rows, plan_alteratio
 from headrace.mirror.columns import all_fitted, number_of, with_metadata
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.files import DataFile, read_files
-from headrace.mirror.lake import LakeTable, other_writer
+from headrace.mirror.lake import other_writer
 from headrace.mirror.load_journal import LoadJournal, LoadSnapshot
-from headrace.mirror.load_plan import UnitPlan
 from headrace.mirror.load_units import (
     LoadedUnit,
     LoadUnit,
@@ -29,7 +29,6 @@ from headrace.mirror.load_units import (
     reading_rows,
 )
 from headrace.mirror.modes import LoadMoment
-from headrace.mirror.partition_bounds import Leaves
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
 from headrace.mirror.waiting import WaitingTables
 from headrace.model.failpoints import reach
@@ -38,13 +37,14 @@ from headrace.model.names import TableName
 from headrace.postgres.replication import replication_connection
 from headrace.postgres.session import ReadSession
 from headrace.reporter import Reporter
-from headrace.snapshot import PlannedPart, plan_tables
+from headrace.snapshot import PlannedPart, RangesDone, plan_tables
 from headrace.snapshot.exporting import positioned_snapshot
-from headrace.snapshot.planning import PARTITION_BYTES
 from headrace.snapshot.unchanged import read_bounds
 
 _FIRST_SNAPSHOT_SECONDS, _SNAPSHOT_SECONDS = 60.0, 15.0
 """How long a snapshot waits for open transactions, also while other tables stand."""
+_BYTES_OF_TABLE_PER_FILE = 2
+"""Parquet takes about half of what rows take in PostgreSQL's blocks, so that a unit makes about one file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class LakeLoader:
             raise LoadStoppedError
 
     def _plan(self, table: MirroredTable, source: _Source) -> Sequence[PlannedPart]:
-        target = min(PARTITION_BYTES, self._ends.lake.file_bytes)
+        target = _BYTES_OF_TABLE_PER_FILE * self._ends.lake.file_bytes
         with ReadSession(self._ends.url, snapshot=source.id, lock_seconds=LOCK_SECONDS) as session:
             with reading_rows(table.name):
                 planned = plan_tables(session, [table.name], target_bytes=target, inheritance_children=False)
@@ -167,41 +167,27 @@ class LakeLoader:
 
     def _load(self, table: MirroredTable, parts: Sequence[PlannedPart], source: _Source) -> None:
         """Replace the lake's table, but for what its mode keeps of the rows that it has."""
-        mode = table.rules
-        moment = source.moment
+        name, mode, lake = table.name, table.rules, self._ends.lake
         schema = table.lake_schema
-        files: list[DataFile] = []
-        existing = self._ends.lake.open(table.name)
-        if existing is not None and mode.keeps:
-            alteration = _plan_kept(existing.schema, schema, keeps=True)
-            schema = pa.schema([with_metadata(field, default=None) for field in alteration.schema])
-            old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, mode)
-            files += self._ends.lake.write(table.name, schema, all_fitted(mode.kept(old, moment), schema))
+        existing = lake.open(name)
+        kept = None if existing is None else _plan_kept(existing.schema, schema, keeps=mode.keeps)
+        schema = schema if kept is None else kept.schema
         # Rows of `history` and `changes` say when they were read: those of an earlier load are no use.
-        journal = None if mode.keeps else LoadJournal(self._ends.lake, table, source.snapshot)
-        loaded = self._read(table, parts, schema, source, journal)
-        if existing is not None and mode.keeps_gone:
-            files += self._keep_gone(table, existing, loaded, moment)
-        files += loaded
+        journal = None if mode.keeps else LoadJournal(lake, table, source.snapshot)
+        files = self._read(table, parts, schema, source, journal)
+        if existing is not None and kept is not None:
+            old = altered_rows(existing.rows(), replace(kept, added=()), table.default, mode)
+            # Nothing tells which of the old rows the new keys would be where the key is another.
+            key = table.key if kept.has_same_key else ()
+            keys = pa.schema([field for field in schema if field.name in key])
+            loaded = read_files(lake.folder(name, schema), files, keys)
+            stays = mode.kept(old, source.moment, key, loaded)
+            files = [*files, *lake.write(name, schema, all_fitted(stays, schema))]
         # Readers have the old rows until this one commit.
         # The position right before the first commit that the snapshot does not show.
-        self._ends.lake.commit(table.name, schema, files, (moment.start - 1, 0), existing)
+        lake.commit(name, schema, files, (source.moment.start - 1, 0), existing)
         if journal is not None:
             journal.clear()
-
-    def _keep_gone(
-        self, table: MirroredTable, existing: LakeTable, loaded: Sequence[DataFile], moment: LoadMoment
-    ) -> list[DataFile]:
-        """Write what stays of the lake's rows that the database does not have any more."""
-        schema = table.lake_schema
-        alteration = _plan_kept(existing.schema, schema, keeps=False)
-        if not alteration.has_same_key:
-            return []  # nothing tells which of them the new keys would be
-        old = altered_rows(existing.rows(), replace(alteration, added=()), table.default, table.rules)
-        folder = self._ends.lake.folder(table.name, schema)
-        keys = read_files(folder, loaded, pa.schema([schema.field(name) for name in table.key]))
-        gone = table.rules.gone(old, table.key, keys, moment)
-        return self._ends.lake.write(table.name, schema, all_fitted(gone, schema))
 
     def _read(
         self,
@@ -213,17 +199,18 @@ class LakeLoader:
     ) -> list[DataFile]:
         """Write the rows of all ranges to files; those that an earlier load wrote are taken."""
         noted = [] if journal is None else journal.find_units(parts, self._position_of(table.name))
-        plan = UnitPlan(parts, noted, self._ends.lake.file_bytes)
-        plain = replace(table, catalog=Fingerprint({}), leaves=Leaves({}))
+        done = functools.reduce(
+            RangesDone.done, (range_ for taken in noted for range_ in taken.ranges), RangesDone()
+        )
+        left = filter(None, (tuple(done.left(part.ranges)) for part in parts))
+        plain = replace(table, catalog=Fingerprint({}), leaves={})
         unit = LoadUnit(self._ends.url, source.id, plain, schema, source.moment, ())
         again = (replace(unit, ranges=taken.ranges, noted=taken) for taken in noted)
-        # The plan is asked for one unit after the other: it learns of each how large its file became.
-        units = itertools.chain(again, (replace(unit, ranges=ranges) for ranges in plan))
+        units = itertools.chain(again, (replace(unit, ranges=ranges) for ranges in left))
         files: list[DataFile] = []
         rows_taken = 0
         for loaded in _each_read(table.name, self._load_units(self._ends.lake, units)):
             self._check_stopping()
-            plan.learn(loaded.unit.ranges, loaded.files)
             files += loaded.files
             for text in loaded.told:
                 self._report.warning(text)

@@ -119,7 +119,7 @@ def _tell_names(table: MirroredTable, changes: Changes, noted: TablePosition) ->
     """
     catalog = table.catalog.tables[table.name]
     now = {name: number for name, number in column_numbers(catalog).items() if name in table.sent}
-    present = older = ColumnNames.between(now, now, in_order=catalog.in_order)
+    present = older = ColumnNames.between(now, now)
     if table.name in noted.former.tables:
         former = noted.former.tables[table.name]
         # A column that the log does not carry has no name there, at either look.
@@ -127,8 +127,7 @@ def _tell_names(table: MirroredTable, changes: Changes, noted: TablePosition) ->
         older = ColumnNames.between(
             {name: number for name, number in column_numbers(former).items() if number not in unsent},
             now,
-            in_order=catalog.in_order,
-            altered=altered_columns(former, catalog),
+            altered_columns(former, catalog),
         )
     return all(
         names.tell(found, is_inserted=is_inserted)

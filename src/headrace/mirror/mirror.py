@@ -122,7 +122,7 @@ class Mirror:
 
         Args:
             tables: their names, as in `"public.orders"`; none: all.
-            repair: write rows that are wrong as the database has them; the mirror must not run.
+            repair: read tables again that differ; the mirror must not run.
 
         Raises:
             HeadraceError: SLOT_IN_USE, to repair while it runs; BINDING, no such table is mirrored.

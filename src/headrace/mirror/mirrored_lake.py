@@ -19,12 +19,11 @@ from headrace.mirror.formats import open_lake
 from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.load_units import UnitLoader, load_in_threads
 from headrace.mirror.noting import LakeNotes
-from headrace.mirror.observing import IsSent, sent_ever_since
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.mirror.selection import Selection
-from headrace.mirror.slot_keeping import SlotKeeper
-from headrace.mirror.source_log import SourceLog, sent_since
+from headrace.mirror.slot_keeping import slot_in_use
+from headrace.mirror.source_log import SourceLog, find_unsent
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.table_checks import check_named_columns
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
@@ -85,7 +84,7 @@ class MirroredLake:
         self._waiting = WaitingTables(report)
         self._budget = wal_budget
         self.board = MirrorBoard(config.slot)
-        self._chooser = TableChooser(url, self._selection, config.location, self._waiting, report)
+        self._chooser = TableChooser(url, self._selection, self._waiting, report)
         self._write_to(open_lake(config), load_in_threads)
 
     def _write_to(self, lake: Lake, load_units: UnitLoader) -> None:
@@ -114,7 +113,7 @@ class MirroredLake:
 
     def comparer(self) -> LakeComparer:
         """Return what compares the lake with the database."""
-        return LakeComparer(self._ends, self.notes.table)
+        return LakeComparer(self._ends, self.notes.table, self._writer.loader)
 
     def set_up(self) -> None:
         """Make publication and slot, where they are missing.
@@ -123,7 +122,7 @@ class MirroredLake:
         """
         with reaching(self.lake):
             known = self.notes.table.read().tables
-        tables, _ = self._chooser.read(known)
+        tables = self._chooser.read(known)
         if not tables:
             return
         try:
@@ -171,20 +170,19 @@ class MirroredLake:
         with reaching(self.lake), ReadSession(self.url, lock_seconds=_LOOK_SECONDS) as session:
             positions = self.notes.table.read()
             known = positions.tables
-            tables, _ = self._chooser.read(known)
+            tables = self._chooser.read(known)
             check_named_columns(tables, known)
             self._log.check(positions)
-            is_sent: IsSent = sent_ever_since
-            if positions.stream is not None:
-                is_sent = sent_since(positions.stream, self._log.read_published([*tables]))
-            actions, _ = self._writer.observer.decide(tables, known, is_sent)
+            published = self._log.read_published([*tables])
+            unsent = find_unsent(positions.stream or {}, published, tables)
+            actions, _ = self._writer.observer.decide(tables, known, unsent)
             publication, slot = self.config.publication, self.config.slot
             plan = make_plan(session, tables, known, actions, publication=publication, slot=slot)
         waiting = {name: table.error for name, table in self._waiting.tables.items()}
         return replace(
             plan,
             waiting=waiting | {**plan.waiting},
-            left_out={name: table.why for name, table in self._chooser.left_out.items()},
+            left_out=self._chooser.left_out,
         )
 
     def prepare(self, *, reload: bool = False) -> list[TableName]:
@@ -202,7 +200,7 @@ class MirroredLake:
         known = self.notes.table.read()  # refuses the location of another slot, also to be read anew
         if reload:
             known = LakePositions()
-        tables, relations = self._chooser.read(known.tables)
+        tables = self._chooser.read(known.tables)
         if not tables:
             self.notes.positions, self._writer.tables = known, {}
             self._show(Phase.LIVE)
@@ -211,14 +209,11 @@ class MirroredLake:
         check_named_columns(tables, known.tables)
         published = self._log.read_published([*tables])
         notes = dict(known.tables)
-        missing = self._writer.bring_up(tables, notes, sent_since(stream, published), confirmed)
+        missing = self._writer.bring_up(tables, notes, find_unsent(stream, published, tables), confirmed)
         stream = dict(stream) | published.to_json()
         self._follow(tables, missing, notes, stream)
-        self.notes.relations = relations
         self._load_missing(missing, len(tables), stream, confirmed)
         self.notes.note(stream, self._writer.tables, {}, read_from=confirmed)
-        # From now on, what is noted knows of tables that this look did not see.
-        self.notes.relations = None
         self._show(Phase.LIVE)
         return list(self._writer.tables)
 
@@ -256,7 +251,7 @@ class MirroredLake:
         self._report.info(f"{len(missing)} of {of} tables to load: {total(sizes.values())}")
         left = {*missing}
         self._show(Phase.BACKFILLING, left)
-        with SlotKeeper(self.url, self.slot, self._report):
+        with slot_in_use(self.url, self.slot):
             for name, loaded in self._writer.loader.load(missing, others_go_on=bool(self._writer.tables)):
                 self._waiting.remove(name)
                 self._writer.tables[name], _ = loaded
@@ -289,9 +284,8 @@ class MirroredLake:
 
     def is_altered(self) -> bool:
         """Tell whether the database's tables are not those, or not as, the lake's are."""
-        known = self.notes.positions.tables
         with ReadSession(self.url, lock_seconds=LOCK_SECONDS) as session:
-            found = self._selection.read(session, self._selection.find(session, known))
+            found = self._selection.read(session, self._selection.find(session))
         self._waiting.try_altered(found)
         followed = self._writer.tables
         now = {

@@ -17,7 +17,7 @@ from headrace.mirror import versions
 from headrace.mirror.columns import PREFIX, all_fitted, fitted
 from headrace.mirror.contents import content_changes, without
 from headrace.mirror.keys import keys_of
-from headrace.mirror.lake import Lake, LakeTable, known_position, look
+from headrace.mirror.lake import Lake, LakeTable, look
 from headrace.mirror.net_changes import DELETED, Key, Position, net_changes
 from headrace.model.lsn import Lsn
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 
 _UNCHANGED = "_unchanged"
+Rows = Iterable[pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +47,11 @@ class Mode(ABC):
 
     Attributes:
         fields: the columns that the mirror adds to the table's.
-        keeps: whether columns, and rows, that the database no longer has stay in the lake.
-        keeps_gone: whether rows stay that a load no longer finds: those of `gone`.
+        keeps: whether columns that the database no longer has stay in the lake.
     """
 
     fields: tuple[pa.Field, ...]
     keeps: bool
-    keeps_gone = False
 
     @property
     def names(self) -> frozenset[str]:
@@ -63,24 +62,20 @@ class Mode(ABC):
     def loaded(self, batch: pa.RecordBatch, moment: LoadMoment) -> pa.RecordBatch:
         """Return rows that were read from the database with `fields`."""
 
-    @abstractmethod
-    def kept(self, old: Iterable[pa.RecordBatch], moment: LoadMoment) -> Iterator[pa.RecordBatch]:
-        """Yield what stays of the lake's rows where a table is loaded anew."""
-
-    def gone(
+    def kept(
         self,
-        old: Iterable[pa.RecordBatch],  # noqa: ARG002
-        key: Sequence[str],  # noqa: ARG002
-        loaded: Iterable[pa.RecordBatch],  # noqa: ARG002
+        old: Rows,  # noqa: ARG002
         moment: LoadMoment,  # noqa: ARG002
+        key: Sequence[str],  # noqa: ARG002
+        loaded: Rows,  # noqa: ARG002
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what stays of the lake's rows where a table was loaded anew, by the keys that were loaded.
+        """Yield what stays of the lake's rows where a table was loaded anew.
 
         Args:
             old: the lake's rows.
-            key: the key's columns.
+            moment: of the load.
+            key: the key's columns; none where other columns were the key before.
             loaded: the keys that were loaded.
-            moment: when.
         """
         yield from ()
 
@@ -118,12 +113,6 @@ class Mode(ABC):
         raise NotImplementedError(f"{type(self).__name__} cannot be repaired")
 
 
-def repaired_position(table: LakeTable, moment: LoadMoment) -> Position:
-    """Return the last change that a table has once it is as the database was at a moment."""
-    # Never back: what the table has would be taken for new when it comes again.
-    return max(known_position(table), (moment.start - 1, 0))
-
-
 class CurrentMode(Mode):
     """The rows as they are."""
 
@@ -133,10 +122,6 @@ class CurrentMode(Mode):
     def loaded(self, batch: pa.RecordBatch, _: LoadMoment) -> pa.RecordBatch:
         """Return the rows."""
         return batch
-
-    def kept(self, _: Iterable[pa.RecordBatch], __: LoadMoment) -> Iterator[pa.RecordBatch]:
-        """Yield nothing."""
-        yield from ()
 
     def present(self, batch: pa.RecordBatch) -> pa.Array:
         """Tell that the database has every row."""
@@ -201,7 +186,7 @@ class HistoryMode(Mode):
         values = {versions.VALID_FROM: moment.time, versions.FROM_LSN: moment.start - 1}
         return with_fields(batch, self.fields, values | {versions.IS_CURRENT: True})
 
-    def kept(self, old: Iterable[pa.RecordBatch], moment: LoadMoment) -> Iterator[pa.RecordBatch]:
+    def kept(self, old: Rows, moment: LoadMoment, *_: object) -> Iterator[pa.RecordBatch]:
         """Yield all versions, ended by now."""
         for batch in old:
             time = pa.scalar(moment.time, versions.FIELDS[0].type)
@@ -248,7 +233,7 @@ class ChangesMode(Mode):
         """Return the rows as inserts, right before the first change after them."""
         return self._read(batch, moment, "insert", SnapshotPlace(moment.start, 1).sequence)
 
-    def kept(self, old: Iterable[pa.RecordBatch], moment: LoadMoment) -> Iterator[pa.RecordBatch]:
+    def kept(self, old: Rows, moment: LoadMoment, *_: object) -> Iterator[pa.RecordBatch]:
         """Yield all changes, then a `truncate`: the rows that were read follow it."""
         schema = None
         for batch in old:

@@ -35,7 +35,6 @@ class LakeNotes:
     Attributes:
         table: keeps them in the lake.
         positions: what is noted.
-        relations: the oids of all tables that exist; None: not known.
         limit_confirmation: is told up to where (bytes) the slot may be confirmed.
     """
 
@@ -46,7 +45,6 @@ class LakeNotes:
         self._ahead: set[TableName] = set()
         self.table = PositionsTable(ends.lake, ends.slot)
         self.positions = LakePositions()
-        self.relations: frozenset[int] | None = None
         self.limit_confirmation: Callable[[Lsn], object] = lambda _: None
 
     def note(
@@ -71,8 +69,7 @@ class LakeNotes:
         reached = offset.lsn if read_from is None else min(read_from, offset.lsn)
         tables: dict[TableName, TablePosition] = dict(self.positions.tables)
         for name, (table, start) in loaded.items():
-            leaves = table.leaves.after(tables[name].leaves, None) if name in tables else table.leaves
-            tables[name] = TablePosition(0, start, table.relation, table.where, leaves=leaves)
+            tables[name] = TablePosition(0, start, table.relation, table.where)
         for name, position in tables.items():
             if name in self._waiting:
                 tables[name] = replace(position, waits_for=self._waiting.tables[name].error.cause)
@@ -121,8 +118,7 @@ class LakeNotes:
         position = replace(position, ahead=ahead, is_whole=position.is_whole and not ahead)
         if table is None:
             return position
-        leaves = table.leaves.after(position.leaves, self.relations)
-        return replace(position, leaves=leaves, catalog=table.catalog)
+        return replace(position, leaves=table.leaves, catalog=table.catalog)
 
     def find_limit(self, reached: Lsn) -> Lsn:
         """Return up to where (bytes) the slot may be confirmed: not behind what waiting tables lack."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from headrace.mirror.drift import find_drift
@@ -15,18 +15,10 @@ from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
 from headrace.postgres.session import ReadSession
 
-IsSent = Callable[[TableName], bool]
-"""Tells whether the publication has sent a table ever since what is noted of it."""
-
 _POSITION = """
 SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
             ELSE pg_current_wal_insert_lsn() END - '0/0'
 """
-
-
-def sent_ever_since(_: TableName) -> bool:
-    """Tell that the publication has sent a table, as it does while its stream goes on."""
-    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +37,7 @@ class TableObserver:
         self,
         tables: Mapping[TableName, MirroredTable],
         known: Mapping[TableName, TablePosition],
-        is_sent: IsSent = sent_ever_since,
+        unsent: Collection[TableName] = (),
         confirmed: Lsn | None = None,
     ) -> tuple[dict[TableName, Action], Lsn]:
         """Return what is to be done with each table, and a position (bytes) behind all that was seen.
@@ -53,7 +45,7 @@ class TableObserver:
         Args:
             tables: the database's tables.
             known: what is noted of each.
-            is_sent: tells whether the publication has sent a table since.
+            unsent: those that the publication has not sent all the time since.
             confirmed: from where (bytes) the log will be read again; None: it goes on.
         """
         actions: dict[TableName, Action] = {}
@@ -64,7 +56,9 @@ class TableObserver:
                 try:
                     observed = self._observe(session, table, known.get(name))
                     is_kept = self._is_kept(known.get(name), confirmed, name)
-                    actions[name] = decide(table, replace(observed, is_sent=is_sent(name), is_kept=is_kept))
+                    actions[name] = decide(
+                        table, replace(observed, is_sent=name not in unsent, is_kept=is_kept)
+                    )
                 except FAILURES as error:
                     actions[name] = Wait(failure_of(table, error))
         return actions, int(now)
@@ -79,15 +73,13 @@ class TableObserver:
         self, session: ReadSession, table: MirroredTable, noted: TablePosition | None
     ) -> ObservedTable:
         lake = self.ends.lake.open(table.name)
-        facts = (
-            None if lake is None else LakeFacts(self.ends.lake.path(table.name), lake.schema, lake.position)
-        )
+        facts = None
+        if lake is not None:
+            is_known = noted is not None and lake.position is not None
+            other = lake.find_other_commit(noted.version) if noted is not None and is_known else None
+            facts = LakeFacts(self.ends.lake.path(table.name), lake.schema, lake.position, other)
         if noted is None:
             return ObservedTable(None, facts)
-        if lake is not None and facts is not None and facts.position is not None:
-            other = lake.find_other_commit(noted.version)
-            is_put_back = other is not None and lake.is_put_back(noted.version)
-            facts = replace(facts, other_commit=other, is_put_back=is_put_back)
         drift = None
         if noted.relation == table.relation:
             drift = find_drift(session, noted.catalog, table.catalog, table.columns)

@@ -55,49 +55,29 @@ Bounds = tuple[Bound, ...]
 """Of each level of partitions one; a row is in the partition where all hold."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leaves:
-    """The partitions of a table that hold rows.
+Leaves = Mapping[int, Bounds | None]
+"""The bounds of the partitions of a table that hold rows, by oid; None: they cannot be told."""
 
-    Attributes:
-        bounds: of each, by oid; None: they cannot be told.
-        former: the oids of tables that were partitions of it.
-    """
 
-    bounds: Mapping[int, Bounds | None]
-    former: frozenset[int] = frozenset()
+def leaves_to_text(leaves: Leaves) -> str:
+    """Return a text for the lake to keep."""
+    return json.dumps({"bounds": {oid: _to_json(bounds) for oid, bounds in leaves.items()}}) if leaves else ""
 
-    def after(self, before: Leaves, present: frozenset[int] | None) -> Leaves:
-        """Return these partitions, with the memory of those that were.
 
-        Args:
-            before: what was known.
-            present: the oids of the tables that exist; None: not known, nothing is forgotten.
-        """
-        gone = frozenset((before.former | before.bounds.keys()) - self.bounds.keys())
-        return Leaves(self.bounds, gone if present is None else gone & present)
+def leaves_from_text(text: str | None) -> Leaves:
+    """Return what `leaves_to_text` wrote."""
+    stored = json.loads(text)["bounds"] if text else {}
+    return {int(oid): _from_json(levels) for oid, levels in stored.items()}
 
-    def to_text(self) -> str:
-        """Return a text for the lake to keep."""
-        bounds = {
-            oid: None if levels is None else [[level.column, level.kind, *level.values] for level in levels]
-            for oid, levels in self.bounds.items()
-        }
-        return json.dumps({"bounds": bounds, "former": sorted(self.former)}) if bounds or self.former else ""
 
-    @classmethod
-    def from_text(cls, text: str | None) -> Leaves:
-        """Return what `to_text` wrote."""
-        if not text:
-            return cls({})
-        content = json.loads(text)
-        bounds = {
-            int(oid): None
-            if levels is None
-            else tuple(Bound(column, kind, tuple(values)) for column, kind, *values in levels)
-            for oid, levels in content["bounds"].items()
-        }
-        return cls(bounds, frozenset(content["former"]))
+def _to_json(bounds: Bounds | None) -> list[Any] | None:
+    return None if bounds is None else [[level.column, level.kind, *level.values] for level in bounds]
+
+
+def _from_json(levels: Sequence[Any] | None) -> Bounds | None:
+    if levels is None:
+        return None
+    return tuple(Bound(column, kind, tuple(values)) for column, kind, *values in levels)
 
 
 def parse_bounds(levels: Sequence[tuple[int, str, str]]) -> Bounds | None:
@@ -216,15 +196,10 @@ class Ahead:
 
 def aheads_to_text(aheads: Sequence[Ahead]) -> str | None:
     """Return a text for the lake to keep; None for nothing."""
-    stored = [[ahead.start, Leaves({0: ahead.bounds}).to_text()] for ahead in aheads]
-    return json.dumps(stored) if stored else None
+    return json.dumps([[ahead.start, _to_json(ahead.bounds)] for ahead in aheads]) if aheads else None
 
 
 def aheads_from_text(text: str | None) -> tuple[Ahead, ...]:
     """Return what `aheads_to_text` wrote."""
-    found = []
-    for start, stored in json.loads(text) if text else ():
-        bounds = Leaves.from_text(stored).bounds[0]
-        assert bounds is not None
-        found.append(Ahead(start, bounds))
-    return tuple(found)
+    stored = json.loads(text) if text else ()
+    return tuple(Ahead(start, _from_json(levels) or ()) for start, levels in stored)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -15,8 +15,15 @@ import pyarrow as pa
 
 from headrace.catalog.fingerprint import Fingerprint
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.lake import POSITIONS, Lake, LakeTable, known_position
-from headrace.mirror.partition_bounds import Ahead, Leaves, aheads_from_text, aheads_to_text
+from headrace.mirror.lake import POSITIONS, Lake
+from headrace.mirror.partition_bounds import (
+    Ahead,
+    Leaves,
+    aheads_from_text,
+    aheads_to_text,
+    leaves_from_text,
+    leaves_to_text,
+)
 from headrace.model.failpoints import reach
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -55,7 +62,7 @@ class TablePosition:
     altered: Lsn = 0
     is_whole: bool = True
     waits_for: str | None = None
-    leaves: Leaves = field(default_factory=lambda: Leaves({}))
+    leaves: Leaves = field(default_factory=dict)
     ahead: tuple[Ahead, ...] = ()
 
 
@@ -69,7 +76,7 @@ _COLUMNS: tuple[tuple[str, pa.DataType, str, _Code | None], ...] = (
     ("former_catalog", pa.string(), "former", _FINGERPRINT),
     ("altered_lsn", pa.int64(), "altered", None),
     ("waits_for", pa.string(), "waits_for", None),
-    ("partitions", pa.string(), "leaves", (Leaves.to_text, Leaves.from_text)),
+    ("partitions", pa.string(), "leaves", (leaves_to_text, leaves_from_text)),
     ("ahead", pa.string(), "ahead", (aheads_to_text, aheads_from_text)),
 )
 """What is written of a position: column, type, attribute, and how it becomes a text and is read again."""
@@ -144,23 +151,6 @@ class PositionsTable:
         tables = {TableName(row["table_schema"], row["table_name"]): _from_row(row) for row in rows}
         # Each row carries the same offset: one commit writes them all.
         return LakePositions(tables, json.loads(rows[0]["stream"]) if rows else None)
-
-    def accept(self, table: LakeTable, *, is_repaired: bool) -> None:
-        """Say of a table's present version what was said of the one before, whoever wrote it.
-
-        Args:
-            table: the table.
-            is_repaired: whether all of it is as the database was at its position; it waits no more then.
-        """
-        known = self.read()
-        tables = dict(known.tables)
-        accepted = replace(tables[table.name], version=table.version)
-        if is_repaired:
-            # `complete` is the first address that a table may lack: one behind its last commit.
-            complete = max(accepted.complete, known_position(table)[0] + 1)
-            accepted = replace(accepted, complete=complete, waits_for=None, is_whole=True, ahead=())
-        tables[table.name] = accepted
-        self.write(LakePositions(tables, known.stream))
 
     def write(self, positions: LakePositions) -> None:
         """Replace the positions, in one commit.

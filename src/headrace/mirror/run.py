@@ -19,7 +19,6 @@ from headrace.mirror.lake import reaching
 from headrace.mirror.loading import LoadStoppedError
 from headrace.mirror.mirrored_lake import WATCH_SECONDS, MirroredLake
 from headrace.mirror.source_log import RELOAD
-from headrace.mirror.verify import LakeComparer
 from headrace.model.names import TableName
 from headrace.model.table_pattern import format_table
 from headrace.postgres.address import for_slot
@@ -28,7 +27,7 @@ from headrace.postgres.ddl_plan import LockTimeoutError
 from headrace.postgres.lock_holders import LockedError
 from headrace.postgres.locks import SlotLock
 from headrace.postgres.slot import drop_slot, read_slot, slot_problem
-from headrace.reporter import Reporter, SilentReporter
+from headrace.reporter import Reporter
 from headrace.spark import register
 from headrace.spark.delta import with_delta
 from headrace.spark.failures import spark_failures
@@ -66,15 +65,6 @@ def open_mirror(deployment: Deployment, report: Reporter, stopping: threading.Ev
     url = for_slot(database.reveal(), config.slot, password_command)
     lake = MirroredLake(url, config, report, stopping, deployment.source.wal_budget)
     return MirrorRun(lake, report, stopping)
-
-
-def open_comparer(deployment: Deployment) -> LakeComparer:
-    """Return what compares the lake of a deployment file with its database.
-
-    Raises:
-        HeadraceError: as for `open_mirror`.
-    """
-    return open_mirror(deployment, SilentReporter(), threading.Event()).mirrored.comparer()
 
 
 class MirrorRun:
@@ -127,7 +117,7 @@ class MirrorRun:
     def _run(self, spark: LocalSpark, lock: SlotLock, *, once: bool, reload: bool) -> None:
         failures, patience = 0, Patience()
         while True:
-            began, tables = time.monotonic(), None
+            began = time.monotonic()
             try:
                 tables = self._prepare(lock, reload=reload)
                 # Once: a later try would read again what was loaded.
@@ -142,7 +132,7 @@ class MirrorRun:
                     patience.forget()
                 error = patience.judge(failure)
                 if once or not self._can_go_on(error, failures):
-                    raise self._with_own_advice(error, is_following=tables is not None) from failure.__cause__
+                    raise self._with_own_advice(error) from failure.__cause__
                 failures = 1 if is_calm else failures + 1
                 seconds = min(_LONGEST_WAIT, 2.0**failures)
                 self._report.warning(f"{error.cause}; trying again in {seconds:.0f} s")
@@ -155,7 +145,7 @@ class MirrorRun:
         """Bring the lake into shape; return the tables that are followed."""
         self._hold(lock)
         if reload:
-            self._drop_lost_slot()
+            self._drop_slot()
         self.mirrored.set_up()
         with reaching(self.mirrored.lake):
             return self.mirrored.prepare(reload=reload)
@@ -190,28 +180,22 @@ class MirrorRun:
         is_passing = POLICIES[error.kind].retry is Retry.BACK_OFF or isinstance(error, LockTimeoutError)
         return is_passing or (error.kind in _OF_TABLES and failures < _MOST_FAILURES)
 
-    def _with_own_advice(self, error: HeadraceError, *, is_following: bool) -> HeadraceError:
-        """Return an error that says what to do with a mirror, where it says so of documents.
-
-        Args:
-            error: what ended the mirror.
-            is_following: whether reading the log has shown it, so that a start finds the slot sound.
-        """
+    @staticmethod
+    def _with_own_advice(error: HeadraceError) -> HeadraceError:
+        """Return an error that says what to do with a mirror, where it says so of documents."""
         if BACKFILL_AGAIN not in str(error):
             return error
-        remedy = RELOAD
-        # The slot is older than any publication that is made now, or a start would go on from it.
-        if error.kind is Kind.PUBLICATION or (is_following and error.kind is Kind.SLOT_LOST):
-            remedy = f"Run `headrace slots drop {self.mirrored.slot}`, then `headrace mirror --reload`."
-        parts = (text.replace(BACKFILL_AGAIN, remedy) for text in (error.cause, error.remedy))
-        return HeadraceError(error.kind, *parts)
+        return HeadraceError(
+            error.kind, *(text.replace(BACKFILL_AGAIN, RELOAD) for text in (error.cause, error.remedy))
+        )
 
-    def _drop_lost_slot(self) -> None:
-        """Drop the slot where the server has removed its log, so that it can be made again."""
+    def _drop_slot(self) -> None:
+        """Drop the slot, so that it is made again; all tables are read behind the new one."""
         with connect(self._url) as connection:
             facts = read_slot(connection, self.mirrored.slot)
             problem = None if facts is None else slot_problem(facts, connection.info.dbname)
-            if problem is not None and problem.kind is Kind.SLOT_LOST:
+            # Another problem says that it is not the mirror's own.
+            if problem is None or problem.kind is Kind.SLOT_LOST:
                 drop_slot(connection, self.mirrored.slot)
 
     @spark_failures()

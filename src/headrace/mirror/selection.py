@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from headrace.catalog import list_tables
+from headrace.catalog.fingerprint import Fingerprint
 from headrace.catalog.fingerprint_query import read_once
 from headrace.catalog.known import KnownTable, UncarriedKeyError, read_known
 from headrace.catalog.types import RowType, read_row_types
 from headrace.config.mirror import LakeType, MirrorConfig, MirroredTables, OnValue
 from headrace.config.secret import Secret
 from headrace.errors import HeadraceError, Kind
+from headrace.mirror.drift import column_numbers
 from headrace.mirror.lake_types import LakeTypes, lake_type, read_type, shows_names
 from headrace.mirror.masks import Masks
-from headrace.mirror.partition_bounds import Bounds, Leaves, parse_bounds
+from headrace.mirror.partition_bounds import Bounds, parse_bounds
 from headrace.mirror.tables import MirroredTable
 from headrace.model.names import TableName, name_arrays
 from headrace.model.value_type import ValueType
@@ -43,19 +45,15 @@ part (root, oid, relkind) AS (
     WHERE part.relkind = 'p'
 ),
 leaf AS MATERIALIZED (
-    SELECT part.root, c.oid, c.relreplident FROM part JOIN pg_class c USING (oid) WHERE part.relkind <> 'p'
+    SELECT part.root, part.oid FROM part WHERE part.relkind <> 'p'
 )
-SELECT wanted.nspname::text, c.relname::text, c.oid::bigint,
-       array_agg(a.attname::text ORDER BY a.attnum), array_agg(a.attnum::int ORDER BY a.attnum),
+SELECT wanted.nspname::text, c.relname::text,
+       array_agg(a.attname::text ORDER BY a.attnum),
        array_agg(coalesce(
            (a.attmissingval::text::text[])[1],
            (SELECT max((own.attmissingval::text::text[])[1])
             FROM leaf JOIN pg_attribute own ON own.attrelid = leaf.oid AND own.attname = a.attname
             WHERE leaf.root = c.oid)) ORDER BY a.attnum),
-       (SELECT string_agg(pg_relation_filenode(leaf.oid)::text, ' ' ORDER BY leaf.oid)
-        FROM leaf WHERE leaf.root = c.oid),
-       coalesce((SELECT bool_and(leaf.relreplident = 'f') FROM leaf WHERE leaf.root = c.oid),
-                c.relreplident = 'f'),
        EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND NOT i.indimmediate),
        array_remove(array_agg(CASE WHEN a.attgenerated = 's' THEN a.attname::text END), NULL)
 FROM wanted JOIN pg_class c USING (oid)
@@ -69,21 +67,6 @@ SELECT n.nspname::text, c.relname::text
 FROM pg_depend d JOIN pg_class c ON c.oid = d.objid JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE d.classid = 'pg_class'::regclass AND d.deptype = 'e' AND c.relkind IN ('r', 'p')
 ORDER BY 1, 2
-"""
-
-# What the file names itself and `list_tables` does not have.
-_UNFIT = """
-SELECT wanted.nspname, wanted.relname,
-       CASE WHEN c.oid IS NULL THEN NULL
-            WHEN c.relispartition THEN 'is a partition, which is mirrored with its partitioned table'
-            WHEN c.relkind IN ('v', 'm') THEN 'is a view, which the log does not have'
-            WHEN c.relkind = 'f' THEN 'is a foreign table, which the log does not have'
-            WHEN c.relpersistence = 'u' THEN 'is unlogged, so that the log does not have it'
-            WHEN c.relpersistence = 't' THEN 'is temporary, so that the log does not have it'
-            ELSE 'is no table that can be followed' END
-FROM unnest($1::text[], $2::text[]) AS wanted (nspname, relname)
-LEFT JOIN (pg_namespace n JOIN pg_class c ON c.relnamespace = n.oid)
-     ON n.nspname = wanted.nspname AND c.relname = wanted.relname
 """
 
 # pg_get_expr of a table would wait for a lock on it; bounds name no column.
@@ -112,25 +95,19 @@ SELECT root::bigint, oid::bigint, path::text FROM part WHERE relkind <> 'p' AND 
 """
 
 
-_Value = TypeVar("_Value")
-
-
 class _Facts(NamedTuple):
-    """What `_COLUMNS` says of a table."""
+    """What `_COLUMNS` says of a table: its columns, the value of each in older rows, and which are stored."""
 
-    relation: int
     columns: list[str]
-    numbers: list[int]
     defaults: list[str | None]
-    files: str | None
-    has_full_identity: bool
     defers_key: bool
     stored: list[str]
 
-    def by_column(self, values: Sequence[_Value | None]) -> dict[str, _Value]:
-        """Return the values that columns have, each by its name."""
-        pairs = zip(self.columns, values, strict=True)
-        return {column: value for column, value in pairs if value is not None}
+    @property
+    def known_defaults(self) -> dict[str, str]:
+        """The default of each column that has one, by name."""
+        pairs = zip(self.columns, self.defaults, strict=True)
+        return {column: default for column, default in pairs if default is not None}
 
 
 class Selection:
@@ -155,14 +132,19 @@ class Selection:
         """Tell whether the file names a table itself, not by a pattern."""
         return table in self._named
 
-    def find(self, session: ReadSession, known: Collection[TableName] = ()) -> tuple[TableName, ...]:
-        """Return the tables that exist, without those of extensions that are neither named nor `known`.
+    def find(self, session: ReadSession) -> tuple[TableName, ...]:
+        """Return the tables that exist, without those of extensions that only patterns match.
 
         Raises:
             HeadraceError: BINDING: there is none.
         """
-        foreign = {table for table in self.find_foreign(session) if table not in known}
-        found = tuple(table for table in self._matching(list_tables(session)) if table not in foreign)
+        # An extension writes its tables anew itself.
+        owned = {TableName(schema, name) for schema, name in session.query(_OF_EXTENSIONS)}
+        found = tuple(
+            table
+            for table in list_tables(session)
+            if any(part.matches(table) for part in self._parts) and (table not in owned or self.names(table))
+        )
         if not found:
             patterns = [pattern for part in self._parts for pattern in part.patterns]
             raise HeadraceError(
@@ -172,35 +154,9 @@ class Selection:
             )
         return found
 
-    def find_unfit(
-        self, session: ReadSession, found: Collection[TableName]
-    ) -> tuple[dict[TableName, HeadraceError], list[TableName]]:
-        """Return what is wrong with what the file names itself beside the tables; and what does not exist.
-
-        Args:
-            session: of the database.
-            found: the tables.
-        """
-        names = sorted(name for name in self._named if name not in found)
-        rows = session.query(_UNFIT, name_arrays(names))
-        said = {TableName(schema, name): what for schema, name, what in rows}
-        problems = {
-            name: HeadraceError(
-                Kind.BINDING, f"{name}, which the file names, {what}", "Leave it out of `tables`."
-            )
-            for name, what in said.items()
-            if what is not None
-        }
-        return problems, [name for name in names if said[name] is None]
-
-    def find_foreign(self, session: ReadSession) -> tuple[TableName, ...]:
-        """Return the tables of extensions that only patterns match: the extension writes them anew itself."""
-        owned = (TableName(schema, name) for schema, name in session.query(_OF_EXTENSIONS))
-        return tuple(table for table in self._matching(owned) if not self.names(table))
-
-    def _matching(self, tables: Iterable[TableName]) -> list[TableName]:
-        """Return the tables that belong to some part."""
-        return [table for table in tables if any(part.matches(table) for part in self._parts)]
+    def find_absent(self, found: Collection[TableName]) -> list[TableName]:
+        """Return what the file names itself and is not among the tables that exist."""
+        return sorted(name for name in self._named if name not in found)
 
     def _read_known(
         self, session: ReadSession, names: Sequence[TableName]
@@ -231,26 +187,30 @@ class Selection:
         types = read_row_types(session, names)
         published = read_column_lists(session, self._publication)
         sends_stored = will_send_generated(session, self._publication)
+        usage = {
+            name: frozenset(attribute.name for attribute in types[name].attributes)
+            for name in known
+            if name in types
+        }
+        catalog = read_once(session, usage, self._publication)
         found: dict[TableName, MirroredTable] = {}
         for schema, name, *values in session.query(_COLUMNS, name_arrays(names)):
             table, facts = TableName(schema, name), _Facts(*values)
-            if table in known and table in types:
+            if table in catalog.tables:
                 # What is not published yet will be, before its rows are read: with its stored columns.
                 stored = facts.stored if table not in published and sends_stored else ()
                 sent = frozenset({*known[table].columns, *stored})
-                found[table] = self._mirrored(types[table], known[table].key, sent, facts)
+                found[table] = self._mirrored(
+                    types[table], known[table].key, sent, facts, catalog.part(table)
+                )
         leaves = self._read_leaves(session, found.values())
-        usage = {name: frozenset(table.numbers) for name, table in found.items()}
-        catalog = read_once(session, usage, self._publication)
         return {
             name: replace(
                 table,
-                catalog=catalog.part(name),
-                problem=problems.get(name),
-                leaves=Leaves(leaves.get(table.relation, {})),
+                problem=problems.get(name, table.problem),
+                leaves=leaves.get(table.relation, {}),
             )
             for name, table in found.items()
-            if name in catalog.tables
         }
 
     def _read_leaves(
@@ -263,7 +223,12 @@ class Selection:
         return found
 
     def _mirrored(
-        self, row_type: RowType, key: tuple[str, ...], sent: frozenset[str], facts: _Facts
+        self,
+        row_type: RowType,
+        key: tuple[str, ...],
+        sent: frozenset[str],
+        facts: _Facts,
+        catalog: Fingerprint,
     ) -> MirroredTable:
         """Return what is mirrored of a table.
 
@@ -272,9 +237,11 @@ class Selection:
             key: what identifies its rows.
             sent: the columns that the log carries.
             facts: what else the database says.
+            catalog: what its rows depend on.
         """
-        part = self._part(row_type.table)
-        if facts.defers_key and facts.has_full_identity:
+        part, now = self._part(row_type.table), catalog.tables[row_type.table]
+        has_full_identity = bool(now.parts) and all(leaf.identity == "f" for leaf in now.parts.values())
+        if facts.defers_key and has_full_identity:
             key = ()  # two rows may have it within a transaction; only with FULL are there updates
         masks = Masks(part.masks, self._salt)
         told_apart = () if part.mode == "changes" else key
@@ -282,22 +249,22 @@ class Selection:
         read, kinds = _choose_types(row_type, chosen, masks, told_apart)
         mirrored = [column for column in read if not part.leaves_out(column)]
         # RENAME changes such a text without a change of the row, so that the lake could not follow.
-        unheld = tuple(
+        shown = [
             column
             for column in mirrored
             if chosen.get(column) != "text" and shows_names(row_type.columns[column])
-        )
+        ]
         return MirroredTable(
-            relation=facts.relation,
+            relation=now.oid,
             row_type=RowType(row_type.table, row_type.attributes, read),
             key=key,
-            columns=tuple(column for column in mirrored if column in sent - {*unheld}),
-            numbers=facts.by_column(facts.numbers),
-            defaults=facts.by_column(facts.defaults),
-            files=facts.files or "",
-            has_full_identity=facts.has_full_identity,
+            columns=tuple(column for column in mirrored if column in sent),
+            numbers=column_numbers(now),
+            defaults=facts.known_defaults,
+            has_full_identity=has_full_identity,
             mode=part.mode,
             where=part.where,
+            catalog=catalog,
             partitions=part.partitions,
             soft_delete=part.soft_delete,
             masks=masks,
@@ -306,11 +273,20 @@ class Selection:
             sent=sent & read.keys(),
             lake_types=LakeTypes(kinds),
             chosen_types=chosen,
-            unheld=unheld,
+            problem=_shows_names(row_type.table, shown[0]) if shown else None,
         )
 
     def _part(self, table: TableName) -> MirroredTables:
         return next(part for part in self._parts if part.matches(table))
+
+
+def _shows_names(table: TableName, column: str) -> HeadraceError:
+    return HeadraceError(
+        Kind.BINDING,
+        f"the column {column} of {table} shows names of catalog objects, which RENAME alters in no row",
+        f'Write types = {{ {column} = "text" }}, to have the names of the time when rows were written, or '
+        f'exclude_columns = ["{column}"].',
+    )
 
 
 def _choose_types(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +19,7 @@ from headrace.mirror.deletions import (
 )
 from headrace.mirror.digests import hashes
 from headrace.mirror.lake import Lake, LakeTable, look
-from headrace.mirror.modes import CurrentMode, LoadMoment, replace_rows, with_fields
+from headrace.mirror.modes import CurrentMode, LoadMoment, Rows, replace_rows, with_fields
 from headrace.mirror.net_changes import Position
 
 
@@ -27,23 +27,20 @@ class SoftDeleteMode(CurrentMode):
     """The rows as they are, and those that were deleted as they last were."""
 
     fields = FIELDS
-    keeps_gone = True
 
     def loaded(self, batch: pa.RecordBatch, _: LoadMoment) -> pa.RecordBatch:
         """Return the rows, which live."""
         return with_fields(batch, self.fields, {IS_DELETED: False})
 
-    def gone(
-        self,
-        old: Iterable[pa.RecordBatch],
-        key: Sequence[str],
-        loaded: Iterable[pa.RecordBatch],
-        moment: LoadMoment,
+    def kept(
+        self, old: Rows, moment: LoadMoment, key: Sequence[str], loaded: Rows
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the lake's rows whose key was not loaded, deleted by now.
+        """Yield the lake's rows whose key was not loaded, deleted by now; none where the key is another.
 
         Keys are compared by hashes of 64 bits, which are exact for one integer.
         """
+        if not key:
+            return
         # Hashes in place of keys: all keys of a large table would not fit into memory as Python's values.
         live = np.sort(np.concatenate([np.empty(0, np.uint64), *(hashes(batch, key) for batch in loaded)]))
         time = pa.scalar(moment.time, FIELDS[1].type)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,6 @@ from headrace.capture.continuity import LogPositions, check_continuity, read_pos
 from headrace.datasources.publication_membership import Published, read_published
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.endpoints import MirrorEndpoints
-from headrace.mirror.observing import IsSent, sent_ever_since
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.model.lsn import Lsn
 from headrace.model.names import TableName
@@ -42,22 +41,15 @@ class SourceLog:
         """Make sure that the log goes on where the lake is, where there is a lake; nothing is changed.
 
         Raises:
-            HeadraceError: SLOT_LOST, PUBLICATION, CONTINUITY, where it does not.
+            HeadraceError: SLOT_LOST, SLOT_UNKNOWN, PUBLICATION, CONTINUITY, where it does not.
         """
         if known.stream is None:
             return
         slot, publication = self.ends.slot, self.ends.publication
         with connect(self.ends.url) as connection:
             facts = read_slot(connection, slot)
-            if facts is None:
-                raise HeadraceError(
-                    Kind.CONTINUITY,
-                    f"the slot {slot}, which the lake at {self.ends.lake.location} is written from, is "
-                    "gone: what was changed since is in no log",
-                    RELOAD,
-                )
-            problem = slot_problem(facts, connection.info.dbname)
-            if problem is None and read_publication(connection, publication) is None:
+            problem = None if facts is None else slot_problem(facts, connection.info.dbname)
+            if facts is not None and problem is None and read_publication(connection, publication) is None:
                 problem = publication_too_young(publication, facts)
             if problem is not None:
                 raise problem
@@ -104,17 +96,16 @@ class SourceLog:
         return position.complete if written is None else max(position.complete, written[0] + 1)
 
 
-def sent_since(stream: Mapping[str, Any], now: Published) -> IsSent:
-    """Return what tells whether the publication has sent a table all the time since an offset was stored."""
+def find_unsent(stream: Mapping[str, Any], now: Published, tables: Iterable[TableName]) -> set[TableName]:
+    """Return the tables that the publication has not sent all the time since an offset was stored."""
     before = Published.from_json(stream)
     if before is None:
-        return sent_ever_since
+        return set()
     if before.altered != now.altered:
-        return lambda _: False
-    members = before.members
-
-    def is_sent(name: TableName) -> bool:
-        text = format_table(name)
-        return text not in members or now.members.get(text) == members[text]
-
-    return is_sent
+        return {*tables}
+    texts = {table: format_table(table) for table in tables}
+    return {
+        table
+        for table, text in texts.items()
+        if text in before.members and now.members.get(text) != before.members[text]
+    }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import pyarrow as pa
 
+from headrace.catalog.fingerprint import TablePrint
 from headrace.errors import ErrorGroup, HeadraceError, Kind
-from headrace.mirror.columns import MASK, PREFIX, is_followed, number_of
+from headrace.mirror.columns import PREFIX
 from headrace.mirror.lake import folder_name
 from headrace.mirror.partitions import allowed_transforms
 from headrace.mirror.tables import MirroredTable
@@ -33,8 +34,12 @@ def find_problem(table: MirroredTable) -> HeadraceError | None:
     return problems[0] if len(problems) == 1 else ErrorGroup(problems)
 
 
-def find_namesakes(names: Iterable[TableName], known: Collection[TableName]) -> dict[TableName, TableName]:
-    """Return the tables whose folders differ from another one's in case alone, each with that one.
+def find_namesakes(
+    names: Iterable[TableName], known: Collection[TableName]
+) -> dict[TableName, HeadraceError]:
+    """Return the error of each table whose folder differs from another one's in case alone.
+
+    Many file systems and catalogs take such names for one.
 
     Args:
         names: the tables.
@@ -46,36 +51,16 @@ def find_namesakes(names: Iterable[TableName], known: Collection[TableName]) -> 
         folder = folder_name(name.schema).casefold(), folder_name(name.name).casefold()
         other = first.setdefault(folder, name)
         if other != name:
-            found[name] = other
-    return found
-
-
-def find_absent_columns(
-    tables: Mapping[TableName, MirroredTable], known: Collection[TableName]
-) -> dict[TableName, HeadraceError]:
-    """Return the error of each table whose part names a column in `columns` that no table of it has.
-
-    Args:
-        tables: all tables that exist.
-        known: those that the lake has: a column of theirs was renamed or dropped.
-
-    Raises:
-        HeadraceError: BINDING, for a part of which the lake has no table: the name is misspelt.
-    """
-    found: dict[TableName, HeadraceError] = {}
-    for chosen in {table.chosen for table in tables.values()}:
-        part = {name: table for name, table in tables.items() if table.chosen == chosen}
-        try:
-            _refuse_absent("columns", [(chosen, table.numbers) for table in part.values()])
-        except HeadraceError as error:
-            if not any(name in known for name in part):
-                raise
-            found |= dict.fromkeys(part, error)
+            found[name] = HeadraceError(
+                Kind.BINDING,
+                f"the tables {name} and {other} differ in case alone, which many file systems ignore",
+                "Leave one of them out of `tables`, or rename it.",
+            )
     return found
 
 
 def check_named_columns(tables: Mapping[TableName, MirroredTable], known: Collection[TableName]) -> None:
-    """Refuse misspelt columns of `exclude_columns`, `types` and `on_value`, before values are in the lake.
+    """Refuse misspelt columns in the file, before values are in the lake that it should not have.
 
     Args:
         tables: all tables that exist.
@@ -84,85 +69,52 @@ def check_named_columns(tables: Mapping[TableName, MirroredTable], known: Collec
     Raises:
         HeadraceError: BINDING.
     """
-    # A name that no table of a part has ever had is misspelt: the column it should hide would be in the lake.
-    loaded = {tables[name].excluded for name in known if name in tables}
-    new = [(table.excluded, table.numbers) for table in tables.values() if table.excluded not in loaded]
-    _refuse_absent("exclude_columns", new)
-    loaded_types = {tuple(tables[name].chosen_types) for name in known if name in tables}
-    typed = [(tuple(table.chosen_types), table.numbers) for table in tables.values()]
-    _refuse_absent("types, on_value", (part for part in typed if part[0] not in loaded_types))
-
-
-def _refuse_absent(option: str, tables: Iterable[tuple[tuple[str, ...], Collection[str]]]) -> None:
-    """Refuse what an option names where no table of its part has it: tables as what is named, all columns."""
-    of_parts: dict[tuple[str, ...], set[str]] = {}
-    for named, columns in tables:
-        of_parts.setdefault(named, set()).update(columns)
-    for named, columns in of_parts.items():
-        for name in named:
-            if name not in columns:
-                near = nearest(name, columns)
+    options: Mapping[str, Callable[[MirroredTable], tuple[str, ...]]] = {
+        "columns": lambda table: table.chosen,
+        "exclude_columns": lambda table: table.excluded,
+        "types, on_value": lambda table: tuple(table.chosen_types),
+    }
+    for option, named_by in options.items():
+        loaded = {named_by(tables[name]) for name in known if name in tables}
+        # Tables of one part name the same columns.
+        columns_of: dict[tuple[str, ...], set[str]] = {}
+        for table in tables.values():
+            columns_of.setdefault(named_by(table), set()).update(table.numbers)
+        for named, columns in columns_of.items():
+            absent = [name for name in named if name not in columns and named not in loaded]
+            if absent:
+                near = nearest(absent[0], columns)
                 raise HeadraceError(
                     Kind.BINDING,
-                    f"{option}: no table of its [[mirror.tables]] has a column {name}",
+                    f"{option}: no table of its [[mirror.tables]] has a column {absent[0]}",
                     f"Write the column as it is called now{f' ({near}?)' if near else ''}, or leave it out.",
                 )
 
 
-def find_renamed(table: MirroredTable, lake: pa.Schema, highest: int) -> HeadraceError | None:
+def find_renamed(table: MirroredTable, noted: TablePrint) -> HeadraceError | None:
     """Return the error of a renamed column that the file names; None: there is none.
 
     Its values would come into the lake, or leave it.
 
     Args:
         table: the table as it is now.
-        lake: the lake's columns.
-        highest: the highest number of a column that the table had when the lake was last written.
+        noted: its columns when the lake was last written.
     """
-    # Numbers tell a renamed column from another one; names would let its values into the lake, or out.
-    columns = {number_of(column): column for column in lake if is_followed(column)}
-    absent = [name for name in (*table.chosen, *table.excluded) if name not in table.numbers]
-    for name, number in table.numbers.items():
-        column = columns.get(str(number).encode())
-        if column is not None:
-            problem = _find_renamed(table, name, column, absent)
-        else:
-            is_older = name in table.columns and number <= highest
-            problem = _perhaps_renamed(table, name, absent[0]) if absent and is_older else None
-        if problem is not None:
-            return problem
-    return None
-
-
-def _perhaps_renamed(table: MirroredTable, name: str, absent: str) -> HeadraceError:
-    return HeadraceError(
-        Kind.BINDING,
-        f"{table.name} has no column {absent}, which the file names, and its column {name} is not in the "
-        "lake: it may have been renamed",
-        f"Write {name} into exclude_columns, so that its values do not come into the lake. Or leave {absent} "
-        "out of its [[mirror.tables]].",
-    )
-
-
-def _find_renamed(
-    table: MirroredTable, name: str, column: pa.Field, absent: Collection[str]
-) -> HeadraceError | None:
-    """Return the error of a column of the lake that is called `name` now."""
-    former, is_mirrored = f"the column {column.name} of {table.name}", name in table.columns
-    if column.name in absent and not is_mirrored:
-        return HeadraceError(
-            Kind.BINDING,
-            f"{former}, which the file names, is called {name} now",
-            f"Write {name} into the columns of its [[mirror.tables]], or leave {column.name} out.",
-        )
-    was_masked = MASK in column.metadata and column.name != name
-    if was_masked and is_mirrored and name not in table.masks.kinds:
-        return HeadraceError(
-            Kind.BINDING,
-            f"{former}, which is masked in the lake, is called {name} now",
-            f"Write {name} into the masks of its [[mirror.tables]]; or run `headrace mirror --reload`, to "
-            "have its values in the lake.",
-        )
+    names = {number: name for name, number in table.numbers.items()}
+    options: Mapping[str, Collection[str]] = {
+        "columns": table.chosen,
+        "exclude_columns": table.excluded,
+        "masks": table.masks.kinds,
+    }
+    for former, column in noted.columns.items():
+        name = names.get(column.number, former)
+        for option, named in options.items():
+            if former in named and name not in named:
+                return HeadraceError(
+                    Kind.BINDING,
+                    f"the column {former} of {table.name}, which the file names, is called {name} now",
+                    f"Write {name} into {option} of its [[mirror.tables]], or leave {former} out.",
+                )
     return None
 
 
@@ -261,27 +213,11 @@ def _problems(table: MirroredTable) -> Iterator[HeadraceError]:
     if table.problem is not None:
         yield table.problem
         return
-    # Two columns of one name cannot be told apart by any reader.
-    taken = [name for name in table.columns if name in table.rules.names]
-    if taken:
+    for name, why in _unfit_names(table):
         yield HeadraceError(
             Kind.BINDING,
-            f"the table {table.name} has a column {taken[0]}, as the mirror's mode {table.mode!r} has",
-            f'Write exclude_columns = ["{taken[0]}"] in its [[mirror.tables]], or choose another mode.',
-        )
-    for name in table.columns:
-        if name.startswith(PREFIX):
-            yield HeadraceError(
-                Kind.BINDING,
-                f"the table {table.name} has a column {name}: names that begin with {PREFIX} are the "
-                "mirror's own",
-                f'Write exclude_columns = ["{name}"] in its [[mirror.tables]], or rename it.',
-            )
-    for name, other in _alike(table.columns):
-        yield HeadraceError(
-            Kind.BINDING,
-            f"columns {name} and {other} of {table.name} differ in case alone, which readers of lakes ignore",
-            f'Write exclude_columns = ["{other}"] in its [[mirror.tables]].',
+            f"the column {name} of {table.name} cannot be mirrored: {why}",
+            f'Write exclude_columns = ["{name}"] in its [[mirror.tables]], or rename it.',
         )
     if table.mode != "changes":
         yield from _key_problems(table)
@@ -297,15 +233,7 @@ def _key_problems(table: MirroredTable) -> Iterator[HeadraceError]:
             f"TABLE {quoted(table.name)} REPLICA IDENTITY FULL.",
         )
     absent = [name for name in table.key if name not in table.columns]
-    if absent and absent[0] in table.unheld:
-        yield HeadraceError(
-            Kind.BINDING,
-            f"the column {absent[0]} of {table.name} belongs to the key, and shows names that RENAME alters "
-            "in no row",
-            f'Write types = {{ {absent[0]} = "text" }}: the lake has the names of the time when rows were '
-            "written.",
-        )
-    elif absent:
+    if absent:
         yield HeadraceError(
             Kind.BINDING,
             f"the column {absent[0]} of {table.name} is left out, but it belongs to the key",
@@ -313,10 +241,14 @@ def _key_problems(table: MirroredTable) -> Iterator[HeadraceError]:
         )
 
 
-def _alike(names: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each name that is another one before it in other case, with that one first."""
+def _unfit_names(table: MirroredTable) -> Iterator[tuple[str, str]]:
+    """Yield the columns whose names no lake can have beside others, and why."""
     first: dict[str, str] = {}
-    for name in names:
-        known = first.setdefault(name.casefold(), name)
-        if known != name:
-            yield known, name
+    for name in table.columns:
+        other = first.setdefault(name.casefold(), name)
+        if other != name:
+            yield name, f"{other} differs from it in case alone, which readers of lakes ignore"
+        if name in table.rules.names:
+            yield name, f"the mirror's mode {table.mode!r} has a column of this name"
+        if name.startswith(PREFIX):
+            yield name, f"names that begin with {PREFIX} are the mirror's own"

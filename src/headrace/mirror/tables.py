@@ -47,7 +47,6 @@ class MirroredTable:
         columns: the mirrored columns: those of them that the file does not leave out.
         numbers: the database's number of each column, which no later column gets.
         defaults: for a column that was added with a default, the text of the value of older rows.
-        files: the filenodes of its files.
         has_full_identity: whether the log has whole rows before their change (REPLICA IDENTITY FULL).
         mode: what the lake holds of it.
         where: SQL that its mirrored rows satisfy; None: all are mirrored.
@@ -58,7 +57,6 @@ class MirroredTable:
         lake_types: the columns whose type in the lake is another one than that in which they are read.
         chosen_types: what the file says of columns' types, and of values that do not fit.
         leaves: the partitions that hold its rows; none: it has no partitions.
-        unheld: columns that are not mirrored, because their values are names that RENAME alters.
         chosen: the columns that the file names; none: it chooses all.
         excluded: those that it leaves out.
         problem: what keeps its changes from being understood; None: nothing.
@@ -70,7 +68,6 @@ class MirroredTable:
     columns: tuple[str, ...]
     numbers: Mapping[str, int]
     defaults: Mapping[str, str]
-    files: str
     has_full_identity: bool = False
     mode: Mode = "current"
     where: str | None = None
@@ -84,8 +81,7 @@ class MirroredTable:
     sent: frozenset[str] = frozenset()
     lake_types: LakeTypes = field(default_factory=LakeTypes)
     chosen_types: Mapping[str, LakeType | OnValue] = field(default_factory=dict)
-    unheld: tuple[str, ...] = ()
-    leaves: Leaves = field(default_factory=lambda: Leaves({}))
+    leaves: Leaves = field(default_factory=dict)
 
     @property
     def columns_by_number(self) -> dict[int, tuple[str, ValueType]]:
@@ -171,18 +167,6 @@ class MirroredTable:
         """Return the value of `column` in the lake's rows that are older than it."""
         texts = pa.array([self.defaults.get(column)], pa.string())
         return self.masks.value(column, self._converted(column, texts)[0])
-
-    def default_texts(self) -> dict[str, str]:
-        """Return the text of `default` of each column that has one, for the lake to keep."""
-        texts = {name: self.defaults[name] for name in self.columns if name in self.defaults}
-        masked = {
-            name: self.masks.value(name, pa.scalar(text, pa.string())).as_py() for name, text in texts.items()
-        }
-        return {name: text for name, text in masked.items() if text is not None}
-
-    def kept_default(self, column: str, text: str) -> pa.Scalar:
-        """Return the value of a text that the lake has kept."""
-        return self._converted(column, pa.array([text], pa.string()))[0]
 
     def _converted(self, column: str, texts: pa.Array) -> pa.Array:
         values = self.lake_types.value(column, texts)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, Kind
-from headrace.mirror.columns import PREFIX, default_of
+from headrace.mirror.columns import PREFIX
 from headrace.mirror.lake_types import explain_unfit
 from headrace.mirror.partition_bounds import Ahead, rows_within
 from headrace.mirror.tables import MirroredTable
@@ -20,7 +20,6 @@ from headrace.model.values import column_texts
 def typed_rows(
     table: MirroredTable,
     changes: pa.RecordBatch,
-    lake: pa.Schema,
     former: Mapping[str, str],
     tell: Callable[[str], object],
 ) -> pa.Table:
@@ -29,7 +28,6 @@ def typed_rows(
     Args:
         table: the table.
         changes: in `CHANGES_SCHEMA`.
-        lake: the columns of the lake's table.
         former: the present name of each renamed column, by the name that changes may have.
         tell: is told which values did not fit, and are NULL.
 
@@ -42,7 +40,7 @@ def typed_rows(
     except HeadraceError as error:
         raise (error if error.kind is not Kind.VALUE else _explain(table, changes) or error) from error
     rows = table.in_lake(pa.Table.from_batches([read]), tell)
-    return rows if table.mode == "changes" else _with_defaults(rows, changes, table, lake)
+    return rows if table.mode == "changes" else _with_defaults(rows, changes, table)
 
 
 def _renamed(changes: pa.RecordBatch, former: Mapping[str, str]) -> pa.RecordBatch:
@@ -68,21 +66,19 @@ def _explain(table: MirroredTable, changes: pa.RecordBatch) -> HeadraceError | N
     return explain_unfit(texts.rows(changes), kinds, table.name, table.key)
 
 
-def _with_defaults(
-    rows: pa.Table, changes: pa.RecordBatch, table: MirroredTable, lake: pa.Schema
-) -> pa.Table:
+def _with_defaults(rows: pa.Table, changes: pa.RecordBatch, table: MirroredTable) -> pa.Table:
     """Give rows that were inserted before a column was added the default that they have in the database."""
-    found = {name: default_of(lake.field(name)) for name in table.columns}
-    texts = {name: text for name, text in found.items() if text is not None}
+    names = [name for name in table.columns if name in table.defaults]
     # Updates take theirs from the lake, or from the insert before them.
     inserted = pc.equal(changes.column("op"), Op.INSERT.value)
-    for name, column in (column_texts(changes.column("after"), [*texts]) if texts else {}).items():
+    for name, column in (column_texts(changes.column("after"), names) if names else {}).items():
         # An insert carries every column that its table had then: one that it lacks was added later.
         older = pc.and_not(inserted, column.known)
         if pc.any(older).as_py():
             places = set(_places(changes.filter(older), "_"))
             is_older = pa.array([place in places for place in _places(rows, PREFIX)])
-            filled = pc.if_else(is_older, table.kept_default(name, texts[name]), rows.column(name))
+            default = table.default(name).cast(rows.column(name).type)
+            filled = pc.if_else(is_older, default, rows.column(name))
             rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), filled)
     return rows
 

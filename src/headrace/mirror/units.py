@@ -14,9 +14,8 @@ import pyarrow as pa
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.alterations import Alteration, plan_alteration
 from headrace.mirror.columns import DROPPED, described, number_of
-from headrace.mirror.drift import TableDrift, altered_columns, column_numbers
+from headrace.mirror.drift import TableDrift, altered_columns, column_numbers, is_written_anew
 from headrace.mirror.net_changes import Position
-from headrace.mirror.ownership import other_program
 from headrace.mirror.partition_bounds import Bounds, can_tell
 from headrace.mirror.partitions import partitions_of, with_partitions
 from headrace.mirror.positions import TablePosition
@@ -34,14 +33,12 @@ class LakeFacts:
         schema: its columns.
         position: its last change; None: no mirror wrote it.
         other_commit: what another program did to its rows since they were noted; None: nothing.
-        is_put_back: whether it is an older copy of what was noted.
     """
 
     path: str
     schema: pa.Schema
     position: Position | None
     other_commit: str | None = None
-    is_put_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,23 +156,19 @@ def _new(_: MirroredTable, observed: ObservedTable) -> Action | None:
 
 
 def _missed(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """What the log has not told is read again."""
+    """What the log has not told is read again, and what the lake does not have from it."""
     assert observed.noted is not None
     # The oid, not the name: a table that was made again has other rows, and perhaps the same columns.
     if observed.noted.relation != table.relation:
         return Load(f"the table {table.name} was dropped and created again")
     if not observed.is_sent:
         return Load(f"the publication has not sent the table {table.name} all the time")
-    return None
-
-
-def _written(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """A table that another program has written waits until somebody looks, also where it waited before."""
     assert observed.lake is not None
-    lake = observed.lake
-    if lake.other_commit is None:
-        return None
-    return Wait(other_program(table, lake.other_commit, is_put_back=lake.is_put_back))
+    if observed.lake.other_commit is not None:
+        return Load(
+            f"another program has written the lake's table {table.name} ({observed.lake.other_commit})"
+        )
+    return None
 
 
 def _waited(table: MirroredTable, observed: ObservedTable) -> Action | None:
@@ -186,10 +179,14 @@ def _waited(table: MirroredTable, observed: ObservedTable) -> Action | None:
 
 
 def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """A renamed column that the file names would bring its values into the lake, or take them out of it."""
+    """A renamed column that the file names would bring its values into the lake, or take them out of it.
+
+    This comes before whatever reads the table again, which would do so, too.
+    """
     assert observed.noted is not None
-    assert observed.lake is not None
-    problem = find_renamed(table, observed.lake.schema, _highest(table, observed.noted))
+    before = observed.noted.catalog.tables.get(table.name)
+    is_another = observed.noted.relation != table.relation
+    problem = None if before is None or is_another else find_renamed(table, before)
     return None if problem is None else Wait(problem)
 
 
@@ -216,7 +213,7 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
     kinds = {number: kind for number, (_, kind) in table.columns_by_number.items()}
     found: dict[Bounds | None, None] = {}
     for oid in sorted(drift.parts):
-        before, now = noted.leaves.bounds, table.leaves.bounds
+        before, now = noted.leaves, table.leaves
         # One that went and came with other bounds has rows within both.
         found |= dict.fromkeys([before.get(oid, now.get(oid)), now.get(oid, before.get(oid))])
     bounds = tuple(part for part in found if part is not None and can_tell(part, kinds))
@@ -226,11 +223,13 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
 
 def _altered_twice(table: MirroredTable, observed: ObservedTable) -> Action | None:
     assert observed.noted is not None
+    before = observed.noted.catalog.tables.get(table.name)
+    if before is None or observed.noted.altered <= observed.complete:
+        return None
     # Names are known from one look to the next: of a time with three of them nobody knows which a row has.
-    if has_other_names(table, observed.noted) and observed.noted.altered > observed.complete:
-        return Load(
-            f"columns of {table.name} were altered again before the log had come to the alteration before"
-        )
+    # Files that are written anew have the default of an added column, which the database forgets then.
+    if has_other_names(table, observed.noted) or is_written_anew(before, table.catalog.tables[table.name]):
+        return Load(f"{table.name} was altered again before the log had come to the alteration before")
     return None
 
 
@@ -250,7 +249,6 @@ def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
         table.lake_schema,
         keeps=table.rules.keeps,
         highest=_highest(table, observed.noted),
-        defaults=table.default_texts(),
     )
     if alteration.needs_load or table.is_known_by_content:
         return Load(f"columns of {table.name} were altered: the lake does not have what their values are now")
@@ -262,10 +260,9 @@ _RULES: tuple[Rule, ...] = (
     _unfit,
     _of_others,
     _new,
-    _missed,
-    _written,
-    _waited,
     _named_otherwise,
+    _missed,
+    _waited,
     _other_rows,
     _altered_twice,
     _in_place,

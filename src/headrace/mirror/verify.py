@@ -1,4 +1,4 @@
-"""Compare the lake's tables with the database's, and repair rows that differ.
+"""Compare the lake's tables with the database's, and read those again that differ.
 
 The mirror may run meanwhile. Where a table's digests differ, its differing rows are read three times: from
 the lake, from the database in a snapshot, and from the lake again once it has all that the snapshot shows. A
@@ -26,11 +26,10 @@ from headrace.mirror.digests import BUCKETS, RowsDigest, chosen
 from headrace.mirror.endpoints import MirrorEndpoints
 from headrace.mirror.lake import Lake, LakeTable, opened
 from headrace.mirror.load_units import RewrittenError, read_rows, reading_rows
-from headrace.mirror.modes import LoadMoment, repaired_position
+from headrace.mirror.loading import LakeLoader
 from headrace.mirror.net_changes import Key
-from headrace.mirror.ownership import check_repairable
 from headrace.mirror.positions import PositionsTable, TablePosition
-from headrace.mirror.python_values import arrow_rows, python_rows, python_values, shown_value
+from headrace.mirror.python_values import python_rows, python_values, shown_value
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
@@ -75,7 +74,7 @@ class TableComparison:
         missing, surplus, different: keys of rows that the lake lacks, has too many, or has with other values.
         changing: how many rows were written again at each look.
         undecided: how many rows differ, and may be on their way: the mirror does not go on.
-        repaired: how many rows were written.
+        repaired: how many of them are right by now.
         waits_for: why the mirror does not write the table for now, which is not compared then.
     """
 
@@ -107,9 +106,11 @@ class LakeComparer:
     Args:
         ends: the database and the lake.
         positions: up to where its tables are complete.
+        loader: reads tables again.
     """
 
-    def __init__(self, ends: MirrorEndpoints, positions: PositionsTable) -> None:
+    def __init__(self, ends: MirrorEndpoints, positions: PositionsTable, loader: LakeLoader) -> None:
+        self._loader = loader
         self._ends = ends
         self._positions = positions
         self._keeps_away = False
@@ -124,11 +125,11 @@ class LakeComparer:
 
         Args:
             names: the tables.
-            repair: write the rows that are wrong as the database has them; the mirror must not run.
+            repair: read tables again that differ; the mirror must not run.
 
         Raises:
             HeadraceError: SLOT_IN_USE, to repair while the mirror runs; BINDING, no such table is mirrored;
-                CONTINUITY, to repair what the database does not have; what the database or the lake refuse.
+                what the database or the lake refuse.
         """
         with contextlib.ExitStack() as held:
             if repair:
@@ -169,29 +170,25 @@ class LakeComparer:
             elif known[name].waits_for is not None:
                 yield TableComparison(name, waits_for=known[name].waits_for)
             else:
-                yield self._compare(name, repair=False)
+                yield self._compare(name)
 
     def _compare_and_repair(self, name: TableName, known: TablePosition) -> TableComparison:
-        self._check_repairable(name, known)
-        found = self._compare(name, repair=True)
-        if found.is_right:
-            self._positions.accept(opened(self._ends.lake, name), is_repaired=found.repaired > 0)
-            # Nothing was wrong with its rows, so that it waits for something else, still.
-            found.waits_for = None if found.repaired else known.waits_for
+        found = self._compare(name)
+        if found.wrong or found.undecided:
+            # As after a mirror that died behind a load: its next start finds the position in the table.
+            if dict(self._loader.load([name])):
+                # What counts is what the lake has afterwards, not what was written.
+                found.repaired, found.undecided = found.wrong - self._compare(name).wrong, 0
+        else:
+            found.waits_for = known.waits_for
         return found
 
-    def _check_repairable(self, name: TableName, known: TablePosition) -> None:
-        with ReadSession(self._ends.url) as session:
-            table = self._ends.selection.read(session, [name]).get(name)
-        if table is not None:
-            check_repairable(opened(self._ends.lake, name), known, table)
-
-    def _compare(self, name: TableName, *, repair: bool) -> TableComparison:
+    def _compare(self, name: TableName) -> TableComparison:
         """Compare one table; again where it is truncated, rewritten or altered meanwhile."""
         end, rewritten = time.monotonic() + _WAIT_SECONDS, 0
         while True:
             try:
-                return self._compare_unmoved(name, repair=repair)
+                return self._compare_unmoved(name)
             except RewrittenError:
                 rewritten += 1
                 if rewritten == _LOOKS:
@@ -201,12 +198,12 @@ class LakeComparer:
                     raise
                 time.sleep(_POLL_SECONDS)  # the mirror looks every ten seconds
 
-    def _compare_unmoved(self, name: TableName, *, repair: bool) -> TableComparison:
+    def _compare_unmoved(self, name: TableName) -> TableComparison:
         found = TableComparison(name)
         wanted = np.ones(BUCKETS, np.bool_)
         seen: dict[Key, tuple[str, str]] = {}
         for _ in range(_LOOKS):
-            look = self._look(found, wanted, repair=repair)
+            look = self._look(found, wanted)
             if look is None:
                 return found
             seen_before, seen = seen, look.unmoved
@@ -216,21 +213,16 @@ class LakeComparer:
                 found.undecided, found.changing = len(look.differing), 0
                 return found
             look.tell(found, wrong)
-            if wrong and repair and not look.table.is_known_by_content:
-                self._repair(look, wrong)
-                # What counts is what the lake has afterwards, not what was written.
-                found.repaired = found.wrong - self._compare(name, repair=False).wrong
             if wrong or not found.changing:
                 return found
         return found
 
-    def _look(self, found: TableComparison, wanted: npt.NDArray[np.bool_], *, repair: bool) -> _Look | None:
+    def _look(self, found: TableComparison, wanted: npt.NDArray[np.bool_]) -> _Look | None:
         """Look at both sides once; return None where nothing is left to be compared.
 
         Args:
             found: is told how many rows there are, and whether they can be compared.
             wanted: the buckets that are looked at; those that are equal are taken out.
-            repair: whether rows that are wrong will be written.
         """
         name = found.table
         # The snapshot stands between two looks at the lake: a row that did not move in between is as new.
@@ -253,38 +245,22 @@ class LakeComparer:
             read = _counts if table.is_known_by_content else _rows
             before = read(_batches(lake, table), key, wanted)
             expected = read(database.batches(), key, wanted)
-            moment = LoadMoment(start, database.now)
-        # nobody writes the lake, and these rows have what is still in the log, too
-        is_decided = repair and not table.is_known_by_content
-        is_complete = is_decided or self._await_complete(name, start)
+        is_complete = self._await_complete(name, start)
         after = read(_batches(opened(self._ends.lake, name), table), key, wanted)
-        return _Look(table, moment, before, expected, after, is_decided, is_complete)
-
-    def _repair(self, look: _Look, wrong: Sequence[Key]) -> None:
-        table, lake = look.table, opened(self._ends.lake, look.table.name)
-        known = [key for key in wrong if key in look.expected]
-        rows = arrow_rows(
-            [dict(zip(table.columns, look.expected[key], strict=True)) for key in known], table.schema
-        )
-        keys = arrow_rows(
-            [dict(zip(table.key, key, strict=True)) for key in wrong],
-            pa.schema([table.schema.field(name) for name in table.key]),
-        )
-        table.rules.repair(lake, keys, rows, look.moment, repaired_position(lake, look.moment))
+        return _Look(table, before, expected, after, is_complete)
 
     @contextlib.contextmanager
     def _snapshot(self, name: TableName) -> Iterator[tuple[_DatabaseRows | None, Lsn]]:
         with positioned_snapshot(self._ends.url, self._ends.slot) as (start, snapshot):
             with ReadSession(self._ends.url, snapshot=snapshot) as session:
                 table = self._ends.selection.read(session, [name]).get(name)
-                [(now,)] = session.query("SELECT clock_timestamp()")
                 with reading_rows(name):
                     parts = plan_tables(session, [name], inheritance_children=False) if table else {}
             if table is None:
                 yield None, start
                 return
             ranges = [range_ for part in parts[name] for range_ in part.ranges]
-            yield _DatabaseRows(self._ends.url, snapshot, table, ranges, now), start
+            yield _DatabaseRows(self._ends.url, snapshot, table, ranges), start
 
     def _await_complete(self, name: TableName, start: Lsn) -> bool:
         """Wait until the lake has all that a snapshot shows; return whether it has."""
@@ -322,18 +298,14 @@ class _Look:
 
     Attributes:
         table: the table.
-        moment: of the snapshot.
         before, expected, after: the rows by key.
-        is_decided: whether nobody writes the lake meanwhile.
         is_complete: whether the lake has all that the snapshot shows.
     """
 
     table: MirroredTable
-    moment: LoadMoment
     before: Rows
     expected: Rows
     after: Rows
-    is_decided: bool
     is_complete: bool
 
     @property
@@ -356,7 +328,7 @@ class _Look:
 
     def wrong(self, before: Mapping[Key, tuple[str, str]]) -> list[Key]:
         """Return the keys of rows that are wrong: they differ as `before`, so that nothing is on its way."""
-        return [key for key, sides in self.unmoved.items() if self.is_decided or before.get(key) == sides]
+        return [key for key, sides in self.unmoved.items() if before.get(key) == sides]
 
     def tell(self, found: TableComparison, wrong: Sequence[Key]) -> None:
         """Say what is wrong with rows."""
@@ -380,7 +352,6 @@ class _DatabaseRows:
     snapshot: str
     table: MirroredTable
     ranges: Sequence[CtidRange]
-    now: Any
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield them."""

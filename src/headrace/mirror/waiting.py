@@ -75,8 +75,7 @@ class WaitingTable:
 
 def said_of(table: MirroredTable) -> tuple[object, ...]:
     """Return what the catalog says of a table that may let it be mirrored, or not."""
-    is_fit = find_problem(table) is None
-    return table.relation, table.schema, table.files, table.key, table.has_full_identity, is_fit
+    return table.catalog, table.schema, table.key, find_problem(table) is None
 
 
 class WaitingTables:

@@ -26,7 +26,7 @@ from headrace.mirror.log_gaps import (
     former_names,
     truncated_partitions,
 )
-from headrace.mirror.observing import IsSent, TableObserver, sent_ever_since
+from headrace.mirror.observing import TableObserver
 from headrace.mirror.part_reading import PartReader
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import LOCK_SECONDS, MirroredTable
@@ -97,7 +97,7 @@ class LakeWriter:
         self,
         tables: Mapping[TableName, MirroredTable],
         notes: Notes,
-        is_sent: IsSent = sent_ever_since,
+        unsent: Collection[TableName] = (),
         confirmed: Lsn | None = None,
     ) -> list[TableName]:
         """Make the lake's tables fit to take changes; return those that must be loaded.
@@ -107,11 +107,11 @@ class LakeWriter:
         Args:
             tables: the database's tables.
             notes: what is noted of each.
-            is_sent: tells whether the publication has sent a table since.
+            unsent: those that the publication has not sent all the time since.
             confirmed: from where (bytes) the log will be read again; None: it goes on.
         """
         to_load = []
-        actions, now = self.observer.decide(tables, notes, is_sent, confirmed)
+        actions, now = self.observer.decide(tables, notes, unsent, confirmed)
         for name, action in actions.items():
             with self._waiting.alone(tables[name]):
                 match action:
@@ -253,7 +253,7 @@ class LakeWriter:
         # The position stands in the same commit as the rows: whatever is repeated is left out here.
         new = changes_after(changes, known_position(lake))
         former = former_names(table, noted)
-        typed = [typed_rows(table, part, lake.schema, former, self._report.warning) for part in new]
+        typed = [typed_rows(table, part, former, self._report.warning) for part in new]
         rows = without_ahead(pa.concat_tables(typed), table, noted.ahead) if typed else ()
         if len(rows):
             table.rules.apply(self._ends.lake, lake, table.key, rows)

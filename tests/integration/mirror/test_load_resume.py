@@ -32,6 +32,7 @@ from headrace.reporter import SilentReporter
 T = TableName("public", "t")
 SLOT = "mirror_load_resume"
 UNIT_BYTES = 1 << 20
+FILE_BYTES = UNIT_BYTES // 2
 ROWS, BLOCKS_OF_UNIT = 24_000, 128
 CREATE = (
     "CREATE TYPE mood AS ENUM ('sad', 'happy')",
@@ -96,7 +97,7 @@ AnyLake = DeltaLake | IcebergLake
 @pytest.fixture(params=[DeltaLake, IcebergLake])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> AnyLake:
     """A lake of either format."""
-    made: AnyLake = request.param(str(tmp_path), UNIT_BYTES)
+    made: AnyLake = request.param(str(tmp_path), FILE_BYTES)
     return made
 
 
@@ -214,7 +215,7 @@ def test_files_that_a_load_has_committed_are_not_taken_by_the_next(
 
 def test_versions_and_changes_are_of_one_moment(connection: Connection, database: str, lake: AnyLake) -> None:
     for mode in ("history", "changes"):
-        loading = Loading(database, type(lake)(f"{lake.location}/{mode}", UNIT_BYTES), mode)
+        loading = Loading(database, type(lake)(f"{lake.location}/{mode}", FILE_BYTES), mode)
         loading.load(units=4)
         assert loading.notes() == []
         assert loading.load() == 0
@@ -261,7 +262,7 @@ def test_a_load_that_is_broken_off_again_and_again_is_right(
 
 
 def test_a_unit_can_be_read_by_another_process(connection: Connection, database: str, tmp_path: Path) -> None:
-    loading = Loading(database, DeltaLake(str(tmp_path), UNIT_BYTES))
+    loading = Loading(database, DeltaLake(str(tmp_path), FILE_BYTES))
 
     def load_copies(lake: Lake, units: Iterator[LoadUnit]) -> Iterator[LoadedUnit]:
         for unit in units:

@@ -31,7 +31,7 @@ from support.lake import FORMATS, lake_at, read_table
 from support.object_store import ObjectStore, object_store
 
 ITEMS = TableName("public", "items")
-TABLE = MirroredTable(1, RowType(ITEMS, (), {}), (), (), {}, {}, "16384")
+TABLE = MirroredTable(1, RowType(ITEMS, (), {}), (), (), {}, {})
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 

@@ -46,23 +46,19 @@ def mirror_of(url: str, folder: Path, mode: Mode) -> FollowedMirror:
     return FollowedMirror.of(url, folder, SLOT, MirroredTables(tables=("public.*",), mode=mode))
 
 
-@pytest.mark.parametrize(
-    ("choice", "told"),
-    [
-        ({"exclude_columns": ["v"]}, "Write other into exclude_columns"),
-        ({"columns": ["id", "v"]}, "the column v of a, which the file names, is called other now"),
-    ],
-)
+@pytest.mark.parametrize("choice", [{"exclude_columns": ["v"]}, {"columns": ["id", "v"]}])
 def test_a_column_that_the_file_names_and_that_was_renamed_lets_its_table_wait(
-    choice: dict[str, Any], told: str, url: str, tmp_path: Path
+    choice: dict[str, Any], url: str, tmp_path: Path
 ) -> None:
     run(url, "CREATE TABLE second (id int PRIMARY KEY, v text)")
     part = MirroredTables(tables=("public.*",), **choice)
     FollowedMirror.of(url, tmp_path, SLOT, part).prepare()
     run(url, _RENAMED, "INSERT INTO a VALUES (10, 'secret', 'l')")
-    found = FollowedMirror.of(url, tmp_path, SLOT, part).waiting()
+    for _ in range(2):
+        found = FollowedMirror.of(url, tmp_path, SLOT, part).waiting()
     assert Kind.BINDING.value in found
-    assert told in found
+    assert "the column v of a, which the file names, is called other now" in found
+    assert f"Write other into {next(iter(choice))}" in found
     assert "other" not in pl.read_delta(str(tmp_path / "public" / "a")).columns
     said: dict[str, Any] = {
         name: ["other" if column == "v" else column for column in columns] for name, columns in choice.items()

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from headrace.mirror.slot_keeping import SlotKeeper
+from headrace.mirror.slot_keeping import slot_in_use
 from headrace.postgres.connection import connect, execute
-from headrace.reporter import SilentReporter
 from support.followed_mirror import prepared_database, run
 
 SLOT = "mirror_kept"
@@ -34,7 +33,7 @@ def test_a_slot_is_used_and_stays_where_it_is(url: str) -> None:
     since, confirmed = facts(url)
     run(url, "INSERT INTO t SELECT generate_series(1, 1000)")
     later = since
-    with SlotKeeper(url, SLOT, SilentReporter(), seconds=0.05):
+    with slot_in_use(url, SLOT, seconds=0.05):
         for _ in range(600):
             later, _ = facts(url)
             if later > since:
@@ -46,5 +45,6 @@ def test_a_slot_is_used_and_stays_where_it_is(url: str) -> None:
 
 def test_a_slot_that_is_gone_ends_no_load(url: str) -> None:
     run(url, f"SELECT pg_drop_replication_slot('{SLOT}')")
-    keeper = SlotKeeper(url, SLOT, SilentReporter(), seconds=0.01)
-    assert keeper._use() is None
+    with slot_in_use(url, SLOT, seconds=0.01):
+        threading.Event().wait(0.5)
+        assert [thread for thread in threading.enumerate() if thread.name == "headrace keep"]

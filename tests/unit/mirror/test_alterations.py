@@ -6,7 +6,6 @@ import pyarrow as pa
 import pytest
 
 from headrace.mirror.alterations import altered_rows, plan_alteration
-from headrace.mirror.columns import default_of
 from headrace.mirror.modes import MODES
 
 
@@ -50,15 +49,6 @@ def test_a_table_is_read_anew_only_where_names_or_values_do_not_tell(
 ) -> None:
     planned = plan_alteration(OLD, new, keeps=False, highest=3)
     assert planned.needs_load == needs_load
-
-
-def test_the_default_of_an_added_column_is_kept_through_later_alterations() -> None:
-    """The database forgets it when it packs the table; older inserts may still come from the log."""
-    added = schema((2, "a", *TEXT), (3, "b", *TEXT), (4, "c", *TEXT))
-    first = plan_alteration(OLD, added, keeps=False, highest=3, defaults={"c": "x", "a": "never"})
-    renamed = schema((2, "a", *TEXT), (3, "b", *TEXT), (4, "d", *TEXT))
-    second = plan_alteration(first.schema, renamed, keeps=False, highest=4)
-    assert [default_of(field) for field in second.schema] == [None, None, None, "x"]
 
 
 def test_a_key_of_other_columns_needs_a_load() -> None:

@@ -56,17 +56,14 @@ def test_rows_that_a_load_does_not_find_are_deleted_and_those_that_were_stay_so(
         {"id": 4, IS_DELETED: True, DELETED_AT: time(1)},
     ]
     keys = [pa.RecordBatch.from_pydict({"id": pa.array([1, 4], pa.int32())})]
-    gone = SoftDeleteMode().gone(
-        [pa.RecordBatch.from_pylist(old, schema)], ["id"], keys, LoadMoment(9, time(9))
-    )
+    rows = [pa.RecordBatch.from_pylist(old, schema)]
+    gone = SoftDeleteMode().kept(rows, LoadMoment(9, time(9)), ["id"], keys)
     assert [tuple(row.values()) for batch in gone for row in batch.to_pylist()] == [
         (2, True, time(9)),
         (3, True, time(1)),
     ]
-    none = SoftDeleteMode().gone(
-        [pa.RecordBatch.from_pylist(old, schema)], ["id"], [], LoadMoment(9, time(9))
-    )
-    assert sum(len(batch) for batch in none) == 4
+    assert sum(len(batch) for batch in SoftDeleteMode().kept(rows, LoadMoment(9, time(9)), ["id"], [])) == 4
+    assert list(SoftDeleteMode().kept(rows, LoadMoment(9, time(9)), [], keys)) == []
 
 
 def transaction(draw: random.Random, lsn: int, rows: State) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ import pytest
 from headrace.config.mirror import Format
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.delta import DeltaLake
-from headrace.mirror.files import DataFile, folds_case, write_files
+from headrace.mirror.files import DataFile, write_files
 from headrace.mirror.lake import Lake, reaching
 from headrace.mirror.net_changes import DELETED
 from headrace.mirror.python_values import python_rows, python_values
@@ -149,14 +149,3 @@ def test_a_folder_may_be_called_as_it_likes_or_is_refused(name: str, form: Forma
         lake.commit(TABLE, schema, files, (value, 0), adds=value > 1)
     assert stored(lake) == {1: 1, 2: 2}
     assert [path.name for path in tmp_path.iterdir()] == [name]
-
-
-def test_a_location_is_asked_whether_it_folds_case(tmp_path: Path) -> None:
-    """A catalog is taken for one that does; in a folder that is not there yet the one above is asked."""
-    (tmp_path / "x").touch()
-    expected = (tmp_path / "X").exists()
-    (tmp_path / "x").unlink()
-    assert folds_case(str(tmp_path)) is folds_case(str(tmp_path / "not" / "there")) is expected
-    assert [*tmp_path.iterdir()] == []
-    assert folds_case("catalog:prod")
-    assert not folds_case("s3://bucket/lake")

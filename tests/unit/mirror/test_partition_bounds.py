@@ -8,11 +8,12 @@ import pytest
 from headrace.mirror.partition_bounds import (
     Ahead,
     Bound,
-    Leaves,
     aheads_from_text,
     aheads_to_text,
     can_tell,
     condition,
+    leaves_from_text,
+    leaves_to_text,
     parse_bounds,
     rows_within,
 )
@@ -86,15 +87,9 @@ def test_what_a_bound_does_not_tell_is_said(levels: list[tuple[int, str, str]], 
 
 def test_what_is_kept_of_partitions_comes_back() -> None:
     bounds = (Bound(1, "list", ("a", None)), Bound(2, "range", (None, "3")))
-    leaves = Leaves({5: bounds, 6: None}, frozenset({7}))
-    assert Leaves.from_text(leaves.to_text()) == leaves
-    assert Leaves.from_text(Leaves({}).to_text()) == Leaves({})
+    leaves = {5: bounds, 6: None}
+    assert leaves_from_text(leaves_to_text(leaves)) == leaves
+    assert leaves_from_text(leaves_to_text({})) == {}
     aheads = (Ahead(9, bounds), Ahead(10, bounds[:1]))
     assert aheads_from_text(aheads_to_text(aheads)) == aheads
     assert aheads_from_text(aheads_to_text(())) == ()
-
-
-def test_partitions_that_were_are_remembered_as_long_as_they_are_tables() -> None:
-    before = Leaves({5: None, 6: None}, frozenset({7, 8}))
-    assert Leaves({6: None}).after(before, None).former == {5, 7, 8}
-    assert Leaves({6: None}).after(before, frozenset({5, 8})).former == {5, 8}

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from headrace.catalog.fingerprint import ColumnPrint, TablePrint
 from headrace.catalog.types import RowType
 from headrace.config.secret import Secret
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.masks import Masks
-from headrace.mirror.table_checks import find_absent_columns, find_namesakes, find_problem, find_renamed
+from headrace.mirror.table_checks import check_named_columns, find_namesakes, find_problem, find_renamed
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lake_partition import parse_partition
 from headrace.model.names import TableName
@@ -36,7 +37,6 @@ def table(masks: dict[str, Any], *partition_by: str, **values: Any) -> MirroredT
         columns=tuple(columns),
         numbers={name: number for number, name in enumerate(columns, 1)},
         defaults={},
-        files="1",
         masks=Masks(masks, Secret("salt")),
         partitions=tuple(map(parse_partition, partition_by)),
     )
@@ -98,43 +98,42 @@ def renamed(made: MirroredTable, name: str) -> MirroredTable:
     )
 
 
+def noted(table: MirroredTable) -> TablePrint:
+    """The table's columns as the lake's notes have them."""
+    columns = {name: ColumnPrint(number, 25, -1, "", "", 1) for name, number in table.numbers.items()}
+    return TablePrint(1, columns, {})
+
+
 @pytest.mark.parametrize(
     ("before", "told"),
     [
-        (table({"name": "redact"}), "column name of users, which is masked in the lake, is called other now"),
-        (
-            table({}, chosen=("id", "name"), columns=("id", "name")),
-            "column name of users, which the file names, is called",
-        ),
+        (table({"name": "redact"}), "Write other into masks"),
+        (table({}, chosen=("id", "name"), columns=("id", "name")), "Write other into columns"),
         (
             table({}, excluded=("name",), columns=("id", "score", "born", "seen", "_seen_day")),
-            "users has no column name, which the file names, and its column other is not in the lake",
+            "Write other into exclude_columns",
         ),
     ],
 )
 def test_a_column_that_the_file_names_may_not_be_renamed(before: MirroredTable, told: str) -> None:
-    assert find_renamed(before, before.schema, max(before.numbers.values())) is None
-    error = find_renamed(renamed(before, "other"), before.schema, max(before.numbers.values()))
+    assert find_renamed(before, noted(before)) is None
+    error = find_renamed(renamed(before, "other"), noted(before))
     assert error is not None
-    assert (error.kind, told in error.cause) == (Kind.BINDING, True)
+    assert (error.kind, told in error.remedy) == (Kind.BINDING, True)
+    assert "column name of users, which the file names, is called other now" in error.cause
 
 
 def test_a_column_that_the_file_does_not_name_may_be_renamed_and_added() -> None:
     before = table(
         {"score": "null"}, excluded=("born",), columns=("id", "name", "score", "seen", "_seen_day")
     )
-    assert find_renamed(renamed(before, "other"), before.schema, max(before.numbers.values())) is None
+    assert find_renamed(renamed(before, "other"), noted(before)) is None
     masked = replace(before, masks=Masks({"name": "redact"}, Secret("salt")))
     other = renamed(masked, "other")
     remasked = replace(other, masks=Masks({"other": "redact"}, Secret("salt")))
-    another = replace(other, numbers={**other.numbers, "other": 7})
-    assert find_renamed(remasked, masked.schema, max(masked.numbers.values())) is None
-    assert find_renamed(another, masked.schema, max(masked.numbers.values())) is None
-    added = table({}, excluded=("absent",))
-    without = replace(added, columns=added.columns[:-1])
-    assert find_renamed(added, without.schema, max(without.numbers.values()) - 1) is None
-    error = find_renamed(added, without.schema, max(without.numbers.values()))
-    assert "its column _seen_day is not in the lake" in str(error)
+    dropped = replace(other, numbers={**other.numbers, "other": 7})
+    assert find_renamed(remasked, noted(masked)) is None
+    assert find_renamed(dropped, noted(masked)) is None
 
 
 def test_tables_whose_folders_differ_in_case_alone_are_told() -> None:
@@ -143,16 +142,18 @@ def test_tables_whose_folders_differ_in_case_alone_are_told() -> None:
         TableName(*text.split(".")) for text in ("a.t", "A.t", "a.T", "a.u", "b.t", "a.\u00e4", "a.\u00c4")
     ]
     lower, schema, upper, *_ = names
-    assert find_namesakes(names, []) == {upper: schema, lower: schema}
-    assert find_namesakes(names, [lower]) == {schema: lower, upper: lower}
+    assert [*find_namesakes(names, [])] == [upper, lower]
+    found = find_namesakes(names, [lower])
+    assert [*found] == [schema, upper]
+    assert 'tables "A".t and a.t differ in case alone' in found[schema].cause
     assert find_namesakes(names[3:], []) == {}
 
 
-def test_a_chosen_column_that_is_gone_concerns_the_tables_of_its_part() -> None:
-    users = table({}, chosen=("id", "email"))
-    other = table({})
-    tables = {TableName("public", "users"): users, TableName("public", "other"): other}
+@pytest.mark.parametrize("option", ["chosen", "excluded"])
+def test_a_column_that_no_table_of_a_part_has_is_refused_before_the_first_load(option: str) -> None:
+    users, other = TableName("public", "users"), TableName("public", "other")
+    tables = {users: table({}, **{option: ("id", "email")}), other: table({})}
     with pytest.raises(HeadraceError, match="has a column email"):
-        find_absent_columns(tables, [TableName("public", "other")])
-    assert [*find_absent_columns(tables, [*tables])] == [TableName("public", "users")]
-    assert find_absent_columns(tables | {TableName("public", "users"): other}, []) == {}
+        check_named_columns(tables, [other])
+    check_named_columns(tables, [users, other])
+    check_named_columns({other: table({})}, [])

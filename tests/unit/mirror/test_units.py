@@ -7,11 +7,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, TablePrint
+from headrace.catalog.fingerprint import ColumnPrint, Fingerprint, PartPrint, TablePrint
 from headrace.catalog.types import RowType
 from headrace.errors import Kind
 from headrace.mirror.drift import TableDrift
-from headrace.mirror.partition_bounds import Bound, Leaves
+from headrace.mirror.partition_bounds import Bound
 from headrace.mirror.positions import TablePosition
 from headrace.mirror.tables import MirroredTable
 from headrace.mirror.units import (
@@ -54,10 +54,14 @@ def table_of(*columns: str, **values: object) -> MirroredTable:
         columns=tuple(numbers),
         numbers=numbers,
         defaults={},
-        files="1",
         catalog=catalog_of(numbers),
     )
     return replace(table, **values)  # type: ignore[arg-type]
+
+
+def with_file(table: MirroredTable, file: int) -> MirroredTable:
+    now = replace(table.catalog.tables[NAME], parts={1: PartPrint(NAME, "d", None, file, "p")})
+    return replace(table, catalog=Fingerprint({NAME: now}))
 
 
 T = table_of("a", "b")
@@ -75,11 +79,17 @@ WRITTEN = replace(LIVE, lake=replace(LAKE, other_commit="WRITE, version 4"))
         (T, replace(LIVE, lake=None), None),
         (replace(T, relation=2), LIVE, "dropped and created again"),
         (replace(T, relation=2), WRITTEN, "dropped and created again"),
+        (T, WRITTEN, "another program has written the lake's table t (WRITE, version 4)"),
         (T, replace(LIVE, is_sent=False), "the publication has not sent the table t all the time"),
         (T, replace(LIVE, waits="a value did not fit"), "the table t waited: a value did not fit"),
         (replace(T, where="id > 1"), LIVE, "where"),
         (T, replace(LIVE, drift=TableDrift("a label was renamed")), "a label was renamed"),
         (table_of("a", "c"), replace(LIVE, noted=replace(NOTED, altered=101)), "altered again before"),
+        (
+            with_file(T, 2),
+            replace(LIVE, noted=replace(NOTED, altered=101, catalog=with_file(T, 1).catalog)),
+            "again",
+        ),
         (replace(table_of("a", "b", "c"), key=("a",)), LIVE, "columns of t were altered"),
         (replace(table_of("a", "c"), key=(), has_full_identity=True), LIVE, "columns of t were altered"),
     ],
@@ -98,15 +108,13 @@ def test_what_the_lake_does_not_have_is_read(table: MirroredTable, observed: Obs
         (T, replace(LIVE, lake=replace(LAKE, position=None)), Kind.CONFIG, "no mirror wrote"),
         (replace(T, mode="history"), LIVE, Kind.CONFIG, "was not written in the mode 'history'"),
         (replace(T, mode="history"), replace(LIVE, noted=None), Kind.CONFIG, "mode 'history'"),
-        (T, WRITTEN, Kind.CONTINUITY, "another program has written"),
-        (T, replace(WRITTEN, waits="a value did not fit"), Kind.CONTINUITY, "another program has written"),
+        (replace(table_of("a", "c"), excluded=("b",)), LIVE, Kind.BINDING, "is called c now"),
         (
-            T,
-            replace(WRITTEN, drift=TableDrift("a label was renamed")),
-            Kind.CONTINUITY,
-            "another program has written",
+            replace(table_of("a", "c"), excluded=("b",)),
+            replace(LIVE, waits="it was renamed", is_sent=False),
+            Kind.BINDING,
+            "is called c now",
         ),
-        (replace(table_of("a", "c"), excluded=("b",)), LIVE, Kind.BINDING, ""),
     ],
 )
 def test_what_nobody_but_its_owner_can_mend_waits(
@@ -151,7 +159,7 @@ def test_columns_that_were_touched_are_told_to_whoever_reads_the_log() -> None:
 
 BOUNDS = (Bound(1, "range", ("0", "10")),)
 GONE = TableDrift("the partition low of t went with its rows", frozenset({5}))
-PARTED = replace(LIVE, noted=replace(NOTED, leaves=Leaves({5: BOUNDS, 6: None})), drift=GONE)
+PARTED = replace(LIVE, noted=replace(NOTED, leaves={5: BOUNDS, 6: None}), drift=GONE)
 
 
 def test_a_partition_whose_bounds_tell_its_rows_is_read_alone() -> None:
@@ -179,25 +187,3 @@ def test_a_table_of_changes_is_loaded_where_a_partition_went() -> None:
     table = replace(T, mode="changes")
     lake = replace(LAKE, schema=table.lake_schema)
     assert isinstance(decide(table, replace(PARTED, lake=lake)), Load)
-
-
-@pytest.mark.parametrize(
-    ("values", "is_put_back", "remedy"),
-    [
-        ({}, False, "verify --repair"),
-        ({}, True, "verify --repair"),
-        ({"soft_delete": True}, False, "verify --repair"),
-        ({"soft_delete": True}, True, "--reload"),
-        ({"mode": "history"}, False, "verify --repair"),
-        ({"mode": "history"}, True, "--reload"),
-        ({"mode": "changes"}, False, "--reload"),
-    ],
-)
-def test_an_older_copy_is_repaired_only_where_the_database_has_all_that_it_lacks(
-    values: dict[str, object], is_put_back: bool, remedy: str
-) -> None:
-    table = replace(T, **values)  # type: ignore[arg-type]
-    lake = replace(LAKE, schema=table.lake_schema, other_commit="RESTORE", is_put_back=is_put_back)
-    action = decide(table, replace(LIVE, lake=lake))
-    assert isinstance(action, Wait)
-    assert remedy in str(action.error.remedy)

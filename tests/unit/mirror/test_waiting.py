@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.catalog.fingerprint import Fingerprint, TablePrint
 from headrace.catalog.types import RowType
 from headrace.errors import ErrorGroup, HeadraceError, Kind
 from headrace.mirror.tables import MirroredTable
@@ -22,7 +23,6 @@ TABLE = MirroredTable(
     columns=(),
     numbers={},
     defaults={},
-    files="1",
 )
 OTHER = replace(TABLE, row_type=RowType(TableName("public", "u"), (), {}))
 
@@ -83,7 +83,10 @@ def test_a_table_waits_twice_as_long_each_time_and_at_once_where_it_was_altered(
     tables.add(error, TABLE)
     tables.try_altered({TABLE.name: replace(TABLE)})
     assert tables.is_held(TABLE.name)
-    for altered in (replace(TABLE, relation=2), replace(TABLE, key=())):
+    for altered in (
+        replace(TABLE, catalog=Fingerprint({TABLE.name: TablePrint(2, {}, {})})),
+        replace(TABLE, key=()),
+    ):
         tables.try_altered({TABLE.name: altered})
         assert not tables.is_held(TABLE.name)
     tables.add(error, TABLE)

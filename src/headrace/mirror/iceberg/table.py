@@ -113,13 +113,6 @@ class IcebergTable:
                 return None  # that one is removed by now, as old ones are
         return f"snapshot {self.version} is in the place of {since}"
 
-    def is_put_back(self, since: int) -> bool:
-        """Tell whether the present snapshot does not come from the snapshot `since`."""
-        return not any(
-            since in {snapshot.snapshot_id, snapshot.parent_snapshot_id}
-            for snapshot in ancestors_of(self._snapshot, self.table.metadata)
-        )
-
     @functools.cached_property
     def schema(self) -> pa.Schema:
         """The table's columns, with the metadata that they were written with."""
