@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, Kind
 
@@ -24,8 +25,8 @@ class Converted:
 
     Attributes:
         values: the values in the type's Arrow type; NULL where the text is NULL, or where a value does not
-        fit. unfit: the positions of values that the type cannot hold, ascending: a NaN in a decimal, a
-        timestamp
+            fit.
+        unfit: the positions of values that the type cannot hold, ascending: a NaN in a decimal, a timestamp
             beyond the year 294246, an array of other dimensions than declared.
     """
 
@@ -37,9 +38,18 @@ class UnreadableError(ValueError):
     """A text is not what PostgreSQL prints for its type; the message never holds the text."""
 
 
-def unreadable(why: str) -> UnreadableError:
-    """Return the error for a text that is not valid for its type."""
-    return UnreadableError(why)
+def cast(texts: pa.StringArray, arrow: pa.DataType) -> pa.Array:
+    """Let Arrow parse texts."""
+    try:
+        return pc.cast(texts, arrow)
+    except pa.ArrowInvalid as error:
+        raise UnreadableError(f"it is no {arrow}") from error
+
+
+def mask_of(values: pa.BooleanArray) -> npt.NDArray[np.bool_]:
+    """Return booleans without NULL as a numpy mask."""
+    mask: npt.NDArray[np.bool_] = values.to_numpy(zero_copy_only=False).copy()
+    return mask
 
 
 def not_read(column: str, type_name: str, error: UnreadableError) -> HeadraceError:

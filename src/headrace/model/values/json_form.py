@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from headrace.model.types import ArrowForm, Json
 from headrace.model.value_type import ValueType
 from headrace.model.values import nested, scalars
-from headrace.model.values.conversion import UnreadableError, not_read
+from headrace.model.values.conversion import UnreadableError, mask_of, not_read
 from headrace.model.values.convert import Texts, whole
 from headrace.model.values.texts import leaves, map_pairs, render_tree
 
@@ -119,7 +119,7 @@ def _arrays(kind: ValueType, texts: pa.StringArray, *, in_composite: bool) -> pa
     if (plain := nested.plain_lists(kind, texts)) is not None:
         texts_of_elements = _json(kind.parts[0], plain.flatten(), in_composite=in_composite).fill_null("null")
         counts = pc.fill_null(pc.list_value_length(plain), 0).to_numpy()
-        lists = nested.lists(texts_of_elements, counts, nested.mask_of(texts.is_null()))
+        lists = nested.lists(texts_of_elements, counts, mask_of(texts.is_null()))
         return pc.binary_join_element_wise("[", pc.binary_join(lists, ","), "]", "")
     trees = nested.trees_of(kind, texts)
     elements = pa.array([leaf for tree in trees for leaf in leaves(tree or [])], pa.string())

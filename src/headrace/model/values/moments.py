@@ -10,11 +10,10 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.values.conversion import Converted, unreadable
+from headrace.model.values.conversion import Converted, UnreadableError, cast, mask_of
 
 _REGULAR = r"^\d{4}-\d\d-\d\d( \d\d:\d\d:\d\d(\.\d+)?([+-]\d\d(:\d\d)?)?)?$"
 _MOMENT = re.compile(
@@ -79,14 +78,14 @@ def _moments(texts: pa.StringArray, arrow: pa.DataType, ends: MomentBounds) -> C
     except pa.ArrowInvalid:
         # Arrow raises for a whole column because of one value, so the odd ones are taken out.
         regular = pc.fill_null(pc.match_substring_regex(texts, _REGULAR), fill_value=True)
-        known, odd = _known(pc.if_else(regular, texts, None), arrow), ~_mask(pc.or_(regular, infinite))
+        known, odd = cast(pc.if_else(regular, texts, None), arrow), ~mask_of(pc.or_(regular, infinite))
     if all_finite and not odd.any():
         return Converted(known)
     integer, unit = (pa.int32(), _DAY) if pa.types.is_date(arrow) else (pa.int64(), 1)
     numbers = pc.fill_null(known.cast(integer), 0).to_numpy(zero_copy_only=False).copy()
     for text, end in (("infinity", ends.greatest), ("-infinity", ends.least)):
-        numbers[_mask(pc.fill_null(pc.equal(texts, text), fill_value=False))] = end
-    missing, unfit = _mask(texts.is_null()), []
+        numbers[mask_of(pc.fill_null(pc.equal(texts, text), fill_value=False))] = end
+    missing, unfit = mask_of(texts.is_null()), []
     for at in np.flatnonzero(odd).tolist():
         moment = _microseconds(texts[at].as_py()) // unit
         if moment < ends.greatest:
@@ -97,23 +96,11 @@ def _moments(texts: pa.StringArray, arrow: pa.DataType, ends: MomentBounds) -> C
     return Converted(pa.array(numbers, integer, mask=missing).cast(arrow), np.array(unfit, np.int64))
 
 
-def _known(texts: pa.StringArray, arrow: pa.DataType) -> pa.Array:
-    try:
-        return pc.cast(texts, arrow)
-    except pa.ArrowInvalid as error:
-        raise unreadable(f"it is no {arrow}") from error
-
-
-def _mask(values: pa.BooleanArray) -> npt.NDArray[np.bool_]:
-    mask: npt.NDArray[np.bool_] = values.to_numpy(zero_copy_only=False).copy()
-    return mask
-
-
 def _microseconds(text: str) -> int:
     """Return the microseconds from 1970 to a date or a timestamp."""
     match = _MOMENT.fullmatch(text)
     if match is None:
-        raise unreadable("it is no date of PostgreSQL's ISO style")
+        raise UnreadableError("it is no date of PostgreSQL's ISO style")
     year, month, day, hour, minute, second = (int(part or 0) for part in match.group(1, 2, 3, 4, 5, 6))
     # A historical zone may have seconds too: `-00:01:15`.
     east = 1 if match[8] == "+" else -1

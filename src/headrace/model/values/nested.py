@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from headrace.model.types import ArrowForm
 from headrace.model.value_type import ValueType
-from headrace.model.values.conversion import Converted, Positions, no_positions
+from headrace.model.values.conversion import Converted, Positions, mask_of, no_positions
 from headrace.model.values.texts import (
     RangeText,
     Tree,
@@ -146,12 +146,6 @@ def _struct(
     return Converted(
         pa.StructArray.from_arrays(list(children), fields=list(arrow), mask=pa.array(missing)), unfit
     )
-
-
-def mask_of(values: pa.BooleanArray) -> _Mask:
-    """Return booleans without NULL as a numpy mask."""
-    mask: _Mask = values.to_numpy(zero_copy_only=False).copy()
-    return mask
 
 
 def lists(values: pa.Array, counts: Sequence[int] | Positions, mask: _Mask) -> pa.ListArray:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.values.conversion import Converted, unreadable
+from headrace.model.values.conversion import Converted, UnreadableError, cast
 
 _NO_DECIMAL = pa.array(["NaN", "Infinity", "-Infinity"])
 _NO_DIGIT = 255
@@ -17,14 +17,14 @@ _PREFIX = 2  # the length of \x
 
 def numbers(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
     """Convert integers and floats; `NaN`, `Infinity` and `-Infinity` are floats."""
-    return Converted(_cast(texts, arrow))
+    return Converted(cast(texts, arrow))
 
 
 def booleans(texts: pa.StringArray) -> Converted:
     """Convert `t` and `f` to booleans."""
     values = pc.equal(texts, "t")
     if pc.any(pc.and_not(pc.not_equal(texts, "f"), values)).as_py():
-        raise unreadable("it is neither t nor f")
+        raise UnreadableError("it is neither t nor f")
     return Converted(values)
 
 
@@ -32,8 +32,8 @@ def decimals(texts: pa.StringArray, arrow: pa.DataType) -> Converted:
     """Convert `numeric` with declared digits; of what PostgreSQL allows there, only NaN does not fit."""
     special = pc.is_in(texts, _NO_DECIMAL)
     if not pc.any(special).as_py():
-        return Converted(_cast(texts, arrow))
-    values = _cast(pc.if_else(special, None, texts), arrow)
+        return Converted(cast(texts, arrow))
+    values = cast(pc.if_else(special, None, texts), arrow)
     return Converted(values, np.flatnonzero(special.to_numpy(zero_copy_only=False)))
 
 
@@ -42,7 +42,7 @@ def amounts(texts: pa.StringArray, scale: int) -> pa.StringArray:
     decimals = f"[^0-9][0-9]{{{scale}}}" if scale else ""
     amount = pc.match_substring_regex(texts, f"^[^0-9]*[0-9]([^0-9]?[0-9])*{decimals}[^0-9]*$")
     if not pc.all(amount, min_count=0).as_py():
-        raise unreadable(f"it is no amount with {scale} decimals")
+        raise UnreadableError(f"it is no amount with {scale} decimals")
     digits = pc.utf8_lpad(pc.replace_substring_regex(texts, r"[^0-9]+", ""), scale + 1, "0")
     if scale:
         whole = pc.utf8_slice_codeunits(digits, 0, -scale)
@@ -59,21 +59,14 @@ def octets(texts: pa.StringArray) -> Converted:
     text = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]] if len(filled) else np.zeros(0, np.uint8)
     starts, lengths = ends[:-1] - ends[:1], np.diff(ends)
     if (lengths < _PREFIX).any() or (lengths % 2).any():
-        raise unreadable("it is not in the hex form")
+        raise UnreadableError("it is not in the hex form")
     keep = np.ones(len(text), np.bool_)
     keep[starts] = keep[starts + 1] = False
     digits = _HEX[text[keep]]
     if (digits == _NO_DIGIT).any() or not (text[starts] == ord("\\")).all():
-        raise unreadable("it is not in the hex form")
+        raise UnreadableError("it is not in the hex form")
     content = digits[0::2] << 4 | digits[1::2]
     bounds = np.zeros(len(filled) + 1, np.int32)
     np.cumsum(lengths // 2 - 1, out=bounds[1:])
     buffers = [texts.is_valid().buffers()[1], pa.py_buffer(bounds), pa.py_buffer(content)]
     return Converted(pa.Array.from_buffers(pa.binary(), len(filled), buffers))
-
-
-def _cast(texts: pa.StringArray, arrow: pa.DataType) -> pa.Array:
-    try:
-        return pc.cast(texts, arrow)
-    except pa.ArrowInvalid as error:
-        raise unreadable(f"it is no {arrow}") from error

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from headrace.model.values.conversion import unreadable
+from headrace.model.values.conversion import UnreadableError
 
 Tree = list["Tree | str | None"]
 """An array's elements; a list for each inner dimension."""
@@ -52,7 +52,7 @@ def array_tree(text: str, delimiter: str = ",") -> Tree:
     while position < len(text):
         token = tokens.match(text, position)
         if token is None or not open_lists:
-            raise unreadable("it is no array")
+            raise UnreadableError("it is no array")
         position = token.end()
         match token[1]:
             case "{":
@@ -65,10 +65,10 @@ def array_tree(text: str, delimiter: str = ",") -> Tree:
                 open_lists[-1].append(_element(token))
             case _:
                 if not after_value:
-                    raise unreadable("it is no array")
+                    raise UnreadableError("it is no array")
         after_value = token[1] not in ("{", delimiter)
     if len(open_lists) != 1 or len(root) != 1 or not isinstance(root[0], list):
-        raise unreadable("it is no array")
+        raise UnreadableError("it is no array")
     return root[0]
 
 
@@ -83,7 +83,7 @@ def range_text(text: str) -> RangeText:
     """Parse one range."""
     parts, end = _range(text, 0)
     if end != len(text):
-        raise unreadable("it is no range")
+        raise UnreadableError("it is no range")
     return parts
 
 
@@ -97,7 +97,7 @@ def multirange_texts(text: str) -> list[RangeText]:
         parts, position = _range(text, position + 1)
         ranges.append(parts)
     if text[position:] != "}":
-        raise unreadable("it is no multirange")
+        raise UnreadableError("it is no multirange")
     return ranges
 
 
@@ -110,7 +110,7 @@ def _range(text: str, start: int) -> tuple[RangeText, int]:
     upper, position = _quotable(_BOUND, text, position + 1)
     closing = text[position : position + 1]
     if opening not in ("[", "(") or comma != "," or closing not in ("]", ")"):
-        raise unreadable("it is no range")
+        raise UnreadableError("it is no range")
     return RangeText(lower, upper, opening == "[", closing == "]", empty=False), position + 1
 
 
@@ -122,7 +122,7 @@ def composite_texts(text: str, count: int) -> list[str | None]:
         field, position = _quotable(_FIELD, text, position + 1)
         fields.append(field)
     if text[position:] != ")" or len(fields) != count:
-        raise unreadable(f"it has not {count} fields")
+        raise UnreadableError(f"it has not {count} fields")
     return fields
 
 
@@ -130,7 +130,7 @@ def _quotable(pattern: re.Pattern[str], text: str, position: int) -> tuple[str |
     """Parse a field or a bound: quotes are doubled or escaped, and an empty text is NULL."""
     token = pattern.match(text, position)
     if token is None:
-        raise unreadable("it ends too early")
+        raise UnreadableError("it ends too early")
     if token[1] is not None:
         return _DOUBLED.sub(lambda match: match[1] or '"', token[1]), token.end()
     return token[2] or None, token.end()
@@ -143,7 +143,7 @@ def map_pairs(text: str) -> list[tuple[str, str | None]]:
     while position < len(text):
         match = _PAIR.match(text, position)
         if match is None:
-            raise unreadable("it is no hstore")
+            raise UnreadableError("it is no hstore")
         value = None if match[2] is None else _ESCAPED.sub(r"\1", match[2])
         pairs.append((_ESCAPED.sub(r"\1", match[1]), value))
         position = match.end()
