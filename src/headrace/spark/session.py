@@ -307,8 +307,9 @@ def _settings(master: str, folder: Path, user_settings: Mapping[str, str], *, ja
         # holds 48 MB; the second one that a large batch takes is made by a fork.
         own = {"spark.default.parallelism": str(threads), _PLACES: str(threads), _IDLE_WORKERS: "1"}
         all_ = own | all_
-        master = f"local[{threads + 1}]"
-    return SparkConf().setAll(list(all_.items())).setMaster(_with_retries(master))
+        # By default a local master gives up at a task's first failure.
+        master = f"local[{threads + 1},3]"
+    return SparkConf().setAll(list(all_.items())).setMaster(master)
 
 
 def master_of(session: SparkSession) -> str:
@@ -489,11 +490,6 @@ def _stop(session: SparkSession) -> None:
     with contextlib.suppress(Py4JError, PySparkException, OSError), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         session.stop()
-
-
-def _with_retries(master: str) -> str:
-    """Allow a local master's tasks to be retried: by default it gives up at the first failure."""
-    return f"{master[:-1]},3]" if master.startswith("local[") and "," not in master else master
 
 
 @contextlib.contextmanager
