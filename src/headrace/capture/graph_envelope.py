@@ -164,23 +164,17 @@ def _ids(
         sides = (changes.column("before").to_pylist(), changes.column("after").to_pylist())
         old, new = ([None if row is None else content_id(table, dict(row)) for row in side] for side in sides)
         return old, new
-    old = [
-        None if old_key is None else element_id(table, old_key)
-        for old_key in _keys(changes.column("before"), key)
-    ]
-    has_row = changes.column("after").is_valid().to_pylist()
-    keys = zip(*(texts.to_pylist() for texts in key_texts(changes, key)), strict=True)
-    new = [
-        element_id(table, new_key) if exists else None for new_key, exists in zip(keys, has_row, strict=True)
-    ]
-    return old, new
+    before, after = changes.column("before"), changes.column("after")
+    old_texts = column_texts(before, key)
+    old_key = [old_texts[name].texts for name in key]
+    return _element_ids(table, old_key, before), _element_ids(table, key_texts(changes, key), after)
 
 
-def _keys(side: pa.MapArray, key: tuple[str, ...]) -> list[tuple[str | None, ...] | None]:
-    texts = column_texts(side, key)
-    rows = zip(*(texts[name].texts.to_pylist() for name in key), strict=True)
+def _element_ids(table: TableName, key: Sequence[pa.StringArray], side: pa.MapArray) -> list[str | None]:
+    keys = zip(*(texts.to_pylist() for texts in key), strict=True)
     return [
-        row if is_valid else None for row, is_valid in zip(rows, side.is_valid().to_pylist(), strict=True)
+        element_id(table, values) if exists else None
+        for values, exists in zip(keys, side.is_valid().to_pylist(), strict=True)
     ]
 
 

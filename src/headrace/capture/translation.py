@@ -140,14 +140,6 @@ class _Relations:
         """Return to an earlier state: descriptions since then are forgotten."""
         self.number_of, self.refused = state
 
-    def forget(self) -> None:
-        """Forget all descriptions."""
-        self.known.clear()
-        self.numbered.clear()
-        self.number_of.clear()
-        self.refused.clear()
-        self.without_old_rows.clear()
-
     def check_old_rows(self, numbers: Numbers) -> None:
         """Raise an error where an UPDATE or DELETE of one of these relations must not be used."""
         for number in self.without_old_rows.keys() & set(numbers.tolist()) if self.without_old_rows else ():
@@ -213,7 +205,7 @@ class Translation:
     def restart(self, resume: Offset) -> None:
         """Forget the connection's state: a new connection sends relations and whole transactions again."""
         self.resume = self.position = resume
-        self._relations.forget()
+        self._relations = _Relations(self.tables, self.routing)
         self._transaction = None
         self._contexts = ()
 
@@ -237,9 +229,9 @@ class Translation:
             raise broken("a message is empty")
         letters = batch.data[batch.begin]
         # The server keeps track of what it has described apart for each streamed transaction.
-        relations = self._streamed if streamed else self._relations
         if streamed and self._transaction is None:
-            relations.forget()
+            self._streamed = _Relations(self.tables, self.routing)
+        relations = self._streamed if streamed else self._relations
         transactions = find_transactions(batch, letters, self._transaction)
         # Before anything is taken: rows of another log must not reach the buffer.
         self.recognition.look(transactions)
