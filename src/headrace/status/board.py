@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from headrace.errors import HeadraceError, Retry
 from headrace.model.lsn import Lsn, format_lsn
@@ -219,6 +219,7 @@ class View:
     """Requests to the private address, by order and outcome; they outlive the orders, which are bounded."""
 
 
+_Key = TypeVar("_Key")
 WarningOf = Literal["gap", "budget", "held log", "reload"]
 """What a warning that comes and goes is about; they are shown in this order."""
 
@@ -290,12 +291,9 @@ class StatusBoard:
     def record_error(self, error: HeadraceError) -> None:
         """Note `error`; a retryable one makes the run degraded until `Event.RECOVERED`."""
         with self._lock:
-            errors = self._known.errors
-            self._known = replace(
-                self._known,
-                errors={**errors, error.code: errors.get(error.code, 0) + 1},
-                last_error=LastError(error, self._wall()),
-            )
+            errors = _counted(self._known.errors, error.code)
+            last = LastError(error, self._wall())
+            self._known = replace(self._known, errors=errors, last_error=last)
             if error.retry is Retry.BACK_OFF:
                 self._state = self._state.after(Event.FAILED)
 
@@ -355,10 +353,8 @@ class StatusBoard:
     def count_rebuild(self, unit: str, cause: str) -> None:
         """Count that an index which readers see is built again, or is followed no more until it is."""
         with self._lock:
-            counted = self._known.rebuilds
-            self._known = replace(
-                self._known, rebuilds={**counted, (unit, cause): counted.get((unit, cause), 0) + 1}
-            )
+            rebuilds = _counted(self._known.rebuilds, (unit, cause))
+            self._known = replace(self._known, rebuilds=rebuilds)
 
     def pause(self, by: str) -> bool:
         """Pause the stream; return False where it is paused already, which changes nothing.
@@ -381,11 +377,8 @@ class StatusBoard:
     def count_request(self, order: str, outcome: str) -> None:
         """Count a request to the private address: what was ordered, and how it was answered."""
         with self._lock:
-            counted = self._known.control_requests
-            self._known = replace(
-                self._known,
-                control_requests={**counted, (order, outcome): counted.get((order, outcome), 0) + 1},
-            )
+            requests = _counted(self._known.control_requests, (order, outcome))
+            self._known = replace(self._known, control_requests=requests)
 
     def set_warning(self, of: WarningOf, text: str | None) -> None:
         """Set a warning that holds until it is removed (None)."""
@@ -448,11 +441,8 @@ class StatusBoard:
 
     def _shown_warnings(self) -> tuple[str, ...]:
         units = [_describe_unit(unit) for unit in self._known.units if unit.is_stuck]
-        return tuple(
-            filter(
-                None, (_describe_pause(self._known.paused), *self._warnings.values(), *units, *self._accepted)
-            )
-        )
+        pause = _describe_pause(self._known.paused)
+        return tuple(filter(None, (pause, *self._warnings.values(), *units, *self._accepted)))
 
     def _why_unready(
         self, phase: Phase, waiting: HeadraceError | None, stalled: Stalled | None
@@ -501,6 +491,10 @@ class StatusBoard:
             "last_error": last and {"code": last.error.code, "text": last.text, "time": _iso(last.time)},
             "warnings": list(view.warnings),
         }
+
+
+def _counted(counts: Mapping[_Key, int], key: _Key) -> dict[_Key, int]:
+    return {**counts, key: counts.get(key, 0) + 1}
 
 
 def _describe_unit(unit: UnitStatus) -> str:
