@@ -167,7 +167,7 @@ def secondary_behind(board: StatusBoard) -> None:
 
 def paused(board: StatusBoard) -> None:
     live(board)
-    board.control.pause("anna@ops")
+    board.pause("anna@ops")
 
 
 def waiting(board: StatusBoard) -> None:

@@ -152,7 +152,7 @@ def _follow(
             with contextlib.closing(Client(endpoints.sink)) as client:
                 errands = Errands(lambda: project, endpoints)
                 desk = OrderDesk(Mailbox(client, project.key), board, errands.do)
-                around = RunContext(board, stopping, desk, on_live=story.start)
+                around = RunContext(board, stopping, desk, lambda: (project, ()), on_live=story.start)
                 PipelineRun(project, endpoints, RunOptions(log_level=log_level), around).execute()
         except HeadraceError as error:
             if not once and not stopping.is_set():

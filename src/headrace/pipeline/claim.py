@@ -55,7 +55,7 @@ class Claim:
         client: of the cluster that keeps the state.
         board: shows that the run stands by, and accepted risks.
         stopping: ends the wait.
-        load: reads the files anew before a takeover; None: they stay.
+        load: reads the files anew before a takeover.
         lease: of the slot and the indexes, taken by `take`.
     """
 
@@ -64,7 +64,7 @@ class Claim:
     client: Client
     board: StatusBoard
     stopping: Stopping
-    load: Load | None
+    load: Load
     lease: Lease
     _connection: Connection | None = field(default=None, init=False)
     _holder: LeaseHolder | None = field(default=None, init=False)
@@ -167,8 +167,6 @@ class Claim:
 
     def _read_again(self) -> None:
         """Go on with the files as they are now: the run before may have taken up changed ones."""
-        if self.load is None:
-            return
         # Files that are wrong now keep nobody from taking over: the run before has ignored them, too.
         with contextlib.suppress(HeadraceError):
             project, errors = self.load()

@@ -270,13 +270,13 @@ class OrderDesk:
 
     def _carry_out_at_once(self, order: Order) -> None:
         """Carry out what this process alone must know."""
-        control, report = self.board.control, self.board.report
+        board, report = self.board, self.board.report
         if order.kind is OrderKind.PAUSE:
-            if control.pause(order.by):
+            if board.pause(order.by):
                 report.warning(f"paused by {order.by}: changes wait in the log, which the slot retains")
-            result: Any = {"paused": self.board.snapshot()["paused"]}
+            result: Any = {"paused": board.snapshot()["paused"]}
         elif order.kind is OrderKind.RESUME:
-            if control.resume():
+            if board.resume():
                 report.info(f"resumed by {order.by}")
             result = {"paused": None}
         else:

@@ -116,7 +116,7 @@ class Reloads:
     """Reads the files of one run again; used from the run's thread, see `OrderPort`.
 
     Attributes:
-        load: reads the files; None: they stay as they are.
+        load: reads the files.
         definitions: goes on with them.
         endpoints: of the deployment.
         lease: holds the leases of the indexes.
@@ -126,7 +126,7 @@ class Reloads:
         refusals: every mistake for which the files that a reload has read are refused, by the order's id.
     """
 
-    load: Load | None
+    load: Load
     definitions: Definitions
     endpoints: Endpoints
     lease: Lease
@@ -144,7 +144,7 @@ class Reloads:
             HeadraceError: the database does not answer; it may be tried again.
         """
         self._refused = None
-        project, errors = load_checked(self.load or self._stay, self.definitions.project)
+        project, errors = load_checked(self.load, self.definitions.project)
         if project is None:
             self._refuse(order, errors)
             return
@@ -162,9 +162,6 @@ class Reloads:
                 errors = [error]
         if errors:
             self._refuse(order, errors)
-
-    def _stay(self) -> tuple[Project, tuple[HeadraceError, ...]]:
-        return self.definitions.project, ()
 
     def try_again(self, connection: Connection) -> None:
         """Take files up that were refused, where they fit the database by now."""

@@ -65,7 +65,7 @@ class RunContext:
         board: shows the run.
         stopping: set to end the run; noticed at the next pause.
         desk: has the orders of the run.
-        load: reads the deployment's files anew; None: they stay as they are.
+        load: reads the deployment's files anew.
         on_live: called once, when every index is complete and the stream follows.
         on_reload: called with the project that the run follows, whenever that is another one.
         traces: records batches; None: they are not traced.
@@ -75,7 +75,7 @@ class RunContext:
     board: StatusBoard
     stopping: Stopping
     desk: OrderDesk
-    load: Load | None = None
+    load: Load
     on_live: Callable[[], None] = lambda: None
     on_reload: Callable[[Project], None] = lambda _: None
     traces: Traces | None = None

@@ -163,7 +163,7 @@ class RunningPipeline:
             self.board,
             self._stopping,
             self.desk,
-            load=self._load_with_reports,
+            self._load_with_reports,
             on_live=self._live.set,
             on_reload=self._adopt,
             traces=self._traces,

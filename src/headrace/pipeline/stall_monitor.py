@@ -166,7 +166,7 @@ class StallMonitor:
         elif decodes and not self.signals.is_planned():  # a batch of an earlier process may be sent again
             self.board.stall.note_work()
         self.board.stall.note_look(reached, behind, decodes=decodes)
-        if self.board.control.paused is not None:
+        if self.board.paused is not None:
             self.board.stall.note_pause()
 
     def _read_waits(self, connection: Connection) -> StreamWaits:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, astuple, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from headrace.errors import HeadraceError, Retry
 from headrace.model.lsn import Lsn, format_lsn
@@ -20,7 +20,6 @@ from headrace.postgres.coverage import TableCoverage
 from headrace.postgres.slot import SlotFacts
 from headrace.reporter import Reporter, SilentReporter
 from headrace.state import Counters
-from headrace.status.control import ControlStatus, Pause
 from headrace.status.phases import Event, Phase, State
 from headrace.status.progress import LagSamples, bytes_behind
 from headrace.status.sinks import SinkActivity, SinkReports, first_error
@@ -158,6 +157,14 @@ class Positions:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause of the stream: since when (Unix time in seconds), and who ordered it."""
+
+    since: float
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
 class LastError:
     """An error as the operator sees it; `time` is Unix time in seconds."""
 
@@ -209,8 +216,10 @@ class View:
     stalled: Stalled | None = None
     paused: Pause | None = None
     control_requests: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    """Requests to the private address, by order and outcome; they outlive the orders, which are bounded."""
 
 
+_Key = TypeVar("_Key")
 WarningOf = Literal["gap", "budget", "held log", "reload"]
 """What a warning that comes and goes is about; they are shown in this order."""
 
@@ -230,7 +239,6 @@ class StatusBoard:
         report: the reporter.
         sinks: the reports of the writers; one that waits for its cluster makes the run degraded.
         stall: detects that the stream stands still; it is not ready then.
-        control: what operators have ordered of the run.
     """
 
     def __init__(
@@ -249,7 +257,6 @@ class StatusBoard:
         self._wall = wall
         self.sinks = SinkReports(clock)
         self.stall = StallDetector(clock, stalled_after)
-        self.control = ControlStatus(wall)
         # As it was noted; `view` adds what follows from it.
         self._known = View(started=wall(), secondary={name: SecondaryStatus() for name in secondary})
         self._indexes = {name: IndexStatus(name) for name in indexes}
@@ -284,12 +291,9 @@ class StatusBoard:
     def record_error(self, error: HeadraceError) -> None:
         """Note `error`; a retryable one makes the run degraded until `Event.RECOVERED`."""
         with self._lock:
-            errors = self._known.errors
-            self._known = replace(
-                self._known,
-                errors={**errors, error.code: errors.get(error.code, 0) + 1},
-                last_error=LastError(error, self._wall()),
-            )
+            errors = _counted(self._known.errors, error.code)
+            last = LastError(error, self._wall())
+            self._known = replace(self._known, errors=errors, last_error=last)
             if error.retry is Retry.BACK_OFF:
                 self._state = self._state.after(Event.FAILED)
 
@@ -349,10 +353,32 @@ class StatusBoard:
     def count_rebuild(self, unit: str, cause: str) -> None:
         """Count that an index which readers see is built again, or is followed no more until it is."""
         with self._lock:
-            counted = self._known.rebuilds
-            self._known = replace(
-                self._known, rebuilds={**counted, (unit, cause): counted.get((unit, cause), 0) + 1}
-            )
+            rebuilds = _counted(self._known.rebuilds, (unit, cause))
+            self._known = replace(self._known, rebuilds=rebuilds)
+
+    def pause(self, by: str) -> bool:
+        """Pause the stream; return False where it is paused already, which changes nothing.
+
+        It lasts through retries, and ends with the run.
+        """
+        with self._lock:
+            if self._known.paused is not None:
+                return False
+            self._known = replace(self._known, paused=Pause(self._wall(), by))
+            return True
+
+    def resume(self) -> bool:
+        """End the pause; return False where there is none."""
+        with self._lock:
+            was_paused = self._known.paused is not None
+            self._known = replace(self._known, paused=None)
+            return was_paused
+
+    def count_request(self, order: str, outcome: str) -> None:
+        """Count a request to the private address: what was ordered, and how it was answered."""
+        with self._lock:
+            requests = _counted(self._known.control_requests, (order, outcome))
+            self._known = replace(self._known, control_requests=requests)
 
     def set_warning(self, of: WarningOf, text: str | None) -> None:
         """Set a warning that holds until it is removed (None)."""
@@ -371,6 +397,11 @@ class StatusBoard:
         return self.view().phase
 
     @property
+    def paused(self) -> Pause | None:
+        """The pause; None while the stream goes on."""
+        return self._known.paused
+
+    @property
     def ready(self) -> bool:
         """Whether every index is backfilled and the stream is up to date."""
         return self.view().unready is None
@@ -382,7 +413,6 @@ class StatusBoard:
         sinks = self.sinks.view()
         # A secondary sink that takes nothing is deferred; only the primary's holds the stream up.
         waiting = first_error(sink for sink in sinks if sink.name not in self._known.secondary)
-        paused = self.control.paused
         stalled = self.stall.view(self.sinks.last)
         with self._lock:
             known, positions = self._known, self._known.positions
@@ -396,12 +426,10 @@ class StatusBoard:
                 indexes=tuple(self._indexes.values()),
                 lag_bytes=bytes_behind(positions.confirmed, positions.current),
                 lag_seconds=self._samples.seconds_behind(positions.confirmed, self._clock()),
-                warnings=self._shown_warnings(paused),
+                warnings=self._shown_warnings(),
                 sinks=sinks,
                 failure=self._failure(state.phase, waiting),
                 stalled=stalled,
-                paused=paused,
-                control_requests=self.control.requests(),
             )
 
     def _failure(self, phase: Phase, waiting: HeadraceError | None) -> LastError | None:
@@ -411,11 +439,10 @@ class StatusBoard:
             return self._ended_by
         return self._known.last_error if phase is Phase.DEGRADED else None
 
-    def _shown_warnings(self, paused: Pause | None) -> tuple[str, ...]:
+    def _shown_warnings(self) -> tuple[str, ...]:
         units = [_describe_unit(unit) for unit in self._known.units if unit.is_stuck]
-        return tuple(
-            filter(None, (_describe_pause(paused), *self._warnings.values(), *units, *self._accepted))
-        )
+        pause = _describe_pause(self._known.paused)
+        return tuple(filter(None, (pause, *self._warnings.values(), *units, *self._accepted)))
 
     def _why_unready(
         self, phase: Phase, waiting: HeadraceError | None, stalled: Stalled | None
@@ -464,6 +491,10 @@ class StatusBoard:
             "last_error": last and {"code": last.error.code, "text": last.text, "time": _iso(last.time)},
             "warnings": list(view.warnings),
         }
+
+
+def _counted(counts: Mapping[_Key, int], key: _Key) -> dict[_Key, int]:
+    return {**counts, key: counts.get(key, 0) + 1}
 
 
 def _describe_unit(unit: UnitStatus) -> str:

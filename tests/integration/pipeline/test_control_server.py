@@ -116,7 +116,7 @@ class Address:
         return self.pool.request(method, url, body=data, headers=sent, redirect=False)
 
     def counted(self) -> Mapping[tuple[str, str], int]:
-        return self.running.board.control.requests()
+        return self.running.board.view().control_requests
 
     def ended(self, answer: urllib3.BaseHTTPResponse) -> dict[str, Any]:
         """The order of a 202, once it has ended."""
@@ -211,7 +211,7 @@ def test_a_wrong_token_is_refused_counted_and_logged_without_itself(token: str, 
     refused(answer, 401, "HEADRACE_AUTHENTICATION")
     assert address.counted() == {("unknown", "wrong_token"): 1}
     assert address.said.lines == ["control: a wrong token from 127.0.0.1"]
-    assert address.running.board.control.paused is None
+    assert address.running.board.paused is None
 
 
 def test_after_ten_wrong_tokens_nothing_from_there_is_looked_at(address: Address) -> None:
@@ -239,7 +239,7 @@ def test_a_token_to_look_orders_nothing(address: Address) -> None:
         detail = refused(address.ask(method, path, {}, token=READ), 403, "HEADRACE_PRIVILEGE")
         assert "'grafana'" in detail
     assert address.counted()["pause", "wrong_scope"] == 1
-    assert address.running.board.control.paused is None
+    assert address.running.board.paused is None
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1", "127.0.0.1:1", "localhost"])
@@ -374,7 +374,7 @@ def test_a_verification_takes_what_the_command_takes(body: object, address: Addr
 def test_orders_without_options_take_none(address: Address) -> None:
     for path in ("/v1/pause", "/v1/resume", "/v1/indexes/people/reindex", "/v1/indexes/people/rollback"):
         refused(address.ask("POST", path, {"force": True}), 422)
-    assert address.running.board.control.paused is None
+    assert address.running.board.paused is None
 
 
 @pytest.mark.parametrize(
@@ -401,7 +401,7 @@ def test_a_body_that_does_not_come_is_not_waited_for(
         head = f"POST /v1/pause HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {OPERATE}\r\n"
         client.sendall(f"{head}Content-Length: 2\r\n\r\n{{".encode())
         assert client.recv(1000).startswith(b"HTTP/1.1 408 ")
-    assert address.running.board.control.paused is None
+    assert address.running.board.paused is None
 
 
 # Orders.
@@ -413,7 +413,7 @@ def test_a_pause_and_a_resume_say_who_and_are_logged(ordered: Address) -> None:
     assert ordered.ask("GET", "/v1/status").json()["paused"] == paused
     assert ordered.ask("POST", "/v1/pause", {}).json()["paused"] == paused
     assert ordered.ask("POST", "/v1/resume").json() == {"paused": None}
-    assert ordered.running.board.control.paused is None
+    assert ordered.running.board.paused is None
     assert [re.sub("[0-9a-f]{16}", "ID", line) for line in ordered.said.lines] == [
         "control: ada from 127.0.0.1: pause, order ID",
         "paused by ada: changes wait in the log, which the slot retains",
@@ -452,7 +452,7 @@ def test_an_order_that_no_run_has_taken_yet_is_followed_until_one_has(
     ordered.running.desk.has_begun = False
     answer = ordered.ask("POST", "/v1/pause")
     assert (answer.status, answer.json()["state"]) == (202, "running")
-    assert ordered.running.board.control.paused is None
+    assert ordered.running.board.paused is None
     ordered.running.desk.has_begun = True
     assert ordered.ended(answer)["result"]["paused"]["by"] == "ada"
 

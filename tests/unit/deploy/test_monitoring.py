@@ -40,7 +40,7 @@ def exposed() -> str:
     board.record_error(HeadraceError(Kind.INTERNAL, "no"))
     board.count_rebuild("users", "gap")
     board.secondary("copy", deferred=1)
-    board.control.count_request("reindex", "accepted")
+    board.count_request("reindex", "accepted")
     board.sinks.take(
         ActivityReport(run="r", sink="primary", writer="w", bulk_bytes=1, in_flight=1, retries=1, lasts=60.0)
     )

@@ -138,13 +138,13 @@ def test_a_signal_that_comes_while_the_cluster_is_away_is_not_lost(ground: Groun
 def test_a_pause_and_a_resume_take_effect_at_once(ground: Ground) -> None:
     pause = ground.order(OrderKind.PAUSE)
     ground.desk.carry_out(pause)
-    paused = ground.board.control.paused
+    paused = ground.board.paused
     assert paused is not None
     assert paused.by == "ada"
     assert ground.known(pause).result["paused"]["by"] == "ada"
     resume = ground.order(OrderKind.RESUME)
     ground.desk.carry_out(resume)
-    assert ground.board.control.paused is None
+    assert ground.board.paused is None
     assert ground.known(resume).state == "done"
 
 

@@ -87,7 +87,7 @@ class ControlPages:
                 return _refused(
                     board, order, refusal_of(HeadraceError(Kind.INTERNAL, f"a bug: {type(bug).__name__}"))
                 )
-            board.control.count_request(order, "accepted")
+            board.count_request(order, "accepted")
             return response
 
         return Route(path, endpoint, methods=[method])
@@ -217,7 +217,7 @@ def _refusal_of_routing(error: HTTPException) -> Refusal:
 
 
 def _refused(board: StatusBoard, order: str, refusal: Refusal) -> Response:
-    board.control.count_request(order, refusal.outcome)
+    board.count_request(order, refusal.outcome)
     return refusal.response()
 
 

@@ -71,7 +71,7 @@ class Guard:
             try:
                 scope.setdefault("state", {})["holder"] = self._admit(Request(scope))
             except Refusal as refusal:
-                self.board.control.count_request("unknown", refusal.outcome)
+                self.board.count_request("unknown", refusal.outcome)
                 await refusal.response()(scope, receive, send)
                 return
         await self.application(scope, receive, send)

@@ -130,7 +130,7 @@ class RunStream:
         query = None if running is None else running.query
         if running is None or query is None:
             return False
-        query.signals.set_paused(paused=self.board.control.paused is not None)
+        query.signals.set_paused(paused=self.board.paused is not None)
         self.board.note(stages=query.stages)
         is_quiet = time.monotonic() - running.began > _QUIET_SECONDS
         if query.begun() or (is_quiet and query.signals.seconds_since_beat() is not None):
@@ -190,7 +190,7 @@ class RunStream:
             spark.scratch,
             store=self.store,
             deferred=DeferredKeys(self.client, self.plans.project.key),
-            paused=self.board.control.paused is not None,
+            paused=self.board.paused is not None,
             traces=self.traces,
         )
         running.job_gate.batch_seconds = query.batch_seconds

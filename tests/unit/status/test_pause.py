@@ -15,7 +15,7 @@ def board() -> StatusBoard:
 def test_a_pause_is_shown_with_its_beginning_and_who_ordered_it() -> None:
     shown = board()
     assert shown.snapshot()["paused"] is None
-    assert shown.control.pause("ada")
+    assert shown.pause("ada")
     assert shown.snapshot()["paused"] == {"since": "2023-11-14T22:13:20.000Z", "by": "ada"}
     [warning] = shown.view().warnings
     assert warning.startswith("paused since 2023-11-14T22:13:20.000Z by ada: changes wait in the log")
@@ -24,16 +24,16 @@ def test_a_pause_is_shown_with_its_beginning_and_who_ordered_it() -> None:
 
 def test_a_second_pause_changes_nothing() -> None:
     shown = board()
-    shown.control.pause("ada")
-    assert not shown.control.pause("bob")
+    shown.pause("ada")
+    assert not shown.pause("bob")
     assert shown.snapshot()["paused"]["by"] == "ada"
 
 
 def test_a_resume_ends_it() -> None:
     shown = board()
-    shown.control.pause("ada")
-    assert shown.control.resume()
-    assert not shown.control.resume()
+    shown.pause("ada")
+    assert shown.resume()
+    assert not shown.resume()
     assert shown.view().warnings == ()
     assert "headrace_paused 0.0" in generate_latest(registry(shown)).decode()
 
@@ -41,7 +41,7 @@ def test_a_resume_ends_it() -> None:
 def test_requests_are_counted_by_order_and_outcome() -> None:
     shown = board()
     for outcome in ("accepted", "accepted", "wrong_token"):
-        shown.control.count_request("reindex", outcome)
+        shown.count_request("reindex", outcome)
     lines = generate_latest(registry(shown)).decode().splitlines()
     assert 'headrace_control_requests_total{order="reindex",outcome="accepted"} 2.0' in lines
     assert 'headrace_control_requests_total{order="reindex",outcome="wrong_token"} 1.0' in lines
