@@ -28,8 +28,6 @@ HEAD = """\
 are relative to the file. An unknown key is an error that names its line and the nearest known key.
 """
 
-_FLUSSO = "[flusso's files](../guides/moving.md#from-flusso)"
-
 TABLES: dict[str, tuple[type[BaseModel], str]] = {
     "At the top": (deployment.Deployment, ""),
     "[source]": (deployment.SourceConfig, "The database that changes are captured from."),
@@ -56,8 +54,6 @@ TABLES: dict[str, tuple[type[BaseModel], str]] = {
     "[generations]": (deployment.GenerationsPolicy, ""),
     "[mirror]": (mirror.MirrorConfig, "Tables that are kept [in a lake](../guides/mirror.md)."),
     "[[mirror.tables]]": (mirror.MirroredTables, "Once or several times."),
-    "[stream]": (deployment.StreamConfig, f"Read for the sake of {_FLUSSO}."),
-    "[batch]": (deployment.BatchConfig, f"Read for the sake of {_FLUSSO}."),
 }
 """The tables of a file: the model of each, and what is said above its keys."""
 
@@ -152,8 +148,6 @@ def _is_table(field: FieldInfo) -> bool:
         Control,
         deployment.BackfillConfig,
         deployment.GenerationsPolicy,
-        deployment.StreamConfig,
-        deployment.BatchConfig,
         tuple[ControlToken, ...],
         dict[str, deployment.Sink],
         mirror.MirrorConfig | None,

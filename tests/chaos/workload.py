@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import psycopg
 
 from headrace.errors import HeadraceError
-from headrace.tools.demo.workload import Workload
+from support.shop_workload import Workload
 
 _PAUSE = 0.005
 _COMMITS = ("on", "local", "off")

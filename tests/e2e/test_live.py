@@ -15,8 +15,8 @@ import urllib3
 from e2e.conftest import Deploy
 from e2e.harness import CONVERGED_WITHIN, Headrace, Shop
 from headrace.embedded.processes import until
-from headrace.tools.demo.shop.changes import CHANGES, STRANGE
-from headrace.tools.demo.workload import Workload
+from support.shop_changes import CHANGES, STRANGE
+from support.shop_workload import Workload
 
 _VISIBLE_USER = "SELECT min(id) FROM users WHERE deleted_at IS NULL"
 _SHOWN_ORDER = (

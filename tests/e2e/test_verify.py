@@ -16,7 +16,7 @@ from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.cli import main
 from headrace.tools.demo.shop import INDEXES
-from headrace.tools.demo.workload import Workload
+from support.shop_workload import Workload
 
 pytestmark = pytest.mark.long
 

@@ -14,8 +14,8 @@ import pytest
 from e2e.conftest import Deploy
 from e2e.harness import Headrace
 from headrace.tools.demo.shop import INDEXES
-from headrace.tools.demo.workload import Workload
 from support.shop_oracle import differences
+from support.shop_workload import Workload
 
 _PAUSE = 0.02
 

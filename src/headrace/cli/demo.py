@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import shutil
 import tempfile
 import threading
@@ -41,9 +42,8 @@ from headrace.sinks.opensearch.documents import document
 from headrace.state import Mailbox
 from headrace.status.board import StatusBoard
 from headrace.status.server import StatusServer
-from headrace.tools.demo.script import SCENES, Scene
+from headrace.tools.demo.script import BUSY, SCENES, Scene
 from headrace.tools.demo.shop import create_shop, write_deployment
-from headrace.tools.demo.workload import Workload
 
 _PATIENCE_SECONDS = 60.0
 _PAUSE_SECONDS = 0.4
@@ -257,14 +257,15 @@ def _print_summary(result: StoryResult) -> None:
 
 
 def _keep_busy(project: Project, endpoints: Endpoints, stopping: threading.Event) -> None:
-    """Commit a random transaction each second and show when its documents are there, until stopped."""
-    terminal.out.print("\nThe shop stays busy with random transactions; stop with Ctrl-C.\n")
+    """Commit a random change each second and show when its documents are there, until stopped."""
+    terminal.out.print("\nThe shop stays busy with random changes; stop with Ctrl-C.\n")
     with (
-        Workload(endpoints.database) as workload,
+        connect(endpoints.database, application_name="headrace demo") as connection,
         AppliedPosition(endpoints, project.key) as applied,
     ):
         while not stopping.wait(_BUSY_SECONDS):
-            what = ", ".join(workload.step()) or "a transaction is rolled back"
+            what, statement = random.choice(list(BUSY.items()))  # noqa: S311 - no secret
+            execute(connection, statement)
             begin = time.monotonic()
             end = applied.end_of_log()
             while applied.wait(end, _BUSY_SECONDS) is None:

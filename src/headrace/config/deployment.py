@@ -388,24 +388,6 @@ class BackfillConfig(FileModel):
     database; 0 never uses it."""
 
 
-class StreamConfig(FileModel):
-    """What flusso 0.16 says of its queue; without effect, Headrace's is bounded by bytes."""
-
-    type: Literal["channel"]
-    """The only kind."""
-    capacity: Annotated[int, Field(ge=0)] = 1024
-    """Without effect."""
-
-
-class BatchConfig(FileModel):
-    """What flusso 0.16 says of its batches; without effect, Spark cuts Headrace's."""
-
-    max_changes: Annotated[int, Field(ge=1)] | None = None
-    """Without effect."""
-    max_delay_ms: Annotated[int, Field(ge=0)] | None = None
-    """Without effect."""
-
-
 class GenerationsPolicy(FileModel):
     """What happens with an index that a newer one has replaced."""
 
@@ -440,8 +422,10 @@ class Deployment(FileModel):
     control: Control = Control()
     backfill: BackfillConfig = BackfillConfig()
     generations: GenerationsPolicy = GenerationsPolicy()
-    stream: StreamConfig = StreamConfig(type="channel")
-    batch: BatchConfig = BatchConfig()
+    stream: dict[str, Any] = Field(default_factory=dict)
+    """What flusso 0.16 says of its queue; without effect, Headrace's is bounded by bytes."""
+    batch: dict[str, Any] = Field(default_factory=dict)
+    """What flusso 0.16 says of its batches; without effect, Spark cuts Headrace's."""
     mirror: MirrorConfig | None = None
 
     @field_validator("prefix")

@@ -16,7 +16,7 @@ from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNo
 from headrace.errors import HeadraceError, Kind
 from headrace.schema import language
 from headrace.schema.writing import indented
-from headrace.schema.yaml_nodes import compose, kind_of, source_of
+from headrace.schema.yaml_nodes import compose, kind_of, parts_of, source_of
 
 FieldPath = Sequence[str]
 """The document keys that lead to a field; empty for the file itself."""
@@ -202,9 +202,8 @@ def _value(owner: MappingNode, word: str) -> tuple[Node, Any] | None:
 
 def _walk(node: Node) -> Iterator[Node]:
     yield node
-    for child in node.value if isinstance(node, CollectionNode) else ():
-        for part in child if isinstance(child, tuple) else (child,):
-            yield from _walk(part)
+    for part in parts_of(node):
+        yield from _walk(part)
 
 
 def _insert_word(file: _File, at: FieldPath, word: str, lines: Sequence[str]) -> str:

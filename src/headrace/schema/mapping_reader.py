@@ -15,13 +15,12 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from headrace.errors import Kind, LocatedError, Place
 from headrace.model.suggestion import meant
 from headrace.schema.tree import Scalar
-from headrace.schema.yaml_nodes import JsonReader, SchemaSource, describe, kind_of, scalar
+from headrace.schema.yaml_nodes import SchemaSource, describe, json_value, kind_of, scalar
 
 _IDENTIFIER = re.compile(r"[a-z_][a-z0-9_]*")
 _QUOTED = re.compile(r'"(?:[^"]|"")+"')
 _KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MAX_NAME_LENGTH = 63
-_MAX_VISITS = 20_000
 
 
 class Mistakes:
@@ -30,8 +29,6 @@ class Mistakes:
     def __init__(self, source: SchemaSource) -> None:
         self.source = source
         self.errors: list[LocatedError] = []
-        self.json = JsonReader()
-        self._visits = 0
 
     def add(self, at: Node | Place, problem: str, remedy: str = "") -> None:
         """Note a mistake; the same one at the same place (an alias) only once."""
@@ -43,13 +40,6 @@ class Mistakes:
     def in_file_order(self) -> list[LocatedError]:
         """Return the mistakes in the order of the file."""
         return sorted(self.errors, key=lambda error: (error.place.line, error.place.column))
-
-    def visit(self, node: Node) -> bool:
-        """Count a mapping and return whether it may be read; aliases could otherwise expand without end."""
-        self._visits += 1
-        if self._visits == _MAX_VISITS:
-            self.add(node, "the aliases of this file expand without end")
-        return self._visits < _MAX_VISITS
 
 
 def read_identifier(mistakes: Mistakes, node: Node) -> str:
@@ -104,8 +94,6 @@ class MappingReader:
         self.node = node
         self.what = what
         self._values: dict[str, Node] = {}
-        if not mistakes.visit(node):
-            return
         for key, value in node.value:
             name = str(key.value) if isinstance(key, ScalarNode) else ""
             if kind_of(key) != "str":
@@ -253,7 +241,7 @@ class MappingReader:
         if node is None or not is_mapping(node, self.mistakes, "options"):
             return ()
         try:
-            value = self.mistakes.json.read(node)
+            value = json_value(node)
         except ValueError as error:
             self.mistakes.add(node, str(error), "Write mapping properties as JSON has them.")
             return ()

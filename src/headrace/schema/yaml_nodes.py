@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
 import yaml
 from yaml.composer import Composer
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 from yaml.parser import Parser
 from yaml.reader import Reader, ReaderError
 from yaml.resolver import BaseResolver
@@ -28,7 +28,6 @@ from headrace.schema.core_type import SPECIAL, core_type
 from headrace.schema.tree import Scalar
 
 _TAG = "tag:yaml.org,2002:"
-_MAX_EVENTS = 100_000
 _MAX_NODES = 100_000
 _MAX_DEPTH = 64
 _MAX_LINE_LENGTH = 160
@@ -63,35 +62,51 @@ class _CoreResolver(BaseResolver):
         return _TAG + names[kind]
 
 
-class _Events(Reader, Scanner, Parser):
-    """PyYAML's parser over a text, without its composer."""
+class _Composer(Reader, Scanner, Parser, Composer, _CoreResolver):
+    """Composes nodes; refuses, before anything recurses, constructs that could hang a reader."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, source: SchemaSource, text: str) -> None:
         Reader.__init__(self, text)
         Scanner.__init__(self)
         Parser.__init__(self)
-
-
-class _Composer(Composer, _CoreResolver):
-    """Compose nodes from parsed events, so that the text is parsed only once."""
-
-    def __init__(self, events: Sequence[yaml.Event]) -> None:
         Composer.__init__(self)
         _CoreResolver.__init__(self)
-        self._events = events
-        self._next = 0
+        self._source = source
+        self._open: list[str | None] = []
+        """The anchors of the nodes that are being composed, one in the other."""
+        self._sizes: dict[int, int] = {}
+        """Of how many nodes each node consists, with those that aliases repeat."""
 
-    def peek_event(self) -> yaml.Event | None:
-        return self._events[self._next] if self._next < len(self._events) else None
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        event = self.peek_event()  # type: ignore[no-untyped-call]
+        if problem := self._problem(event):
+            raise self._refusal(event.start_mark, problem)
+        self._open.append(None if isinstance(event, yaml.AliasEvent) else event.anchor)
+        node = super().compose_node(parent, index)
+        self._open.pop()
+        if node is not None and id(node) not in self._sizes:
+            self._sizes[id(node)] = 1 + sum(self._sizes[id(part)] for part in parts_of(node))
+            # Ten aliases of ten aliases, ten levels deep, are a small file and ten billion nodes.
+            if self._sizes[id(node)] > _MAX_NODES:
+                raise self._refusal(node.start_mark, "the file is too long, with what its aliases repeat")
+        return node
 
-    def check_event(self, *choices: type[yaml.Event]) -> bool:
-        event = self.peek_event()
-        return event is not None and (not choices or isinstance(event, choices))
+    def _problem(self, event: yaml.NodeEvent) -> str:
+        # PyYAML's composer recurses: a file of a kilobyte could end the process.
+        if len(self._open) >= _MAX_DEPTH:
+            return "nested too deeply"
+        if isinstance(event, yaml.AliasEvent) and event.anchor in self._open:
+            return f"the anchor {event.anchor!r} holds itself"
+        return _bad_character(event.value) if isinstance(event, yaml.ScalarEvent) else ""
 
-    def get_event(self) -> yaml.Event | None:
-        event = self.peek_event()
-        self._next += 1
-        return event
+    def _refusal(self, mark: yaml.Mark, problem: str) -> LocatedError:
+        return LocatedError(Kind.SCHEMA, self._source.place(mark.line, mark.column), problem)
+
+
+def parts_of(node: Node) -> Iterator[Node]:
+    """Yield the nodes that a node holds: items, keys and values."""
+    for item in node.value if isinstance(node, CollectionNode) else ():
+        yield from item if isinstance(item, tuple) else (item,)
 
 
 def read_source(file: Path) -> tuple[SchemaSource, str]:
@@ -117,7 +132,7 @@ def compose(source: SchemaSource, text: str) -> MappingNode:
         LocatedError: SCHEMA, with the place of the first text that is not accepted.
     """
     try:
-        node = _Composer(_events(source, text)).get_single_node()
+        node = _Composer(source, text).get_single_node()
     except ReaderError as error:
         position = error.position if isinstance(error.position, int) else 0
         before = text[:position]
@@ -160,33 +175,6 @@ def _syntax_error(source: SchemaSource, error: yaml.MarkedYAMLError) -> LocatedE
             Kind.SCHEMA, place, "a second document begins", "Write one schema per file, without `---`."
         )
     return LocatedError(Kind.SCHEMA, place, f"not YAML: {problem}", "Check indentation and quotes.")
-
-
-def _events(source: SchemaSource, text: str) -> list[yaml.Event]:
-    """Parse all events; refuse, before anything recurses, constructs that could hang a reader."""
-    parser = _Events(text)
-    # PyYAML's composer recurses: a file of a kilobyte could end the process.
-    open_anchors: list[str | None] = []
-    events: list[yaml.Event] = []
-    while parser.check_event():
-        event = parser.get_event()  # type: ignore[no-untyped-call]
-        events.append(event)
-        problem = ""
-        if isinstance(event, yaml.CollectionStartEvent):
-            open_anchors.append(event.anchor)
-            problem = "nested too deeply" if len(open_anchors) > _MAX_DEPTH else ""
-        elif isinstance(event, yaml.CollectionEndEvent):
-            open_anchors.pop()
-        elif isinstance(event, yaml.AliasEvent) and event.anchor in open_anchors:
-            problem = f"the anchor {event.anchor!r} holds itself"
-        elif isinstance(event, yaml.ScalarEvent):
-            problem = _bad_character(event.value)
-        if len(events) > _MAX_EVENTS:
-            problem = "the file is too long for a schema"
-        if problem:
-            mark = event.start_mark
-            raise LocatedError(Kind.SCHEMA, source.place(mark.line, mark.column), problem)
-    return events
 
 
 def _bad_character(text: str) -> str:
@@ -257,30 +245,20 @@ def _float(text: str, *, exact: bool) -> float | str:
     raise ValueError(f"{text} is larger than a double")
 
 
-class JsonReader:
-    """Convert nodes to JSON values, and count them, so that aliases cannot expand without end."""
+def json_value(node: Node) -> object:
+    """Return the JSON value of a node.
 
-    def __init__(self) -> None:
-        self._count = 0
-
-    def read(self, node: Node) -> object:
-        """Return the JSON value of `node`.
-
-        Raises:
-            ValueError: it has no JSON form.
-        """
-        self._count += 1
-        # Ten aliases of ten aliases, ten levels deep, are a small file and ten billion nodes.
-        if self._count > _MAX_NODES:
-            raise ValueError("the aliases of this file expand without end")
-        if isinstance(node, SequenceNode) and kind_of(node) == "seq":
-            return [self.read(item) for item in node.value]
-        if isinstance(node, MappingNode) and kind_of(node) == "map":
-            result: dict[str, object] = {}
-            for key, value in node.value:
-                name = str(key.value) if isinstance(key, ScalarNode) else ""
-                if not name or name in result:
-                    raise ValueError(f"the key {name!r} is empty, no text, or stands twice")
-                result[name] = self.read(value)
-            return result
-        return scalar(node)
+    Raises:
+        ValueError: it has no JSON form.
+    """
+    if isinstance(node, SequenceNode) and kind_of(node) == "seq":
+        return [json_value(item) for item in node.value]
+    if isinstance(node, MappingNode) and kind_of(node) == "map":
+        result: dict[str, object] = {}
+        for key, value in node.value:
+            name = str(key.value) if isinstance(key, ScalarNode) else ""
+            if not name or name in result:
+                raise ValueError(f"the key {name!r} is empty, no text, or stands twice")
+            result[name] = json_value(value)
+        return result
+    return scalar(node)

@@ -15,8 +15,8 @@ from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.session import ReadSession
 from headrace.schema.load import load_schema
 from headrace.tools.demo.shop import INDEXES, create_shop, write_deployment
-from headrace.tools.demo.workload import Workload
 from support.shop_oracle import differences, expected_documents
+from support.shop_workload import Workload
 
 
 @pytest.fixture(scope="module")

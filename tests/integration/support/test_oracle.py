@@ -10,11 +10,11 @@ from headrace.model.names import TableName
 from headrace.postgres.connection import connect, execute
 from headrace.schema.load import load_schema
 from headrace.tools.demo.shop import INDEXES, create_shop, write_deployment
-from headrace.tools.demo.workload import Workload
 from support.oracle import naive_documents
 from support.oracle.raw import holds
 from support.oracle.tables import read_tables
 from support.shop_oracle import expected_documents
+from support.shop_workload import Workload
 
 
 def test_it_says_of_the_shop_what_was_written_by_hand(database: str, tmp_path: Path) -> None:

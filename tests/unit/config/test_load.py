@@ -120,8 +120,6 @@ private_address = "[::1]:0"
         (SOURCE + "manage_replica_identity = true", 3, 'Write `replica_identity = "auto"`'),
         (SOURCE + 'ssl_mode = "allow"', 3, "'source.ssl_mode' must be 'disable'"),
         (SOURCE + '[sinks.a]\ntype = "stdout"\nbackfill = false', 5, "Remove it: a sink is filled once"),
-        (SOURCE + "[batch]\nmax_change = 1", 4, "Did you mean 'max_changes'?"),
-        (SOURCE + '[stream]\ntype = "kafka"', 4, "'stream.type' must be 'channel'"),
         (SOURCE + 'slot = "A"', 3, "lower-case letters, digits and _ only"),
         (SOURCE + 'replica_identity = "yes"', 3, "'check', 'auto' or 'ignore'"),
         (SOURCE + 'manage_publication = "no"', 3, "valid boolean"),

@@ -15,7 +15,7 @@ from headrace.errors import ErrorGroup
 from headrace.schema import language
 from headrace.schema.json_schema import EDITOR_FILE, schema_of_files, schema_text
 from headrace.schema.tree import IndexSpec
-from headrace.schema.yaml_nodes import JsonReader, SchemaSource, compose
+from headrace.schema.yaml_nodes import SchemaSource, compose, json_value
 
 Load = Callable[[str], IndexSpec]
 ROOT = Path(__file__).parents[3]
@@ -122,7 +122,7 @@ def accepted(load: Load, content: object) -> bool:
 def as_json(text: str) -> object:
     """What an editor sees of a file."""
     source = SchemaSource(Path("any.yml"), tuple(text.splitlines()))
-    return JsonReader().read(compose(source, text))
+    return json_value(compose(source, text))
 
 
 @functools.cache

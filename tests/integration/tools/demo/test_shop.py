@@ -5,8 +5,8 @@ from __future__ import annotations
 from headrace.embedded.postgres import EmbeddedPostgres
 from headrace.postgres.connection import connect, execute
 from headrace.tools.demo.shop import TABLES, create_shop
-from headrace.tools.demo.shop.changes import CHANGES
-from headrace.tools.demo.workload import Workload
+from support.shop_changes import CHANGES
+from support.shop_workload import Workload
 
 _FINGERPRINT = "SELECT count(*), md5(string_agg(one::text, E'\\n' ORDER BY id)) FROM public.{} AS one"
 

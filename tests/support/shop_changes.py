@@ -31,8 +31,8 @@ STRANGE = (
 
 _PICK = {
     table: (
-        f"SELECT min(id), max(id) FROM public.{table}",  # noqa: S608
-        f"SELECT min(id) FROM public.{table} WHERE id >= $1",  # noqa: S608
+        f"SELECT min(id), max(id) FROM public.{table}",
+        f"SELECT min(id) FROM public.{table} WHERE id >= $1",
     )
     for table in TABLES
 }
@@ -42,7 +42,7 @@ class Hand:
     """A writer in an open transaction: runs statements, and picks rows and values by a seed."""
 
     def __init__(self, connection: Connection, seed: int) -> None:
-        self.random = random.Random(seed)  # noqa: S311
+        self.random = random.Random(seed)
         self._connection = connection
 
     def do(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
@@ -173,7 +173,7 @@ def _many_orders(hand: Hand) -> None:
 
 def _set(table: str, assignment: str, *values: Callable[[Hand], object]) -> Change:
     """Return a change that updates one row of `table`; the values are `$2` and on."""
-    sql = f"UPDATE public.{table} SET {assignment} WHERE id = $1"  # noqa: S608
+    sql = f"UPDATE public.{table} SET {assignment} WHERE id = $1"
 
     def change(hand: Hand) -> None:
         hand.do(sql, hand.any(table), *(value(hand) for value in values))
@@ -182,7 +182,7 @@ def _set(table: str, assignment: str, *values: Callable[[Hand], object]) -> Chan
 
 
 def _delete(table: str) -> Change:
-    sql = f"DELETE FROM public.{table} WHERE id = $1"  # noqa: S608
+    sql = f"DELETE FROM public.{table} WHERE id = $1"
 
     def change(hand: Hand) -> None:
         hand.do(sql, hand.any(table))

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from headrace.postgres.connection import Connection, connect
-from headrace.tools.demo.shop.changes import CHANGES, WEIGHTS, Hand
+from support.shop_changes import CHANGES, WEIGHTS, Hand
 
 __all__ = ["Workload"]
 
@@ -70,9 +70,9 @@ class Workload:
             self._hand.do(f"SET LOCAL synchronous_commit = {self._hand.random.choice(self._commits)}")
             for name in names:
                 self._change(name)
-            if change is None and self._hand.random.random() < 0.2:  # noqa: PLR2004
+            if change is None and self._hand.random.random() < 0.2:
                 self._change_and_undo()
-            commit = change is not None or self._hand.random.random() >= 0.1  # noqa: PLR2004
+            commit = change is not None or self._hand.random.random() >= 0.1
             self._end(commit=commit)
         except self._connection.DatabaseError as error:
             self._connection.rollback()
