@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
@@ -69,3 +69,11 @@ def fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def all_fitted(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterable[pa.RecordBatch]:
     """Yield `fitted` of each batch."""
     return (fitted(batch, schema) for batch in batches)
+
+
+def replaced(batch: pa.RecordBatch, values: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Return a batch with other values of some columns."""
+    columns = [
+        values.get(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)

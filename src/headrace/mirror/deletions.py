@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.columns import PREFIX
-from headrace.mirror.keys import equal_keys, keys_of
-from headrace.mirror.net_changes import Key, Lookup, Position, newest_of_keys
+from headrace.mirror.columns import PREFIX, replaced
+from headrace.mirror.keys import KeyIndex, equal_keys, whole
+from headrace.mirror.net_changes import Lookup, Position, newest_of_keys
 from headrace.mirror.versions import FIELDS as VERSION_FIELDS
 from headrace.mirror.versions import IS_CURRENT, VALID_TO, row_versions
 
@@ -81,24 +80,16 @@ def deleted(batch: pa.RecordBatch, time: pa.Scalar | pa.Array) -> pa.RecordBatch
         DELETED_AT: pc.if_else(batch.column(IS_DELETED), batch.column(DELETED_AT), time),
         IS_DELETED: pa.repeat(pa.scalar(value=True), len(batch)),
     }
-    columns = [
-        values.get(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    return replaced(batch, values)
 
 
 def emptied_rows(
     old: Iterable[pa.RecordBatch], key: Sequence[str], found: RowDeletions
 ) -> Iterator[pa.RecordBatch]:
     """Yield a table's rows behind a TRUNCATE, without those that `found` has whole."""
-    ends_of = zip(
-        found.rows.column(MARKS).to_pylist(), found.rows.column(DELETED_AT).to_pylist(), strict=True
-    )
-    known: dict[Key, tuple[bool, Any]] = dict(zip(keys_of(found.rows, key), ends_of, strict=True))
-    assert found.emptied is not None
-    other = (True, found.emptied.as_py())
+    index = KeyIndex(found.rows, key)
+    marks, times = (whole(found.rows.column(name)) for name in (MARKS, DELETED_AT))
     for batch in old:
-        ends = [known.get(values, other) for values in keys_of(batch, key)]
-        times = pa.array([time for _, time in ends], _TIME)
-        stays = pa.array([stays for stays, _ in ends], pa.bool_())
-        yield deleted(batch, times).filter(stays)
+        at = index.places(batch)
+        stays = marks.take(at).fill_null(True)  # noqa: FBT003 - PyArrow's
+        yield deleted(batch, times.take(at).fill_null(found.emptied)).filter(stays)

@@ -72,7 +72,8 @@ class DeltaLake:
 
     def path(self, table: TableName) -> str:
         """Return where `table` is."""
-        return f"{self.location}/{folder_name(table.schema)}/{folder_name(table.name)}"
+        parts = map(folder_name, (table.schema, table.name)) if table.schema else (table.name,)
+        return "/".join([self.location, *parts])
 
     def folder(self, table: TableName, schema: pa.Schema) -> FileSystem:  # noqa: ARG002
         """Return the folder of `table`, for its files; it is made where it is missing."""
@@ -112,20 +113,14 @@ class DeltaLake:
 
     def open(self, table: TableName) -> DeltaLakeTable | None:
         """Open the lake's table; None where there is none."""
-        return self._open(table, self.path(table))
-
-    def open_own(self, name: str) -> DeltaLakeTable | None:
-        """Open a table of the mirror's own, beside those of the database; None where there is none."""
-        return self._open(TableName("", name), f"{self.location}/{name}")
-
-    def _open(self, table: TableName, path: str) -> DeltaLakeTable | None:
+        path = self.path(table)
         if not DeltaTable.is_deltatable(path):
             return None
         return DeltaLakeTable(table, DeltaTable(path), self._engine)
 
-    def write_own(self, name: str, rows: pa.Table) -> None:
+    def write_own(self, table: TableName, rows: pa.Table) -> None:
         """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
-        write_deltalake(f"{self.location}/{name}", rows, mode="overwrite", schema_mode="overwrite")
+        write_deltalake(self.path(table), rows, mode="overwrite", schema_mode="overwrite")
 
     def commit(
         self,

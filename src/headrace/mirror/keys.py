@@ -57,6 +57,11 @@ class KeyIndex:
         places: Places = np.where(found, self._places[code] if len(self._places) else -1, -1)
         return places
 
+    def places(self, batch: pa.RecordBatch) -> pa.Array:
+        """Return of each row the place of its key among the keys, NULL where it is none of them."""
+        found = self.find(batch)
+        return pa.array(found, mask=found < 0)
+
     def bounds(self, name: str) -> pa.Array:
         """Return the distinct values of one of the key's columns, ascending."""
         values = self._values[self.key.index(name)]

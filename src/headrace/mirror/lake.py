@@ -24,7 +24,7 @@ from headrace.model.names import TableName
 if TYPE_CHECKING:
     from headrace.mirror.versions import RowVersions
 
-POSITIONS = "headrace_positions"
+POSITIONS = TableName("", "headrace_positions")
 """The table of the mirror's own, which stands beside the database's schemas."""
 _OTHER = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -168,10 +168,7 @@ class Lake(Protocol):
             HeadraceError: CONTINUITY where another mirror has written it since.
         """
 
-    def open_own(self, name: str) -> LakeTable | None:
-        """Open a table of the mirror's own, beside those of the database; None where there is none."""
-
-    def write_own(self, name: str, rows: pa.Table) -> None:
+    def write_own(self, table: TableName, rows: pa.Table) -> None:
         """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
 
 
@@ -290,7 +287,7 @@ def folder_name(name: str) -> str:
 
     No reader of a lake's tables decodes it: `%` and blanks are read differently by different ones.
     """
-    if name.casefold() == POSITIONS:
+    if name.casefold() == POSITIONS.name:
         # whatever lies in the folder of the mirror's own table is removed as left behind
         return f"{_bytes_of(name[0])}{name[1:]}"
     return _OTHER.sub(lambda match: _bytes_of(match[0]), name)

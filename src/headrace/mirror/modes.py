@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,9 +16,9 @@ from headrace.errors import HeadraceError, Kind
 from headrace.mirror import versions
 from headrace.mirror.columns import PREFIX, all_fitted, fitted
 from headrace.mirror.contents import content_changes, without
-from headrace.mirror.keys import keys_of
+from headrace.mirror.keys import KeyIndex, whole
 from headrace.mirror.lake import Lake, LakeTable, look
-from headrace.mirror.net_changes import DELETED, Key, Position, net_changes
+from headrace.mirror.net_changes import DELETED, Position, net_changes
 from headrace.model.lsn import Lsn
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _UNCHANGED = "_unchanged"
 Rows = Iterable[pa.RecordBatch]
+_Batch = TypeVar("_Batch", pa.RecordBatch, pa.Table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class Mode(ABC):
         return frozenset(field.name for field in self.fields)
 
     @abstractmethod
-    def loaded(self, batch: pa.RecordBatch, moment: LoadMoment) -> pa.RecordBatch:
+    def loaded(self, batch: _Batch, moment: LoadMoment) -> _Batch:
         """Return rows that were read from the database with `fields`."""
 
     def kept(
@@ -119,7 +120,7 @@ class CurrentMode(Mode):
     fields: tuple[pa.Field, ...] = ()
     keeps = False
 
-    def loaded(self, batch: pa.RecordBatch, _: LoadMoment) -> pa.RecordBatch:
+    def loaded(self, batch: _Batch, _: LoadMoment) -> _Batch:
         """Return the rows."""
         return batch
 
@@ -180,7 +181,7 @@ class HistoryMode(Mode):
     fields = versions.FIELDS
     keeps = True
 
-    def loaded(self, batch: pa.RecordBatch, moment: LoadMoment) -> pa.RecordBatch:
+    def loaded(self, batch: _Batch, moment: LoadMoment) -> _Batch:
         """Return the rows as versions that begin now."""
         # Right before the first commit that the rows do not show.
         values = {versions.VALID_FROM: moment.time, versions.FROM_LSN: moment.start - 1}
@@ -215,9 +216,7 @@ class HistoryMode(Mode):
         lsn = pa.repeat(pa.scalar(moment.start - 1, pa.int64()), len(keys))
         time = pa.repeat(pa.scalar(moment.time, versions.FIELDS[0].type), len(keys))
         ended = keys.append_column(versions.VALID_TO, time).append_column(versions.TO_LSN, lsn)
-        begun = [self.loaded(batch, moment) for batch in rows.to_batches()]
-        schema = pa.schema([*rows.schema, *self.fields])
-        found = versions.RowVersions(pa.Table.from_batches(begun, schema), ended, None, position)
+        found = versions.RowVersions(self.loaded(rows, moment), ended, None, position)
         table.add_versions(found, keys.column_names)
 
 
@@ -229,7 +228,7 @@ class ChangesMode(Mode):
     )
     keeps = True
 
-    def loaded(self, batch: pa.RecordBatch, moment: LoadMoment) -> pa.RecordBatch:
+    def loaded(self, batch: _Batch, moment: LoadMoment) -> _Batch:
         """Return the rows as inserts, right before the first change after them."""
         return self._read(batch, moment, "insert", SnapshotPlace(moment.start, 1).sequence)
 
@@ -271,7 +270,7 @@ class ChangesMode(Mode):
         files = lake.write(table.name, table.schema, batches)
         lake.commit(table.name, table.schema, files, position, table, adds=True)
 
-    def _read(self, batch: pa.RecordBatch, moment: LoadMoment, kind: str, sequence: int) -> pa.RecordBatch:
+    def _read(self, batch: _Batch, moment: LoadMoment, kind: str, sequence: int) -> _Batch:
         values = {
             "_change_type": kind,
             "_commit_lsn": moment.start - 1,
@@ -291,20 +290,13 @@ def _public(name: str) -> str:
     return f"_{name.removeprefix(PREFIX)}" if name.startswith(PREFIX) else name
 
 
-def with_fields(
-    batch: pa.RecordBatch, fields: Sequence[pa.Field], values: Mapping[str, Any]
-) -> pa.RecordBatch:
-    """Return `batch` with `fields`, each with one value for all rows, NULL where none is given."""
-    names = {field.name for field in fields}
-    own = [field for field in batch.schema if field.name not in names]
-    added = [
-        pa.repeat(pa.scalar(values.get(field.name), field.type), len(batch))
-        if values.get(field.name) is not None
-        else pa.nulls(len(batch), field.type)
-        for field in fields
-    ]
-    columns = [*(batch.column(field.name) for field in own), *added]
-    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([*own, *fields]))
+def with_fields(rows: _Batch, fields: Sequence[pa.Field], values: Mapping[str, Any]) -> _Batch:
+    """Return `rows` with `fields`, each with one value for all rows, NULL where none is given."""
+    rows = rows.drop_columns([field.name for field in fields if field.name in rows.schema.names])
+    for field in fields:
+        value = pa.scalar(values.get(field.name), field.type)
+        rows = rows.append_column(field, pa.repeat(value, len(rows)))
+    return rows
 
 
 def _ended(
@@ -314,17 +306,13 @@ def _ended(
     emptied: tuple[pa.Scalar, int],
 ) -> Iterator[pa.RecordBatch]:
     """Yield all versions, the current ones ended by their row's first change, or else by the TRUNCATE."""
-    ends_of = zip(
-        closings.column(versions.VALID_TO).to_pylist(),
-        closings.column(versions.TO_LSN).to_pylist(),
-        strict=True,
-    )
-    first: dict[Key, tuple[Any, int]] = dict(zip(keys_of(closings, key), ends_of, strict=True))
-    at_end = emptied[0].as_py(), emptied[1]
+    index = KeyIndex(closings, key)
+    times, lsns = (whole(closings.column(name)) for name in (versions.VALID_TO, versions.TO_LSN))
     for batch in old:
-        ends = [first.get(values, at_end) for values in keys_of(batch, key)]
-        times = pa.array([time for time, _ in ends], versions.FIELDS[0].type)
-        yield versions.closed(batch, times, pa.array([lsn for _, lsn in ends], pa.int64()))
+        at = index.places(batch)
+        yield versions.closed(
+            batch, times.take(at).fill_null(emptied[0]), lsns.take(at).fill_null(emptied[1])
+        )
 
 
 def replace_rows(

@@ -135,7 +135,7 @@ class PositionsTable:
         return known
 
     def _read(self) -> LakePositions:
-        table = self._lake.open_own(POSITIONS)
+        table = self._lake.open(POSITIONS)
         if table is None:
             return LakePositions()
         rows = [row for batch in table.rows() for row in batch.to_pylist()]
@@ -146,7 +146,7 @@ class PositionsTable:
                 Kind.CONFIG,
                 f"the lake at {self._lake.location} is the mirror of another slot, {min(owners)}",
                 "Give each mirror a location of its own, or name that slot in [mirror]. If that mirror is no "
-                f"more, remove the lake's table {POSITIONS}: all tables are read anew then.",
+                f"more, remove the lake's table {POSITIONS.name}: all tables are read anew then.",
             )
         tables = {TableName(row["table_schema"], row["table_name"]): _from_row(row) for row in rows}
         # Each row carries the same offset: one commit writes them all.
@@ -162,7 +162,7 @@ class PositionsTable:
         if self._noted is not None and json.dumps(self._read().stream) != self._noted:
             raise HeadraceError(
                 Kind.CONTINUITY,
-                f"another mirror has written {POSITIONS} at {self._lake.location} meanwhile",
+                f"another mirror has written {POSITIONS.name} at {self._lake.location} meanwhile",
                 "Let one mirror alone write a location; then start it again.",
             )
         rows = [

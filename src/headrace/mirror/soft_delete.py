@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,13 +23,15 @@ from headrace.mirror.lake import Lake, LakeTable, look
 from headrace.mirror.modes import CurrentMode, LoadMoment, Rows, replace_rows, with_fields
 from headrace.mirror.net_changes import Position
 
+_Batch = TypeVar("_Batch", pa.RecordBatch, pa.Table)
+
 
 class SoftDeleteMode(CurrentMode):
     """The rows as they are, and those that were deleted as they last were."""
 
     fields = FIELDS
 
-    def loaded(self, batch: pa.RecordBatch, _: LoadMoment) -> pa.RecordBatch:
+    def loaded(self, batch: _Batch, _: LoadMoment) -> _Batch:
         """Return the rows, which live."""
         return with_fields(batch, self.fields, {IS_DELETED: False})
 
@@ -72,13 +75,9 @@ class SoftDeleteMode(CurrentMode):
     ) -> None:
         """Write the rows, and mark those that the database does not have."""
         key = keys.column_names
-        whole = [self.loaded(batch, moment) for batch in rows.to_batches()]
-        shown = pa.Table.from_batches(whole, pa.schema([*rows.schema, *self.fields]))
-        shown = shown.append_column(MARKS, pa.repeat(pa.scalar(value=False), len(shown)))
+        fields = (*self.fields, pa.field(MARKS, pa.bool_()))
+        shown = with_fields(rows, fields, {IS_DELETED: False, MARKS: False})
         gone = keys.join(rows.select(key), key, join_type="left anti")
-        values = {IS_DELETED: True, DELETED_AT: moment.time, MARKS: True}
-        for name, value in values.items():
-            kind = shown.schema.field(name).type
-            gone = gone.append_column(name, pa.repeat(pa.scalar(value, kind), len(gone)))
+        gone = with_fields(gone, fields, {IS_DELETED: True, DELETED_AT: moment.time, MARKS: True})
         marked = pa.concat_tables([shown, gone], promote_options="default")
         table.merge(marked, key, position)

@@ -40,7 +40,7 @@ class LakeUpkeep:
             if table is not None:
                 self._remove_if_due(name, table)
         # Every batch writes it anew, so that its old files are the most.
-        positions = self._lake.open_own(POSITIONS)
+        positions = self._lake.open(POSITIONS)
         if positions is not None:
             self._remove_if_due(positions.name, positions)
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.mirror.columns import PREFIX
+from headrace.mirror.columns import PREFIX, replaced
 from headrace.mirror.keys import equal_keys
 from headrace.mirror.net_changes import Lookup, Position, completed, in_order
 
@@ -109,10 +109,7 @@ def closed(batch: pa.RecordBatch, time: pa.Scalar | pa.Array, lsn: int | pa.Arra
         TO_LSN: pc.if_else(is_current, lsn, batch.column(TO_LSN)),
         IS_CURRENT: pa.repeat(pa.scalar(value=False), len(batch)),
     }
-    columns = [
-        values.get(name, column) for name, column in zip(batch.schema.names, batch.columns, strict=True)
-    ]
-    ended = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    ended = replaced(batch, values)
     return ended.filter(pc.not_equal(ended.column(FROM_LSN), ended.column(TO_LSN)))
 
 

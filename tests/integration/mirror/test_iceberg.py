@@ -14,6 +14,7 @@ from pyiceberg.utils.config import Config
 from headrace.errors import HeadraceError, Kind
 from headrace.mirror.iceberg.lake import IcebergLake
 from headrace.mirror.iceberg.table import IcebergTable
+from headrace.mirror.lake import POSITIONS
 from headrace.mirror.net_changes import DELETED
 from headrace.model.names import TableName
 from support import stranger
@@ -167,8 +168,8 @@ def test_a_clock_that_is_set_back_is_waited_for(lake: IcebergLake, monkeypatch: 
 
 def test_own_tables_are_apart_from_the_databases(lake: IcebergLake) -> None:
     for number in (1, 2):
-        lake.write_own("positions", pa.table({"number": [number]}))
-    own = lake.open_own("positions")
+        lake.write_own(POSITIONS, pa.table({"number": [number]}))
+    own = lake.open(POSITIONS)
     assert own is not None
     assert [batch.to_pydict() for batch in own.rows()] == [{"number": [2]}]
 

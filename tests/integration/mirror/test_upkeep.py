@@ -82,7 +82,8 @@ def test_joined_files_stay_that_a_clock_ahead_takes_for_old_ones(
 @pytest.mark.parametrize("kind", FORMATS)
 def test_tables_of_a_schema_that_is_called_like_the_positions_stay(kind: Format, tmp_path: Path) -> None:
     lake = lake_at(tmp_path, kind)
-    tables = [TableName(POSITIONS, "t"), TableName(POSITIONS.upper(), "t"), TableName("public", POSITIONS)]
+    name = POSITIONS.name
+    tables = [TableName(name, "t"), TableName(name.upper(), "t"), TableName("public", name)]
     for table in tables:
         batch = pa.RecordBatch.from_pydict({"k": [1], "v": [str(table)]}, SCHEMA)
         lake.commit(table, SCHEMA, lake.write(table, SCHEMA, [batch]), (1, 0))

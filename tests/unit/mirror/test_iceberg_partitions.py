@@ -272,6 +272,21 @@ def test_a_partitioning_column_may_be_dropped_with_its_partitions(tmp_path: Path
     assert frame(tmp_path, first).equals(before)
 
 
+def test_a_partitioning_column_may_change_its_type_and_have_any_name(tmp_path: Path) -> None:
+    lake = IcebergLake(str(tmp_path))
+    for position, kind in enumerate((pa.int32(), pa.int64(), pa.string()), 1):
+        ways = (Partition("a.b"), Partition("n"))[:: 1 if position % 2 else -1]
+        schema = with_partitions(pa.schema([("a.b", kind), ("n", pa.int32())]), ways)
+        rows = pa.RecordBatch.from_arrays(
+            [pa.array([1]).cast(kind), pa.array([2], pa.int32())], schema=schema
+        )
+        lake.commit(TABLE, schema, lake.write(TABLE, schema, [rows]), (position, 0), lake.open(TABLE))
+        table = opened(tmp_path)
+        assert [batch.to_pydict() for batch in table.rows()] == [rows.to_pydict()]
+        assert partitions_of(table.schema) == ways
+        assert table.find_other_commit(table.version) is None
+
+
 def test_partitions_that_another_program_altered_are_told(tmp_path: Path) -> None:
     before = partitioned(tmp_path, "day(m)")
     with before.table.update_spec() as update:

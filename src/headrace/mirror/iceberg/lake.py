@@ -95,13 +95,8 @@ class IcebergLake:
         """Open the lake's table; None where there is none."""
         return self._opened_as(table, self._load(table))
 
-    def open_own(self, name: str) -> IcebergTable | None:
-        """Open a table of the mirror's own, beside those of the database; None where there is none."""
-        return self.open(TableName("", name))
-
-    def write_own(self, name: str, rows: pa.Table) -> None:
+    def write_own(self, table: TableName, rows: pa.Table) -> None:
         """Replace the rows of a table of the mirror's own, in one commit; it is made where it is missing."""
-        table = TableName("", name)
         files = self.write(table, rows.schema, rows.to_batches())
         with self._lock:
             change = self._change(table, rows.schema)

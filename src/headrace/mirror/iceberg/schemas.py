@@ -49,7 +49,9 @@ def alter(change: Transaction, schema: pa.Schema) -> None:
     with change.update_spec() as spec:
         for partition in wanted:
             if partition not in present:
-                spec.add_field(partition.column, partition.transform, partition.name)
+                # Not the column's own name: were the column made anew, old partitions would keep it.
+                name = f"_{partition.column}_{partition.transform}"
+                spec.add_field(partition.column, partition.transform, name)
 
 
 def _alter_columns(change: Transaction, schema: pa.Schema, staying: Collection[str]) -> None:

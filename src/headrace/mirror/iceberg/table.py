@@ -37,7 +37,7 @@ from headrace.mirror.lake import known_position, other_writer
 from headrace.mirror.net_changes import DELETED, Position
 from headrace.mirror.partition_files import Values, write_partitions
 from headrace.mirror.partitions import partitions_of
-from headrace.mirror.versions import FIELDS, FROM_LSN, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
+from headrace.mirror.versions import FIELDS, IS_CURRENT, TO_LSN, VALID_TO, RowVersions, closed
 from headrace.model.lake_partition import Partition
 from headrace.model.names import TableName
 
@@ -198,11 +198,9 @@ class IcebergTable:
             ends = pa.array(places, mask=places < 0)
             is_ended = pc.and_(ends.is_valid(), old.column(IS_CURRENT))
             yield old.filter(pc.invert(is_ended))
-            ended, ends = old.filter(is_ended), ends.filter(is_ended)
+            ends = ends.filter(is_ended)
             times = closings.column(VALID_TO).cast(FIELDS[0].type).take(ends)
-            ended = closed(ended, times, closings.column(TO_LSN).take(ends))
-            # A version that one commit began and ended was never visible to anybody.
-            yield ended.filter(pc.not_equal(ended.column(FROM_LSN), ended.column(TO_LSN)))
+            yield closed(old.filter(is_ended), times, closings.column(TO_LSN).take(ends))
 
         begun = _one_batch(found.rows)
         self._rewrite(closings, key, end, lambda: begun, found.position, only=IS_CURRENT)
