@@ -6,7 +6,7 @@ what was observed of the lake, its notes and the log (`ObservedTable`), give one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -155,29 +155,6 @@ def _new(_: MirroredTable, observed: ObservedTable) -> Action | None:
     return Load() if observed.noted is None or observed.lake is None else None
 
 
-def _missed(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    """What the log has not told is read again, and what the lake does not have from it."""
-    assert observed.noted is not None
-    # The oid, not the name: a table that was made again has other rows, and perhaps the same columns.
-    if observed.noted.relation != table.relation:
-        return Load(f"the table {table.name} was dropped and created again")
-    if not observed.is_sent:
-        return Load(f"the publication has not sent the table {table.name} all the time")
-    assert observed.lake is not None
-    if observed.lake.other_commit is not None:
-        return Load(
-            f"another program has written the lake's table {table.name} ({observed.lake.other_commit})"
-        )
-    return None
-
-
-def _waited(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    # What it missed is in no later batch, unless the slot stood still for it.
-    if observed.waits is None or observed.is_kept:
-        return None
-    return Load(f"the table {table.name} waited: {observed.waits}")
-
-
 def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """A renamed column that the file names would bring its values into the lake, or take them out of it.
 
@@ -190,13 +167,49 @@ def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | 
     return None if problem is None else Wait(problem)
 
 
-def _other_rows(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    assert observed.noted is not None
+def _lacking(table: MirroredTable, observed: ObservedTable) -> Action | None:
+    """What the lake lacks, and no later batch will tell, is read again."""
+    why = next(_lacks(table, observed), None)
+    return None if why is None else Load(why)
+
+
+def _lacks(table: MirroredTable, observed: ObservedTable) -> Iterator[str]:
+    noted, lake, name = observed.noted, observed.lake, table.name
+    assert noted is not None
+    assert lake is not None
+    # The oid, not the name: a table that was made again has other rows, and perhaps the same columns.
+    if noted.relation != table.relation:
+        yield f"the table {name} was dropped and created again"
+    if not observed.is_sent:
+        yield f"the publication has not sent the table {name} all the time"
+    if lake.other_commit is not None:
+        yield f"another program has written the lake's table {name} ({lake.other_commit})"
+    # Unless the slot stood still for it.
+    if observed.waits is not None and not observed.is_kept:
+        yield f"the table {name} waited: {observed.waits}"
     # The lake has the rows of the former condition; which others there are, only the database knows.
-    if observed.noted.where != table.where:
-        return Load(f"other rows of {table.name} are wanted (where)")
+    if noted.where != table.where:
+        yield f"other rows of {name} are wanted (where)"
+    if noted.altered > observed.complete and _is_altered(table, noted):
+        yield f"{name} was altered again before the log had come to the alteration before"
+
+
+def _is_altered(table: MirroredTable, noted: TablePosition) -> bool:
+    """Tell whether a table was altered so that two alterations cannot be told apart in the log.
+
+    Names are known from one look to the next: of a time with three of them nobody knows which a row has.
+    Files that are written anew have the default of an added column, which the database forgets then.
+    """
+    before, now = noted.catalog.tables.get(table.name), table.catalog.tables.get(table.name)
+    is_rewritten = before is not None and now is not None and is_written_anew(before, now)
+    return is_rewritten or has_other_names(table, noted)
+
+
+def _moved(table: MirroredTable, observed: ObservedTable) -> Action | None:
+    """What changed beside the log is read again: within the bounds of partitions, where these tell."""
     if observed.drift is None:
         return None
+    assert observed.noted is not None
     bounds = bounds_of(table, observed.noted, observed.drift)
     if bounds is None or has_other_names(table, observed.noted) or _in_place(table, observed) != Apply():
         return Load(observed.drift.why)
@@ -219,18 +232,6 @@ def bounds_of(table: MirroredTable, noted: TablePosition, drift: TableDrift) -> 
     bounds = tuple(part for part in found if part is not None and can_tell(part, kinds))
     # One part whose rows cannot be told by its bounds is enough: then the whole table is read.
     return bounds if len(bounds) == len(found) else None
-
-
-def _altered_twice(table: MirroredTable, observed: ObservedTable) -> Action | None:
-    assert observed.noted is not None
-    before = observed.noted.catalog.tables.get(table.name)
-    if before is None or observed.noted.altered <= observed.complete:
-        return None
-    # Names are known from one look to the next: of a time with three of them nobody knows which a row has.
-    # Files that are written anew have the default of an added column, which the database forgets then.
-    if has_other_names(table, observed.noted) or is_written_anew(before, table.catalog.tables[table.name]):
-        return Load(f"{table.name} was altered again before the log had come to the alteration before")
-    return None
 
 
 def _in_place(table: MirroredTable, observed: ObservedTable) -> Action:
@@ -261,10 +262,8 @@ _RULES: tuple[Rule, ...] = (
     _of_others,
     _new,
     _named_otherwise,
-    _missed,
-    _waited,
-    _other_rows,
-    _altered_twice,
+    _lacking,
+    _moved,
     _in_place,
 )
 
