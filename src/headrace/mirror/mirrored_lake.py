@@ -22,7 +22,7 @@ from headrace.mirror.noting import LakeNotes
 from headrace.mirror.plan import MirrorPlan, make_plan, read_sizes, total
 from headrace.mirror.positions import LakePositions, TablePosition
 from headrace.mirror.selection import Selection
-from headrace.mirror.slot_keeping import slot_in_use
+from headrace.mirror.slot_keeping import keep_slot
 from headrace.mirror.source_log import SourceLog, find_unsent
 from headrace.mirror.spark_loading import ExecutorLoader
 from headrace.mirror.table_checks import check_named_columns
@@ -251,7 +251,7 @@ class MirroredLake:
         self._report.info(f"{len(missing)} of {of} tables to load: {total(sizes.values())}")
         left = {*missing}
         self._show(Phase.BACKFILLING, left)
-        with slot_in_use(self.url, self.slot):
+        with keep_slot(self.url, self.slot, self._report):
             for name, loaded in self._writer.loader.load(missing, others_go_on=bool(self._writer.tables)):
                 self._waiting.remove(name)
                 self._writer.tables[name], _ = loaded

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from headrace.mirror.slot_keeping import slot_in_use
+from headrace.mirror.slot_keeping import keep_slot
 from headrace.postgres.connection import connect, execute
+from headrace.reporter import SilentReporter
 from support.followed_mirror import prepared_database, run
+from support.servers import short_lived_server
 
 SLOT = "mirror_kept"
 
@@ -33,7 +35,7 @@ def test_a_slot_is_used_and_stays_where_it_is(url: str) -> None:
     since, confirmed = facts(url)
     run(url, "INSERT INTO t SELECT generate_series(1, 1000)")
     later = since
-    with slot_in_use(url, SLOT, seconds=0.05):
+    with keep_slot(url, SLOT, SilentReporter(), seconds=0.05):
         for _ in range(600):
             later, _ = facts(url)
             if later > since:
@@ -45,6 +47,31 @@ def test_a_slot_is_used_and_stays_where_it_is(url: str) -> None:
 
 def test_a_slot_that_is_gone_ends_no_load(url: str) -> None:
     run(url, f"SELECT pg_drop_replication_slot('{SLOT}')")
-    with slot_in_use(url, SLOT, seconds=0.01):
+    with keep_slot(url, SLOT, SilentReporter(), seconds=0.01):
         threading.Event().wait(0.5)
         assert [thread for thread in threading.enumerate() if thread.name == "headrace keep"]
+
+
+class Told(SilentReporter):
+    """Keeps the warnings."""
+
+    def __init__(self) -> None:
+        self.warnings: list[str] = []
+
+    def warning(self, text: str, *_: object) -> None:
+        self.warnings.append(text)
+
+
+def test_that_a_load_may_outlast_its_log_is_told_once_and_early() -> None:
+    told = Told()
+    with short_lived_server(settings={"wal_level": "logical", "max_slot_wal_keep_size": "64MB"}) as server:
+        url = server.url
+        run(url, f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')")
+        with keep_slot(url, SLOT, told, seconds=0.05):
+            threading.Event().wait(0.5)
+            assert told.warnings == []
+            for _ in range(60):
+                run(url, "SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000000))")
+            threading.Event().wait(0.5)
+    assert len(told.warnings) == 1
+    assert "raise max_slot_wal_keep_size" in told.warnings[0]
