@@ -23,6 +23,7 @@ from headrace.datasources.postgres_cdc import CdcReader
 from headrace.datasources.read_limits import ReadAllAvailable
 from headrace.datasources.source_options import CdcOptions
 from headrace.errors import HeadraceError
+from headrace.model.lsn import parse_lsn
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.slot import drop_slot
 from support.servers import short_lived_server
@@ -238,7 +239,7 @@ def test_a_checkpoint_of_another_server_is_refused(database: str) -> None:
                     execute(connection, "INSERT INTO item VALUES (1, 'one')")
                 offsets.append((start, next_end(reader, start)))
         (start, end), (_, there) = offsets
-        assert end["lsn"] > there["lsn"]
+        assert parse_lsn(end["lsn"]) > parse_lsn(there["lsn"])
         options = {"url": other.url, "slot": "same", "tables": "item"}
         with reading(options) as reader, pytest.raises(HeadraceError, match="another database system"):
             next_end(reader, end)
