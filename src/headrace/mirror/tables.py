@@ -93,6 +93,11 @@ class MirroredTable:
         }
 
     @property
+    def keeps_past(self) -> bool:
+        """Whether the lake has more than rows as they are: former versions, changes or deleted rows."""
+        return self.mode != "current" or self.soft_delete
+
+    @property
     def name(self) -> TableName:
         """The table's name."""
         return self.row_type.table

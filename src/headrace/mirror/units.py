@@ -22,6 +22,7 @@ from headrace.mirror.positions import TablePosition
 from headrace.mirror.table_checks import find_problem, find_renamed
 from headrace.mirror.tables import MirroredTable
 from headrace.model.lsn import Lsn
+from headrace.model.names import TableName
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +168,27 @@ def _named_otherwise(table: MirroredTable, observed: ObservedTable) -> Action | 
     return None if problem is None else Wait(problem)
 
 
+def past_written(name: TableName, what: str) -> HeadraceError:
+    """Return the error of a table with a past that another program has written.
+
+    Rows as they are can be read again; of what they were, the database knows nothing.
+    """
+    return HeadraceError(
+        Kind.CONTINUITY,
+        f"another program has written the lake's table {name} ({what}), and the database does not have the "
+        "past that it may lack now",
+        "Run `headrace mirror --reload`: it reads all tables anew, and keeps the versions, changes and "
+        "deleted rows that are there.",
+    )
+
+
+def _with_another_past(table: MirroredTable, observed: ObservedTable) -> Action | None:
+    """A past is not read again in silence."""
+    assert observed.lake is not None
+    what = observed.lake.other_commit
+    return Wait(past_written(table.name, what)) if what is not None and table.keeps_past else None
+
+
 def _lacking(table: MirroredTable, observed: ObservedTable) -> Action | None:
     """What the lake lacks, and no later batch will tell, is read again."""
     why = next(_lacks(table, observed), None)
@@ -262,6 +284,7 @@ _RULES: tuple[Rule, ...] = (
     _of_others,
     _new,
     _named_otherwise,
+    _with_another_past,
     _lacking,
     _moved,
     _in_place,

@@ -31,6 +31,7 @@ from headrace.mirror.net_changes import Key
 from headrace.mirror.positions import PositionsTable, TablePosition
 from headrace.mirror.python_values import python_rows, python_values, shown_value
 from headrace.mirror.tables import MirroredTable
+from headrace.mirror.units import past_written
 from headrace.model.lsn import Lsn
 from headrace.model.names import CtidRange, TableName
 from headrace.postgres.connection import connect
@@ -175,6 +176,7 @@ class LakeComparer:
     def _compare_and_repair(self, name: TableName, known: TablePosition) -> TableComparison:
         found = self._compare(name)
         if found.wrong or found.undecided:
+            self._check_past(name, known)
             # As after a mirror that died behind a load: its next start finds the position in the table.
             if dict(self._loader.load([name])):
                 # What counts is what the lake has afterwards, not what was written.
@@ -182,6 +184,18 @@ class LakeComparer:
         else:
             found.waits_for = known.waits_for
         return found
+
+    def _check_past(self, name: TableName, known: TablePosition) -> None:
+        """Make sure that the database has what a table may lack.
+
+        Raises:
+            HeadraceError: CONTINUITY: another program has written a table that keeps its past.
+        """
+        with ReadSession(self._ends.url) as session:
+            table = self._ends.selection.read(session, [name]).get(name)
+        what = opened(self._ends.lake, name).find_other_commit(known.version)
+        if table is not None and table.keeps_past and what is not None:
+            raise past_written(name, what)
 
     def _compare(self, name: TableName) -> TableComparison:
         """Compare one table; again where it is truncated, rewritten or altered meanwhile."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Literal
+from typing import Literal, TypeVar
 
 from headrace.errors import BACKFILL_AGAIN, HeadraceError, Kind
 from headrace.model.names import TableName
@@ -35,6 +35,7 @@ from headrace.postgres.quoting import table as quoted
 from headrace.postgres.slot import SlotFacts
 
 Policy = Literal["check", "auto", "ignore"]
+_Value = TypeVar("_Value")
 
 _PUBLISHED = "publish = 'insert, update, delete, truncate', publish_via_partition_root = false"
 
@@ -72,35 +73,43 @@ def plan_setup(
         _check_identity(facts, required.get(facts.root, ()), policy, sender, added=facts.root in missing)
         for facts in tables
     ]
-    # A publication of somebody else's has their comment, and no room for our record.
-    new_record = NOTHING_CHANGED if managed else None
-    record = new_record if existing is None else existing.record
-    changes = [check.change for check in checks if check.change is not None]
-    identity_steps = _identity_steps(changes, publication, record)
-    proposed = identity_steps if policy == "check" else ()
+    record = _record_of(existing, managed=managed)
+    identity_steps = _identity_steps(_known(check.change for check in checks), publication, record)
     steps = altering = identity_steps if policy == "auto" else ()
     if managed:
-        create_steps = () if existing is not None else (create_publication(publication, version),)
         # The order makes each half-way point safe, see the module's text.
         steps = (
-            *create_steps,
+            *(() if existing is not None else (create_publication(publication, version),)),
             *sender.steps(check.held for check in checks),
             *altering,
             *add_table_steps(missing, publication, slot),
         )
     elif missing:
         refused += (_unmanaged_publication(missing, publication, existing, slot, version),)
-    warnings = tuple(chain.from_iterable(check.warnings for check in checks))
-    if record is None and altering:
-        undo = "; ".join(step.undo for step in identity_steps)
-        warnings += (f"the publication is not Headrace's and records nothing; undo by hand: {undo}",)
     return SetupPlan(
         steps,
-        proposed,
-        (*refused, *(check.refused for check in checks if check.refused is not None)),
-        warnings,
-        tuple(check.outstanding for check in checks if check.outstanding is not None),
+        identity_steps if policy == "check" else (),
+        (*refused, *_known(check.refused for check in checks)),
+        (*chain.from_iterable(check.warnings for check in checks), *_warn_of_no_record(record, altering)),
+        _known(check.outstanding for check in checks),
     )
+
+
+def _known(values: Iterable[_Value | None]) -> tuple[_Value, ...]:
+    return tuple(value for value in values if value is not None)
+
+
+def _record_of(existing: PublicationFacts | None, *, managed: bool) -> SetupRecord | None:
+    """Return what the publication records; one of somebody else's has their comment, and no room for ours."""
+    if existing is not None:
+        return existing.record
+    return NOTHING_CHANGED if managed else None
+
+
+def _warn_of_no_record(record: SetupRecord | None, altering: Sequence[Step]) -> Iterable[str]:
+    if record is None and altering:
+        undo = "; ".join(step.undo for step in altering)
+        yield f"the publication is not Headrace's and records nothing; undo by hand: {undo}"
 
 
 def _check_publication(

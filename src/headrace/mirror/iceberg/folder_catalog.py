@@ -7,6 +7,10 @@ from pathlib import Path
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import CommitTableResponse, Table
 from pyiceberg.table.update import TableRequirement, TableUpdate
+from pyiceberg.typedef import Identifier
+
+_HINT = "version-hint.text"
+_ENDING = ".metadata.json"
 
 
 class FolderCatalog(SqlCatalog):
@@ -24,6 +28,17 @@ class FolderCatalog(SqlCatalog):
         metadata = Path(done.metadata_location)
         # In one step, so that no reader finds half of it.
         hint = metadata.with_name("version-hint.new")
-        hint.write_text(metadata.name.removesuffix(".metadata.json"))
-        hint.replace(metadata.with_name("version-hint.text"))
+        hint.write_text(metadata.name.removesuffix(_ENDING))
+        hint.replace(metadata.with_name(_HINT))
         return done
+
+    def take_up(self, identifier: Identifier, folder: Path) -> Table | None:
+        """Return a table as it lies in its folder; None where nothing does, and forget it then.
+
+        Somebody has removed the folder, or has put an older copy of it back: what the catalog knows is gone.
+        """
+        self.drop_table(identifier)
+        hint = folder / "metadata" / _HINT
+        if not hint.exists():
+            return None
+        return self.register_table(identifier, str(hint.with_name(hint.read_text() + _ENDING)))

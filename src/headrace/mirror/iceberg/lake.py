@@ -167,10 +167,15 @@ class IcebergLake:
         # Whoever only looks makes no file.
         if not self.is_catalog and not Path(self.location, _CATALOG_FILE).exists():
             return None
+        catalog, identifier = self.catalog, self.identifier(table)
         try:
-            return self.catalog.load_table(self.identifier(table))
+            return catalog.load_table(identifier)
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
+        except FileNotFoundError:
+            if not isinstance(catalog, FolderCatalog):
+                raise
+            return catalog.take_up(identifier, Path(self.path(table)))
 
     def _change(self, table: TableName, schema: pa.Schema) -> Transaction:
         """Return what gives a table the columns and partitions of a schema, and makes one that is missing."""
