@@ -152,6 +152,7 @@ def test_an_index_is_rebuilt_verified_and_rolled_back_over_the_address(controlle
     )
 
 
+@pytest.mark.long
 def test_changed_files_are_taken_up_over_the_address(controlled: Controlled) -> None:
     assert controlled.order("/v1/reload") == {"added": [], "removed": [], "rebuilt": []}
     schema = controlled.pipeline.config.parent / "users.schema.yml"
@@ -205,6 +206,7 @@ def test_a_pause_holds_changes_back_also_through_a_retry_until_the_resume(contro
     assert pipeline.status()["paused"] is None
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["address", "cluster"])
 def test_a_command_pauses_and_resumes(way: str, controlled: Controlled) -> None:
     pipeline = controlled.pipeline

@@ -33,6 +33,7 @@ def test_every_line_of_every_process_is_a_json_object(deploy: Deploy) -> None:
     assert {line["slot"] for line in lines if line["component"] != "headrace.run"} == {pipeline.name}
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_long_range_shows_its_documents_before_it_is_finished(deploy: Deploy) -> None:
     """On the board, and in a line of the log every ten seconds."""

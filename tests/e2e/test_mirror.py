@@ -158,6 +158,7 @@ def test_a_load_that_is_killed_between_its_ranges_goes_on_with_those_that_it_has
     assert "rows of big were read before" in small.output.read_text()
 
 
+@pytest.mark.long
 def test_a_batch_that_is_killed_at_each_commit_is_applied_once(mirror: Mirrored) -> None:
     mirror.follow()
     before = {name: count_changes(mirror, name) for name in NAMES}

@@ -84,6 +84,7 @@ def test_versions_and_changes_are_the_rows_of_each_commit(mirror: Mirrored) -> N
     mirror.terminate()
 
 
+@pytest.mark.long
 def test_versions_and_changes_survive_alterations(mirror: Mirrored) -> None:
     mirror.start()
     wait_for(mirror, HISTORY, KEYLESS, CHANGES)

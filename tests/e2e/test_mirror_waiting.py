@@ -34,6 +34,7 @@ def mirror(database: str, tmp_path: Path) -> Iterator[Mirrored]:
     )
 
 
+@pytest.mark.long
 def test_a_table_waits_alone_and_a_lock_stops_neither_the_others_nor_the_end(mirror: Mirrored) -> None:
     mirror.run("CREATE TABLE staging AS SELECT 1 AS n")
     mirror.start()

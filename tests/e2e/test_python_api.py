@@ -77,6 +77,7 @@ def ran(pipeline: Headrace, program: str, *, times: int = 1) -> tuple[str, dict[
     }
 
 
+@pytest.mark.long
 def test_a_deployment_is_run_twice_in_one_process_and_leaves_nothing(pipeline: Headrace) -> None:
     [program, _] = programs("Run a deployment")
     said, left = ran(pipeline, program, times=2)

@@ -49,6 +49,7 @@ def test_a_changed_schema_file_is_taken_up_beside_the_others(town: Town) -> None
     assert pauses.longest < LONGEST_PAUSE
 
 
+@pytest.mark.long
 def test_mistakes_are_reported_all_at_once_and_nothing_changes(town: Town) -> None:
     running(town)
     served = {index: town.generation(index) for index in town.indexes}
@@ -71,6 +72,7 @@ def test_mistakes_are_reported_all_at_once_and_nothing_changes(town: Town) -> No
     town.converges()
 
 
+@pytest.mark.long
 def test_indexes_are_added_and_removed(town: Town) -> None:
     """An added table joins the publication; what readers see of a removed index stays as it is."""
     running(town)
@@ -97,6 +99,7 @@ def test_indexes_are_added_and_removed(town: Town) -> None:
     assert {index: town.generation(index) for index in town.indexes} == served
 
 
+@pytest.mark.long
 def test_what_the_cluster_refuses_is_told_and_keeps_its_index_as_it_was(town: Town) -> None:
     """The other changes of the same files are taken up: each index fails alone."""
     running(town)
@@ -122,6 +125,7 @@ def test_what_the_cluster_refuses_is_told_and_keeps_its_index_as_it_was(town: To
     town.converges()
 
 
+@pytest.mark.long
 def test_a_column_that_the_changed_file_names_first_is_taken_up_when_the_table_has_it(town: Town) -> None:
     running(town)
     change_under_load(town, *SHORT)

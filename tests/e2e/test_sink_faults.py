@@ -77,6 +77,7 @@ def test_a_busy_and_a_full_cluster_are_waited_for(
     front.heal()
 
 
+@pytest.mark.long
 def test_credentials_that_a_starting_cluster_does_not_know_yet_are_waited_for(
     pipeline: Headrace, front: HttpProxy
 ) -> None:

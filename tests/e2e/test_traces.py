@@ -67,6 +67,7 @@ def rename(number: int) -> str:
     )
 
 
+@pytest.mark.long
 def test_the_trace_of_an_application_goes_on_into_its_document(
     live: Headrace, shop: Shop, receiver: OtlpReceiver
 ) -> None:
@@ -168,6 +169,7 @@ def test_a_transaction_of_several_tasks_is_traced(live: Headrace, shop: Shop, re
     live.converges()
 
 
+@pytest.mark.long
 def test_a_collector_that_hangs_or_refuses_holds_nothing_up(
     live: Headrace, shop: Shop, receiver: OtlpReceiver
 ) -> None:

@@ -246,6 +246,7 @@ def run(
         yield run
 
 
+@pytest.mark.long
 def test_a_new_partition_that_is_written_at_once_builds_nothing_again(run: Units) -> None:
     """Its replica identity is set within seconds; rows that were only inserted before need no old values."""
     before = run.served()
@@ -260,6 +261,7 @@ def test_a_new_partition_that_is_written_at_once_builds_nothing_again(run: Units
     assert run.served() == before
 
 
+@pytest.mark.long
 def test_rows_that_changed_before_the_partition_had_its_identity_rebuild_only_their_readers(
     run: Units,
 ) -> None:
@@ -306,6 +308,7 @@ def test_a_backfill_whose_row_is_refused_leaves_the_other_index_followed(run: Un
     run.converges()
 
 
+@pytest.mark.long
 def test_an_aggregate_whose_key_the_file_leaves_out_is_followed_while_another_field_is_added(
     run: Units,
 ) -> None:
@@ -326,6 +329,7 @@ def test_an_aggregate_whose_key_the_file_leaves_out_is_followed_while_another_fi
     run.wait_ready()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("setting", "value", "said"),
     [
@@ -356,6 +360,7 @@ def test_an_altered_table_whose_next_generation_is_refused_waits_alone(
     assert run.served() | {"accounts": ""} == before | {"accounts": ""}
 
 
+@pytest.mark.long
 def test_a_generation_that_may_have_no_replica_is_published_once_it_may(run: Units) -> None:
     """The cluster takes the next generation, and refuses its replica once it is backfilled."""
     before, known = run.served(), run.indexes("accounts")
@@ -377,6 +382,7 @@ def test_a_generation_that_may_have_no_replica_is_published_once_it_may(run: Uni
     assert not run.error("accounts")
 
 
+@pytest.mark.long
 def test_a_function_that_finds_its_names_no_more_keeps_only_its_index_waiting(run: Units) -> None:
     before = run.served()
     run.sql("ALTER FUNCTION is_shown RESET search_path; UPDATE word SET name = 'Hidden' WHERE id = 3")

@@ -74,6 +74,7 @@ def adopted(pipeline: Headrace) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_a_run_goes_on_after_pg_upgrade_and_refuses_other_servers(
     servers: tuple[EmbeddedPostgres, EmbeddedPostgres],
     opensearch: EmbeddedOpenSearch,

@@ -23,6 +23,7 @@ with local_spark(master="local[1]") as spark:
 """
 
 
+@pytest.mark.long
 def test_a_jvm_without_memory_ends_and_says_so() -> None:
     done = subprocess.run(
         [sys.executable, "-c", _MORE_THAN_THE_HEAP], capture_output=True, text=True, timeout=120, check=False

@@ -116,6 +116,7 @@ def test_what_is_said_of_the_package_is_true(wheel: Path) -> None:
         assert re.fullmatch(r"\d{4}-\d\d-\d\d", last[1]), f"{last[0]} is {last[1]} in the changelog"
 
 
+@pytest.mark.long
 def test_the_sbom_names_every_package_of_the_lock_file_with_its_hashes(tmp_path: Path) -> None:
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
     [command] = re.findall(r"cyclonedx-py (.*build/sbom\.cdx\.json)", makefile)

@@ -93,6 +93,7 @@ def shops(database: str, tmp_path: Path) -> Iterator[Shops]:
     held.session.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("analysed", [False, True])
 def test_a_thousand_keys_take_a_scan_for_each_chunk(shops: Shops, database: str, analysed: bool) -> None:
     """Of 100, 400 and 500 keys; also as often as a plan may be kept, and where nobody knows the sizes."""

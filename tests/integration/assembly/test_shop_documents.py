@@ -30,6 +30,7 @@ def worked_shop(postgres: EmbeddedPostgres) -> Iterator[str]:
     postgres.drop_database("worked_shop")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("index", INDEXES)
 def test_every_document_is_what_the_oracle_expects(worked_shop: str, index: str, tmp_path: Path) -> None:
     """All keys that ever were: those of rows that are gone or filtered out give deletes."""

@@ -200,6 +200,7 @@ CALLED_OTHERWISE = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("for_documents", [True, False], ids=["documents", "changes"])
 @pytest.mark.parametrize("case", CALLED_OTHERWISE)
 @pytest.mark.parametrize("at_once", [True, False], ids=["one transaction", "several"])
@@ -337,6 +338,7 @@ def describing_invisibly(source: Source, stream: ChangeStream) -> Iterator[None]
         thread.join()
 
 
+@pytest.mark.long
 def test_a_description_that_no_snapshot_shows_yet_is_awaited_on_the_same_connection(
     source: Source, start: Offset, tmp_path: Path
 ) -> None:

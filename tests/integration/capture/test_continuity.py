@@ -118,6 +118,7 @@ def test_another_server_at_the_same_address_is_refused(make_server: Make) -> Non
         refused(stream, place, Kind.CONTINUITY, "another database system")
 
 
+@pytest.mark.long
 def test_a_backlog_is_not_read_from_another_server_than_the_one_that_was_recognised(
     make_server: Make,
 ) -> None:

@@ -236,6 +236,7 @@ def test_a_walsender_that_others_took_is_waited_for(make_server: Make, tmp_path:
     source.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
 def test_a_server_that_restarts_under_load(make_server: Make, mode: StopMode) -> None:
     """Flusso's hole 19: any error of the source ends it; drasi's hole 9: the first failed reconnect does."""
@@ -263,6 +264,7 @@ def test_the_deeper_in_a_transaction_the_later_the_connection_is_given_back() ->
     assert 60 < give_back_after(30, 10_000_000) < 600
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [1000, 20_000])
 def test_a_server_stops_although_nobody_takes_what_was_read(make_server: Make, rows: int) -> None:
     """It waits until its readers have everything, so the reader gives the connection back.

@@ -106,6 +106,7 @@ def test_a_full_buffer_of_small_transactions_is_bounded_too(source: Source, star
     assert found == list(range(1, 20_001))
 
 
+@pytest.mark.long
 def test_the_server_keeps_a_reader_whose_buffer_is_full(source: Source, start: Offset) -> None:
     source.sql("ALTER SYSTEM SET wal_sender_timeout = '4s'", "SELECT pg_reload_conf()")
     try:
@@ -119,6 +120,7 @@ def test_the_server_keeps_a_reader_whose_buffer_is_full(source: Source, start: O
         source.sql("ALTER SYSTEM RESET wal_sender_timeout", "SELECT pg_reload_conf()")
 
 
+@pytest.mark.long
 def test_a_connection_lost_inside_a_transaction_loses_and_repeats_nothing(
     source: Source, start: Offset
 ) -> None:
@@ -287,6 +289,7 @@ def test_a_transaction_of_other_tables_makes_no_batch_of_its_own(source: Source,
     assert read_all(stream, start, 1, EVERYTHING)[0] == [1]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("is_described", [True, False])
 def test_nothing_is_told_before_everyone_can_see_it(own: EmbeddedPostgres, *, is_described: bool) -> None:
     """A synchronous standby that does not answer holds a commit back; the log carries it already.

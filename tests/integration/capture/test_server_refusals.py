@@ -70,6 +70,7 @@ def read_on(stream: ChangeStream, position: Offset) -> NoReturn:
         position = next_batch(stream, position)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", _PASSING, ids=lambda error: f"{error[0]} {error[1][:40]}")
 @pytest.mark.parametrize("after", [0, 1])
 def test_an_error_that_comes_once_costs_nothing(
@@ -94,6 +95,7 @@ def test_an_error_that_comes_once_before_the_stream_costs_nothing(
     assert refusal.refused == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "statement",
     ["pg_copy_logical_replication_slot", "pg_logical_slot_get_binary_changes", "pg_replication_slot_advance"],
@@ -157,6 +159,7 @@ def test_an_error_behind_data_is_shown_as_the_server_says_it(
     assert not [cause for cause in shown if "no COPY in progress" in cause]
 
 
+@pytest.mark.long
 def test_an_error_that_lasts_is_shown_until_the_log_is_read_again(
     source: Source, start: Offset, refusing: RefusingServer, tmp_path: Path
 ) -> None:
@@ -174,6 +177,7 @@ def test_an_error_that_lasts_is_shown_until_the_log_is_read_again(
     take(stream, start, 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [0, 1])
 def test_log_that_stays_removed_is_a_lost_slot(
     source: Source, start: Offset, refusing: RefusingServer, after: int

@@ -105,6 +105,7 @@ def test_a_transaction_is_read_while_it_runs_and_seen_only_at_its_end(source: So
     assert table(stream, end, behind).num_rows == 3000
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("moment", ["open", "replayed"])
 def test_a_connection_lost_while_one_waits_or_is_told_loses_and_repeats_nothing(
     source: Source, other: Source, start: Offset, moment: str

@@ -201,6 +201,7 @@ def ends(world: World, statements: str, said: str, kind: Kind) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("statements", "said"), [*ENDING.items(), *UNDONE.items()], ids=_short)
 def test_what_documents_depend_on_is_altered(world: World, statements: str, said: str) -> None:
     ends(world, statements, said, Kind.SCHEMA_CHANGED)
@@ -222,6 +223,7 @@ def test_a_weakened_identity_is_another_catalog(world: World, statements: str) -
     assert world.watch.baseline.tables != before.tables
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("statements", HARMLESS, ids=_short)
 def test_what_no_document_depends_on_ends_nothing(world: World, statements: str) -> None:
     world.sql(statements)

@@ -49,6 +49,7 @@ def world(database: str) -> Iterator[World]:
 WRITES = ["UPDATE {t} SET spare = 1", "DELETE FROM {t} WHERE id = 1", "INSERT INTO {t} VALUES (20)"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("table", ["wide", "narrow"])
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("around", ["{w}", "BEGIN; {w}; COMMIT", "{w}; GRANT SELECT ON {t} TO PUBLIC"])

@@ -12,6 +12,7 @@ TOKEN = "0123456789abcdef"
 NOWHERE = ("--control-url", "http://127.0.0.1:9")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [("pause",), ("reindex", "people"), ("verify", "people"), ("quarantine",)])
 def test_an_address_that_does_not_answer_is_named(words: tuple[str, ...], people: Deployment) -> None:
     people.secrets.append(TOKEN)

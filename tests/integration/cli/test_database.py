@@ -62,6 +62,7 @@ def test_a_wrong_password_is_never_shown(people: Deployment) -> None:
         assert f"127.0.0.1:{parts.port}" in text
 
 
+@pytest.mark.long
 def test_a_role_without_the_right_to_replicate_is_told_the_grant_of_each_service(whole: Deployment) -> None:
     admin = whole.url
     with role(
@@ -128,6 +129,7 @@ def test_a_weak_replica_identity_is_refused_with_the_sql_that_mends_it(people: D
     assert "CREATE PUBLICATION" in told.out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "body",
     [

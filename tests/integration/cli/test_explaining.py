@@ -52,6 +52,7 @@ def apply_everything(stock: Stock) -> None:
         meta.advance(end, Counters())
 
 
+@pytest.mark.long
 def test_a_document_that_is_right(stock: Stock, capsys: pytest.CaptureFixture[str]) -> None:
     verdict, facts = explained(capsys, stock, "3.50:a%3A%25")
     assert verdict == "stock/3.50:a%3A%25 is in the index as the database has it now"
@@ -68,6 +69,7 @@ def test_a_row_that_a_filter_leaves_out(stock: Stock, capsys: pytest.CaptureFixt
     assert facts["document"] == "none"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("id_", ["900.50:b", "x:y", "1", "1:2:3", "9e99:b", "<b>:'\""])
 def test_a_key_that_no_row_has(stock: Stock, capsys: pytest.CaptureFixture[str], id_: str) -> None:
     verdict, _ = explained(capsys, stock, id_)

@@ -8,6 +8,8 @@ import socket
 from contextlib import closing
 from dataclasses import replace
 
+import pytest
+
 from headrace.pipeline.source_of_run import new_state
 from headrace.postgres.connection import connect, execute
 from headrace.postgres.server import inspect_server
@@ -47,6 +49,7 @@ def left_by_a_run(deployment: Deployment) -> list[GenerationState]:
     return generations
 
 
+@pytest.mark.long
 def test_generations_are_listed_and_orders_wait_for_a_run(whole: Deployment) -> None:
     assert "knows nothing of the slot" in whole.type("indexes").refused(1, "SLOT_UNKNOWN")
     assert whole.type("setup", "--yes").code == 0

@@ -47,6 +47,7 @@ def follow(deployment: Deployment, index: str) -> None:
     client.close()
 
 
+@pytest.mark.long
 def test_what_was_made_is_taken_back(first: Deployment) -> None:
     variables = {
         "DATABASE_URL": first.url,

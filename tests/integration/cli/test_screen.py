@@ -33,6 +33,7 @@ def test_what_a_terminal_shows_before_a_first_start_is_broken_between_words(whol
     assert "2 warnings; next: headrace setup" in found.text
 
 
+@pytest.mark.long
 def test_tables_of_generations_and_slots_fit(stock: Stock) -> None:
     folder = stock.config.parent
     for width, command in ((_NARROW, "indexes"), (_NARROW, "slots"), (_WIDE, "slots")):

@@ -164,6 +164,7 @@ def test_a_program_that_asks_for_json_gets_errors_as_json(people: Deployment) ->
     assert people.type("lag").refused(1, "SLOT_UNKNOWN")
 
 
+@pytest.mark.long
 def test_check_beside_a_run_says_that_one_is_on(stock: Stock, capsys: pytest.CaptureFixture[str]) -> None:
     def typed(*words: str) -> str:
         with pytest.raises(SystemExit) as ended:
@@ -182,6 +183,7 @@ def test_check_beside_a_run_says_that_one_is_on(stock: Stock, capsys: pytest.Cap
     assert f"headrace lock {stock.name}" in found["run"]
 
 
+@pytest.mark.long
 def test_a_slot_that_is_lost_is_an_error_only_where_a_run_does_not_rebuild_by_itself(stock: Stock) -> None:
     stock.drop()
     told = capture_check(stock, HEADRACE_ON_GAP="stop")
@@ -197,6 +199,7 @@ def test_a_slot_that_is_lost_is_an_error_only_where_a_run_does_not_rebuild_by_it
         pass
 
 
+@pytest.mark.long
 def test_of_a_slot_whose_log_is_removed_check_says_what_a_deployment_does(
     opensearch: EmbeddedOpenSearch, tmp_path: Path
 ) -> None:

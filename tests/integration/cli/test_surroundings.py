@@ -123,6 +123,7 @@ def _interrupted(deployment: Deployment, words: Sequence[str], silent: socket.so
     return Outcome(process.returncode, out.decode(), (before + err).decode())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("command", ["check", "setup", "teardown", "init"])
 def test_ctrl_c_while_waiting_for_a_server_is_one_line(people: Deployment, command: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -265,6 +266,7 @@ def test_check_says_what_it_may_not_look_at_and_what_others_can_read(
     assert "indices:monitor/stats" in told.err
 
 
+@pytest.mark.long
 def test_check_makes_one_index_of_many_that_are_alike(
     whole: Deployment, opensearch: EmbeddedOpenSearch
 ) -> None:

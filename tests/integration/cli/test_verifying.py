@@ -78,6 +78,7 @@ def test_composite_ids_with_any_characters_under_a_prefix(
             assert results.results(["stock"]) == {}
 
 
+@pytest.mark.long
 def test_a_sample_is_the_same_for_the_same_seed_and_finds_what_is_in_it(
     stock: Stock, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,6 +107,7 @@ def test_equal_values_in_other_bytes_are_right(stock: Stock, capsys: pytest.Capt
         assert (code, drift(report)) == (0, NONE)
 
 
+@pytest.mark.long
 def test_what_a_row_became_that_nobody_applied_is_undecided(
     stock: Stock, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -212,6 +214,7 @@ def typed(capsys: pytest.CaptureFixture[str], stock: Stock, command: str, *words
     return int(str(ended.value.code)), capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_secondary_sink_is_compared_and_repaired_as_the_primary_is(
     stock: Stock, capsys: pytest.CaptureFixture[str]
 ) -> None:

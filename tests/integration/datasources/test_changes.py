@@ -160,6 +160,7 @@ def test_many_tables_through_one_slot(source: Source) -> None:
     assert "HEADRACE_SCHEMA_CHANGED] the partition measure_1" in said, "rows cannot say which are gone"
 
 
+@pytest.mark.long
 def test_a_table_as_nodes_of_a_graph(source: Source) -> None:
     rows: list[Row] = []
     loaded = source.load('public.item, sales."Part", event', envelope="elements", sourceId="shop")
@@ -200,6 +201,7 @@ def test_one_table_of_changes_has_its_columns_before_anything_runs(source: Sourc
         table(loaded.select("table", "op"), "item")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "said"),
     [

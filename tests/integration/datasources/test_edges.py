@@ -196,6 +196,7 @@ def begin_good(query: Callable[..., Query], tables: str | None) -> Query:
     return one
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("restarts", [True, False])
 @pytest.mark.parametrize(("tables", "meanwhile"), [("shop.good", "shop.good"), (None, "away.good")])
 def test_a_schema_that_is_called_otherwise_for_a_while(

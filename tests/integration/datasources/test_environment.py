@@ -54,6 +54,7 @@ def test_other_programs_that_find_headrace_are_taken(
     register(spark)
 
 
+@pytest.mark.long
 def test_of_a_trace_our_error_is_the_last_and_nearly_the_only_line(spark: SparkSession) -> None:
     """Fifty lines of our own calls stood before it, and Spark shows them twice."""
     register(spark)

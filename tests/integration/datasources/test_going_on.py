@@ -149,6 +149,7 @@ def test_a_slot_that_kept_too_much_log_is_recreated(caplog: pytest.LogCaptureFix
         one.close()
 
 
+@pytest.mark.long
 def test_log_that_was_removed_behind_the_servers_back_is_a_loss(caplog: pytest.LogCaptureFixture) -> None:
     """The server shows the slot as sound; only reading tells."""
     with short_lived_server() as server:

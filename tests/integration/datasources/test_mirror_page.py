@@ -36,6 +36,7 @@ def program_with(words: str) -> str:
     return str(program)
 
 
+@pytest.mark.long
 def test_a_mirror_as_an_object_writes_tables_and_compares_them(
     spark: SparkSession, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

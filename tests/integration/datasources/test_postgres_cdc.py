@@ -126,6 +126,7 @@ def source(spark: SparkSession, database: str, tmp_path: Path) -> Iterator[Sourc
     one.close()
 
 
+@pytest.mark.long
 def test_every_kind_of_change_is_a_row(source: Source) -> None:
     """Found by its name, with nothing registered; slot and publication are created by the first start."""
     source.start()
@@ -163,6 +164,7 @@ def test_a_restart_goes_on_where_the_checkpoint_stands(source: Source) -> None:
     assert [row.after["id"] for row in source.rows()] == ["1", "2", "3"]
 
 
+@pytest.mark.long
 def test_what_is_available_now_is_all_read_however_long_it_takes(source: Source) -> None:
     """A large transaction takes longer than one look at the log: the query ended without it, each time."""
     source.run(f"CREATE PUBLICATION {source.slot} FOR TABLE item")
@@ -296,6 +298,7 @@ def test_a_source_process_that_is_killed_under_load_loses_and_repeats_nothing(so
     assert [row.after["id"] for row in source.rows()] == [str(number) for number in range(written)]
 
 
+@pytest.mark.long
 def test_unpublished_traffic_does_not_pin_the_log(source: Source) -> None:
     """Drasi's hole 3, flusso's hole 20: idle tables pin WAL."""
     source.start()
@@ -309,6 +312,7 @@ def test_unpublished_traffic_does_not_pin_the_log(source: Source) -> None:
     assert len(source.rows()) == 1
 
 
+@pytest.mark.long
 def test_rows_per_batch_are_bounded_where_transactions_allow_it(source: Source) -> None:
     source.start(maxRowsPerTrigger="10")
     source.stop()

@@ -166,6 +166,7 @@ def test_a_large_value_that_did_not_change_is_looked_up_or_named(source: Source)
     assert shown(delete, "id", "_unchanged") == ("delete", 1, None)
 
 
+@pytest.mark.long
 def test_rows_as_they_were_before(source: Source) -> None:
     source.run("ALTER TABLE item DROP doubled", "ALTER TABLE item REPLICA IDENTITY FULL")
     source.follow(preImages="true", unchangedToast="old", metadataPrefix="cdc_", excludeColumns="made,tags")
@@ -197,6 +198,7 @@ def test_an_altered_table_ends_the_query_before_its_rows_are_wrong(source: Sourc
     assert shown(source.rows[1], "id", "more") == ("insert", 2, None)
 
 
+@pytest.mark.long
 def test_a_look_at_a_part_of_a_table_that_is_altered_meanwhile(source: Source) -> None:
     """The options that change what a query is, together, as Spark has them; more in test_going_on."""
     source.run("INSERT INTO item (id, name) VALUES (1, 'a'), (100, 'no')")
@@ -222,6 +224,7 @@ def test_a_look_at_a_part_of_a_table_that_is_altered_meanwhile(source: Source) -
         )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -249,6 +252,7 @@ def test_what_cannot_be_is_said_when_it_is_loaded(source: Source, options: dict[
         )
 
 
+@pytest.mark.long
 def test_the_rows_that_are_there_come_first_then_what_changed_since(source: Source) -> None:
     """Drasi's holes 1 and 7: nothing between the two is lost, and what is read is never in memory whole."""
     source.run("INSERT INTO item (id, name, price) SELECT g, 'old', g / 4.0 FROM generate_series(1, 3000) g")
@@ -335,6 +339,7 @@ def test_where_a_new_checkpoint_begins_on_a_slot_that_was_used(source: Source, s
     assert [row["id"] for row in source.rows] == ([2] if start == "latest" else [1, 2])
 
 
+@pytest.mark.long
 def test_the_last_change_of_each_key(spark: SparkSession) -> None:
     columns = "`the ``id.` int, name string, {0}change_type` string, {0}commit_lsn` long, {0}commit_seq` long"
     rows = [

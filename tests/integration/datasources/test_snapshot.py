@@ -181,6 +181,7 @@ FILTERS: dict[str, Filter] = {
 }
 
 
+@pytest.mark.long
 def test_a_filter_that_the_server_looks_at_holds_no_row_back(shop: Shop) -> None:
     """Spark looks again. Where the session lets it ask, a value that does not fit is not even seen."""
     shop.run(
@@ -325,6 +326,7 @@ def test_a_table_that_becomes_another_meanwhile_is_an_error(shop: Shop, command:
     assert caught.value.kind is Kind.CONTINUITY
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -365,6 +367,7 @@ def test_what_cannot_be_read_is_one_line_when_it_is_loaded(
         shop.run("DROP ROLE guest")
 
 
+@pytest.mark.long
 def test_the_examples_of_the_documentation_run(shop: Shop, tmp_path: Path) -> None:
     shop.run(
         "CREATE TABLE orders (id bigint, customer int, total decimal(12,2), placed_at timestamptz)",

@@ -210,6 +210,7 @@ def ends(started: Query, said: str) -> None:
     assert "onUnloggedChange=snapshot" in caught.value.remedy
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", TOLD, ids=str)
 def test_rows_that_change_beside_the_log_end_a_running_query(query: Callable[..., Query], case: Case) -> None:
     started = begin(query, case.table, envelope="changes")
@@ -219,12 +220,14 @@ def test_rows_that_change_beside_the_log_end_a_running_query(query: Callable[...
     ends(started, case.said)
 
 
+@pytest.mark.long
 def test_a_label_that_is_renamed_within_ranges_ends_a_query(query: Callable[..., Query]) -> None:
     started = begin(query, "ranged", envelope="changes")
     alter(started, ["ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'"])
     ends(started, "the values of the column span")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", TOLD, ids=str)
 def test_rows_that_changed_while_a_query_was_stopped_end_its_start(
     query: Callable[..., Query], case: Case
@@ -237,6 +240,7 @@ def test_rows_that_changed_while_a_query_was_stopped_end_its_start(
     ends(started, case.said)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", [case for case in TOLD if "CONCURRENTLY" not in str(case)], ids=str)
 def test_rows_that_change_in_a_transaction_with_others_end_the_query(
     query: Callable[..., Query], case: Case
@@ -252,6 +256,7 @@ def test_rows_that_change_in_a_transaction_with_others_end_the_query(
     ends(started, case.said)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("statements", HARMLESS, ids="; ".join)
 @pytest.mark.parametrize("envelope", ["rows", "changes"])
 def test_what_changes_no_row_ends_no_query(
@@ -272,6 +277,7 @@ def test_what_changes_no_row_ends_no_query(
     started.step()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", TOLD, ids=str)
 @pytest.mark.parametrize("envelope", ["rows", "changes"])
 def test_a_table_is_read_again_where_that_is_asked_for(
@@ -311,6 +317,7 @@ def test_a_name_that_two_columns_had_ends_the_query(
     started.until(lambda: copied(started) == rows_of(started, "bare"))
 
 
+@pytest.mark.long
 def test_a_name_that_two_columns_had_in_two_runs_ends_the_query(query: Callable[..., Query]) -> None:
     started = begin(query, "bare", envelope="changes")
     for sql in REUSED[0][:-2]:
@@ -335,6 +342,7 @@ def test_a_column_that_nobody_asked_for_may_change(query: Callable[..., Query], 
     started.take(1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("statements", "said"),
     [
@@ -400,6 +408,7 @@ def test_a_partition_that_goes_before_anybody_has_looked_ends_the_query(query: C
     ends(started, "the partition more of measure was detached or dropped")
 
 
+@pytest.mark.long
 def test_rows_of_a_partition_that_goes_may_stay(query: Callable[..., Query]) -> None:
     """As where old partitions are dropped every day, and the copy is an archive; all else is told."""
     started = begin(query, "measure", envelope="changes", onUnloggedChange="keep")
@@ -410,6 +419,7 @@ def test_rows_of_a_partition_that_goes_may_stay(query: Callable[..., Query]) -> 
     ends(started, "alone was attached")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stops", [True, False])
 def test_whoever_does_not_look_is_told_only_of_what_comes_later(
     query: Callable[..., Query], *, stops: bool
@@ -429,6 +439,7 @@ def test_whoever_does_not_look_is_told_only_of_what_comes_later(
     ends(started, "late of measure was detached or dropped")
 
 
+@pytest.mark.long
 def test_a_checkpoint_of_an_earlier_version_goes_on(query: Callable[..., Query]) -> None:
     started = begin(query, "measure", envelope="changes")
     started.stop()
@@ -440,6 +451,7 @@ def test_a_checkpoint_of_an_earlier_version_goes_on(query: Callable[..., Query])
     ends(started, "late of measure was detached or dropped")
 
 
+@pytest.mark.long
 def test_a_partition_that_is_locked_holds_no_query_up(
     query: Callable[..., Query], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def opens_search(page: Page) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_the_pages_load_nothing_from_other_hosts(site: Path) -> None:
     """What a page or its style may load by itself; links that a reader follows are others."""
     loading = re.compile(
@@ -57,6 +58,7 @@ def test_the_pages_load_nothing_from_other_hosts(site: Path) -> None:
     assert [page for page in pages if loading.search(page.read_text())] == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("link", ["[x](#no-such-heading)", "[x](../guides/gaps.md#no-such-heading)"])
 def test_a_link_to_a_section_that_is_not_there_ends_the_build(
     link: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -70,6 +72,7 @@ def test_a_link_to_a_section_that_is_not_there_ends_the_build(
     assert "Traceback" not in told
 
 
+@pytest.mark.long
 @needs(CHROMIUM)
 @pytest.mark.parametrize("width", [1366, 390])
 def test_a_reader_searches_without_a_network(browser: Browser, address: str, width: int) -> None:

@@ -178,6 +178,7 @@ def test_a_chunk_that_was_read_before_its_table_was_emptied_leaves_nothing(world
     assert world.held() == world.expected() == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("forgotten", [True, False])
 def test_what_is_deleted_while_its_bulk_hangs_stays_deleted(
     world: World, opensearch: EmbeddedOpenSearch, forgotten: bool

@@ -210,6 +210,7 @@ def random_change(choice: random.Random) -> str:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_move_between_leaves_and_leaves_are_truncated(followed: Followed, seed: int) -> None:
     choice = random.Random(seed)

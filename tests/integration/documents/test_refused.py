@@ -264,6 +264,7 @@ def test_a_run_stops_at_a_row_that_cannot_be_read_and_names_its_document(
     assert "on_error" in caught.value.remedy
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("condition", "state"),
     [

@@ -87,6 +87,7 @@ def world(
     one.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_after_moves_that_are_applied_in_another_order_each_document_is_there_once(
     world: World, seed: int

@@ -114,6 +114,7 @@ def keys_of(deferred: DeferredKeys) -> set[Key]:
     return {key for batch in deferred.oldest(10) for key in batch.keys}
 
 
+@pytest.mark.long
 def test_what_a_sink_lacks_is_kept_once_and_written_when_it_is_back(world: World) -> None:
     world.run("UPDATE person SET name = 'both' WHERE id = 1", Op.UPDATE, 1)
     assert world.held(world.one) == world.held(world.other) == world.rows()

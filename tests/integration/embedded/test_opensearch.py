@@ -47,6 +47,7 @@ def test_a_kill_of_its_starter_is_its_own() -> None:
     assert until(lambda: not Path(folder).exists(), 10)
 
 
+@pytest.mark.long
 def test_a_repository_that_does_not_answer_is_said_soon(tmp_path: Path) -> None:
     environ = {"XDG_CACHE_HOME": str(tmp_path), "HEADRACE_MAVEN_REPOSITORY": "http://127.0.0.1:1/"}
     started = time.monotonic()

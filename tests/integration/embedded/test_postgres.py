@@ -74,6 +74,7 @@ def test_data_and_port_outlive_a_restart(server: EmbeddedPostgres, end: object) 
         assert execute(connection, "TABLE t") == [(42,)]
 
 
+@pytest.mark.long
 def test_a_taken_port_is_said(server: EmbeddedPostgres) -> None:
     with EmbeddedPostgres(durable=False) as other:
         other.stop()

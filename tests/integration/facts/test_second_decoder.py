@@ -123,6 +123,7 @@ def statements(chance: random.Random) -> Iterator[str]:
         yield chance.choice(choices)()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_mixed_workload_is_told_alike(source: Source, seed: int) -> None:
     chance = random.Random(seed)

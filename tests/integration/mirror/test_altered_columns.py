@@ -175,6 +175,7 @@ def test_a_table_whose_rows_an_alteration_wrote_anew_is_read_anew(
     assert mirror.wrong() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("looks_between", [False, True])
 @pytest.mark.parametrize("alteration", USED_TWICE)
 def test_a_name_that_two_columns_had_between_two_looks_gives_no_column_the_values_of_another(
@@ -189,6 +190,7 @@ def test_a_name_that_two_columns_had_between_two_looks_gives_no_column_the_value
     assert mirror.wrong() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("looks_between", [False, True])
 @pytest.mark.parametrize("alteration", IN_PLACE)
 def test_a_table_is_altered_in_place_where_nothing_is_in_doubt(
@@ -205,6 +207,7 @@ def test_a_table_is_altered_in_place_where_nothing_is_in_doubt(
     assert mirror.wrong() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "rewrite", ["VACUUM FULL {0}", "CLUSTER {0} USING {0}_pkey", "ALTER TABLE {0} ALTER id TYPE bigint"]
 )
@@ -221,6 +224,7 @@ def test_rows_older_than_a_column_have_its_default_also_where_the_table_was_writ
     assert mirror.wrong() == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rewrite", ["VACUUM FULL {0}", "CLUSTER {0} USING {0}_pkey"])
 @pytest.mark.parametrize("table", ["a", "w"])
 def test_a_column_whose_default_a_rewrite_put_into_the_rows_is_read(

@@ -38,6 +38,7 @@ def mirror(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Ite
         yield mirrored
 
 
+@pytest.mark.long
 def test_values_that_the_log_leaves_out_are_taken_from_the_row_before(mirror: Mirrored) -> None:
     mirror.run(
         "INSERT INTO items (id, large) VALUES (1000, repeat('new', 5000))",
@@ -56,6 +57,7 @@ def test_values_that_the_log_leaves_out_are_taken_from_the_row_before(mirror: Mi
     assert mirror.actual(ITEMS) == mirror.expected(ITEMS)
 
 
+@pytest.mark.long
 def test_a_table_without_a_key_has_each_row_as_often_as_the_database(mirror: Mirrored) -> None:
     heap = TableName("public", "heap")
     one = "ctid IN (SELECT ctid FROM heap WHERE n = {} LIMIT {})"
@@ -83,6 +85,7 @@ def test_a_table_without_a_key_has_each_row_as_often_as_the_database(mirror: Mir
         assert mirror.actual(heap) == mirror.expected(heap)
 
 
+@pytest.mark.long
 def test_positions_name_versions_that_are_the_database_at_one_commit(
     mirror: Mirrored, monkeypatch: pytest.MonkeyPatch
 ) -> None:

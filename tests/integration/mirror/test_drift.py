@@ -71,6 +71,7 @@ class Loads(SilentReporter):
             self.names.append(text)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("drift", DRIFTS)
 def test_a_table_whose_rows_became_others_beside_the_log_is_read_anew(
     drift: str, url: str, tmp_path: Path
@@ -84,6 +85,7 @@ def test_a_table_whose_rows_became_others_beside_the_log_is_read_anew(
     assert not again.is_altered()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("alteration", HARMLESS)
 def test_a_table_whose_rows_stay_is_not_read_anew(alteration: str, url: str, tmp_path: Path) -> None:
     prepared(url, tmp_path, Loads())

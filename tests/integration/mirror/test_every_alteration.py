@@ -177,6 +177,7 @@ def url(database: str) -> Iterator[str]:
         run(prepared, "DROP OWNED BY mirror_altering_owner", "DROP ROLE mirror_altering_owner")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("looks_between", [False, True])
 @pytest.mark.parametrize("writes", [False, True])
 def test_every_table_is_right_whatever_was_altered(

@@ -222,6 +222,7 @@ def test_a_full_disk_ends_a_load_and_room_lets_it_go_on(url: str, tmp_path: Path
     assert json.loads(done.stdout) == [Kind.DISK.name, "loaded", True]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_table_that_was_put_back_from_a_copy_is_read_again(url: str, tmp_path: Path, kind: Format) -> None:
     mirror_of(url, tmp_path, kind=kind).prepare()
@@ -238,6 +239,7 @@ def test_a_table_that_was_put_back_from_a_copy_is_read_again(url: str, tmp_path:
     assert [one.is_right for one in mirror.comparer().compare()] == [True]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_table_that_a_killed_batch_wrote_alone_is_joined_as_it_was_before(
     url: str, tmp_path: Path, kind: Format
@@ -266,6 +268,7 @@ def test_a_table_that_a_killed_batch_wrote_alone_is_joined_as_it_was_before(
     assert noted_versions(mirror) == {TABLE: written.version} != before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FORMATS)
 def test_a_log_that_lacks_what_a_killed_batch_wrote_alone_is_a_gap(
     url: str, tmp_path: Path, kind: Format
@@ -287,6 +290,7 @@ def test_a_log_that_lacks_what_a_killed_batch_wrote_alone_is_a_gap(
     assert comparison.is_right
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FORMATS)
 def test_files_that_are_joined_during_a_merge_let_it_be_made_anew(
     url: str, tmp_path: Path, kind: Format
@@ -313,6 +317,7 @@ def noted_versions(mirror: MirroredLake) -> dict[TableName, int]:
     return {name: position.version for name, position in known.tables.items()}
 
 
+@pytest.mark.long
 def test_two_mirrors_of_a_slot_take_turns_also_while_nobody_reads_it(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -342,6 +347,7 @@ class Disturbed(MirroredLake):
         return tables
 
 
+@pytest.mark.long
 def test_what_was_written_while_a_table_left_the_publication_behind_its_load_is_not_lost(
     url: str, tmp_path: Path
 ) -> None:
@@ -366,6 +372,7 @@ class UntilWarned(SilentReporter):
         self.stopping.set()
 
 
+@pytest.mark.long
 def test_a_new_table_that_somebody_writes_to_does_not_end_a_mirror(url: str, tmp_path: Path) -> None:
     mirror_of(url, tmp_path).prepare()
     followed_mirror.run(url, "CREATE TABLE filling (id int PRIMARY KEY)")
@@ -380,6 +387,7 @@ def test_a_new_table_that_somebody_writes_to_does_not_end_a_mirror(url: str, tmp
     assert "trying again" in report.text
 
 
+@pytest.mark.long
 def test_a_lost_slot_is_made_again_by_a_reload(
     make_server: Callable[..., EmbeddedPostgres], tmp_path: Path
 ) -> None:
@@ -398,6 +406,7 @@ def test_a_lost_slot_is_made_again_by_a_reload(
     assert [one.is_right for one in mirror.comparer().compare()] == [True]
 
 
+@pytest.mark.long
 def test_log_that_was_removed_behind_the_servers_back_is_told_with_what_to_run(
     make_server: Callable[..., EmbeddedPostgres], tmp_path: Path
 ) -> None:
@@ -423,6 +432,7 @@ def test_log_that_was_removed_behind_the_servers_back_is_told_with_what_to_run(
     assert [one.is_right for one in mirror.comparer().compare()] == [True]
 
 
+@pytest.mark.long
 def test_a_slot_without_its_publication_is_told_with_what_to_run(url: str, tmp_path: Path) -> None:
     mirror_of(url, tmp_path).prepare()
     followed_mirror.run(url, f"DROP PUBLICATION {SLOT}")

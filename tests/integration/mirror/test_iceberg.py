@@ -187,6 +187,7 @@ def test_an_unknown_catalog_is_refused_by_name() -> None:
     assert refused.value.kind is Kind.CONFIG
 
 
+@pytest.mark.long
 def test_lists_of_files_do_not_grow_with_each_commit(tmp_path: Path) -> None:
     lake = IcebergLake(str(tmp_path))
     rows_ = pa.RecordBatch.from_pydict({"id": [0], "name": ["a"]}, SCHEMA)

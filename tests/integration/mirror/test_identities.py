@@ -34,6 +34,7 @@ _MOVED = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("statement", _MOVED[:2])
 def test_tables_are_read_anew_whose_keys_the_log_did_not_have(
     statement: str, url: str, tmp_path: Path

@@ -28,6 +28,7 @@ _CHANGES = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("options", [{}, {"mode": "history"}, {"soft_delete": True}])
 def test_minus_zero_and_zero_are_one_key(

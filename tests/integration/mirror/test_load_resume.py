@@ -144,6 +144,7 @@ def test_a_unit_that_has_other_rows_by_now_is_read_again(
     assert loading.rows() == expected(connection)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "between",
     [
@@ -189,6 +190,7 @@ def _copy_note(loading: Loading) -> None:
     note.with_name("copy.json").write_text(note.read_text())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("harm", "taken"), [(_tear, 3), (_remove_file, 3), (_copy_note, 4)])
 def test_what_is_wrong_with_a_note_costs_its_unit_alone(
     connection: Connection, database: str, lake: AnyLake, harm: Callable[[Loading], None], taken: int

@@ -67,6 +67,7 @@ def mirror_of(url: str, folder: Path, kind: Format = "delta", **values: Any) -> 
     return FollowedMirror.of(url, folder, SLOT, part, kind=kind)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("values", [{}, {"mode": "history"}, {"soft_delete": True}])
 @pytest.mark.parametrize("altered", ALTERED)
 def test_a_partition_changes_the_lake_by_its_own_rows(
@@ -175,6 +176,7 @@ def test_a_detached_partition_that_a_pattern_matches_is_a_table_of_its_own(url: 
     assert mirror.wrong() == []
 
 
+@pytest.mark.long
 def test_partitions_that_come_and_go_every_day_are_read_alone(url: str, tmp_path: Path) -> None:
     """400 partitions: what is read does not grow with the table."""
     days, rows = 400, 50

@@ -22,6 +22,7 @@ _RENAMED, _BACK = "ALTER TABLE a RENAME v TO other", "ALTER TABLE a RENAME other
 _CALLED = "columns of a may have been called otherwise when rows were written"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "statement", ["INSERT INTO a VALUES (10, 'ten', 'l')", "UPDATE a SET other = 'new' WHERE id = 1"]
 )
@@ -46,6 +47,7 @@ def mirror_of(url: str, folder: Path, mode: Mode) -> FollowedMirror:
     return FollowedMirror.of(url, folder, SLOT, MirroredTables(tables=("public.*",), mode=mode))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("choice", [{"exclude_columns": ["v"]}, {"columns": ["id", "v"]}])
 def test_a_column_that_the_file_names_and_that_was_renamed_lets_its_table_wait(
     choice: dict[str, Any], url: str, tmp_path: Path

@@ -128,6 +128,7 @@ def test_types_that_a_table_cannot_have_are_refused(
         mirror_of(url, tmp_path, part).prepare()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["regclass", "regclass[]", "regtype", "named"])
 def test_a_column_that_shows_names_of_objects_lets_its_table_wait_unless_it_is_to_be_a_text(
     kind: str, url: str, tmp_path: Path

@@ -114,6 +114,7 @@ def again(mirror: MirroredLake) -> MirroredLake:
     return MirroredLake(mirror.url, mirror.config, SilentReporter(), threading.Event())
 
 
+@pytest.mark.long
 def test_a_table_that_another_program_wrote_is_read_again(
     mirror: MirroredLake, config: MirrorConfig, database: str
 ) -> None:
@@ -175,6 +176,7 @@ def test_a_change_that_is_not_written_yet_is_no_difference(mirror: MirroredLake,
     assert (found.wrong, found.undecided, found.is_right) == (0, 1, False)
 
 
+@pytest.mark.long
 def test_a_mirror_that_does_not_read_the_slot_right_now_runs(
     mirror: MirroredLake, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,6 +204,7 @@ def test_a_row_that_came_and_went_on_its_way_is_no_difference(
     assert (found.missing, found.is_right) == ([], True)
 
 
+@pytest.mark.long
 def test_a_table_that_is_altered_beside_a_running_mirror_is_compared_once_the_mirror_has_followed(
     mirror: MirroredLake, database: str
 ) -> None:

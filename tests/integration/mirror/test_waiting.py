@@ -196,6 +196,7 @@ def test_a_table_for_which_the_slot_keeps_the_log_misses_nothing(url: str, tmp_p
     assert mended.limits[-1] == (1 << 64) - 1
 
 
+@pytest.mark.long
 def test_a_table_that_fails_again_has_no_more_of_the_log_than_before(url: str, tmp_path: Path) -> None:
     config = config_of(tmp_path, KEPT, OTHERS)
     mirror = FollowedMirror(url, config)
@@ -243,6 +244,7 @@ def test_a_slot_keeps_no_more_log_for_a_waiting_table_than_the_budget(url: str, 
     assert mirror.limits[-1] == (1 << 64) - 1
 
 
+@pytest.mark.long
 def test_the_slot_of_a_running_mirror_is_not_confirmed_behind_what_a_waiting_table_lacks(
     url: str, tmp_path: Path
 ) -> None:
@@ -364,6 +366,7 @@ def test_a_lock_on_a_partition_keeps_no_table_that_is_loaded_from_being_written(
     assert mirror.wrong() == []
 
 
+@pytest.mark.long
 def test_a_new_table_that_is_locked_waits_alone(url: str, tmp_path: Path) -> None:
     prepared(url, config_of(tmp_path, MirroredTables(tables=("public.a",))))
     mirror = FollowedMirror(url, config_of(tmp_path))
@@ -470,6 +473,7 @@ def test_a_check_tells_which_tables_will_wait(url: str, tmp_path: Path) -> None:
     assert "another program has written the lake's table a" in str(plan.tables[0].why)
 
 
+@pytest.mark.long
 def test_once_writes_the_others_and_ends_with_what_waits(url: str, tmp_path: Path) -> None:
     run(url, "INSERT INTO b (id, price) VALUES (2, 'NaN')", "CREATE TABLE c (id int PRIMARY KEY, d date)")
     mirror = MirroredLake(url, config_of(tmp_path), SilentReporter(), threading.Event())

@@ -94,6 +94,7 @@ def look(watch: HealthMonitor) -> None:
     watch.look()
 
 
+@pytest.mark.long
 def test_the_slot_is_shown_while_no_query_runs(watched: Watched) -> None:
     """The server keeps the log all the same, and an alarm for its disk reads these numbers."""
     board = watched.board

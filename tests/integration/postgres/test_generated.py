@@ -162,6 +162,7 @@ PUBLICATIONS = (
 SHAPES = [*product(["STORED", "VIRTUAL"], ["DEFAULT", "FULL"]), ("STORED", "INDEX"), ("STORED", "KEY")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("server", "kind", "identity"),
     [*((18, *shape) for shape in SHAPES), (15, "STORED", "FULL"), (15, "STORED", "INDEX")],

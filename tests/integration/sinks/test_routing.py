@@ -83,6 +83,7 @@ def test_a_document_that_moves_and_goes_leaves_nothing(client: Client, generatio
     assert write(client, generation, ("1", 41, None)).deleted == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(2))
 def test_moves_in_any_order_repeated_and_side_by_side_leave_each_document_once(
     client: Client, generation: Generation, seed: int

@@ -49,6 +49,7 @@ def node(request: pytest.FixtureRequest) -> Iterator[EmbeddedOpenSearch]:
         yield node
 
 
+@pytest.mark.long
 def test_what_is_stored_is_never_said_to_be_absent_while_the_cluster_recovers(
     node: EmbeddedOpenSearch,
 ) -> None:

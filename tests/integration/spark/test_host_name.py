@@ -27,6 +27,7 @@ def may_rename() -> bool:
         return False
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not may_rename(), reason="unshare is not there, or not allowed")
 def test_a_session_starts_under_a_name_without_an_address() -> None:
     source = str(Path(headrace.__file__).parents[1])

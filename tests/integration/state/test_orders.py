@@ -105,6 +105,7 @@ def test_a_reload_that_has_not_begun_is_shared(orders: Mailbox) -> None:
     assert [order.state for order in orders.read()] == ["running", "open"]
 
 
+@pytest.mark.long
 def test_orders_are_bounded_and_those_that_ended_first_leave_first(orders: Mailbox) -> None:
     waiting = orders.submit(new_order(OrderKind.PAUSE))
     for _ in range(MOST_ORDERS + 5):
@@ -120,6 +121,7 @@ def test_orders_are_bounded_and_those_that_ended_first_leave_first(orders: Mailb
         orders.submit(new_order(OrderKind.QUARANTINE_DROP, options={"id": "x" * 10_000}))
 
 
+@pytest.mark.long
 def test_a_large_result_is_cut_and_large_results_leave(orders: Mailbox) -> None:
     entries = [{"id": str(number), "reason": "r" * 3_000} for number in range(200)]
     for _ in range(60):

@@ -139,6 +139,7 @@ SAID = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False), (390, True)])
 @pytest.mark.parametrize("state", STATES)
 def test_every_state_is_told_and_fits_the_screen(
@@ -196,6 +197,7 @@ with StatusServer(StatusBoard(["users"]), "127.0.0.1:0") as server:
 """
 
 
+@pytest.mark.long
 def test_a_run_that_is_killed_is_noticed_within_five_seconds(browser: Browser) -> None:
     command = [sys.executable, "-c", A_RUN]
     run = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -268,6 +268,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.long
 def test_hostile_names_are_names(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
     url = postgres.create_database("designed_hostile")
     with psycopg.connect(url, autocommit=True) as connection:
@@ -332,6 +333,7 @@ def test_a_role_that_may_read_half_of_it(people: str, tmp_path: Path) -> None:
             connection.execute("DROP OWNED BY half; DROP ROLE half")
 
 
+@pytest.mark.long
 def test_two_thousand_tables_are_shown_at_once(postgres: EmbeddedPostgres, tmp_path: Path) -> None:
     url = postgres.create_database("designed_many")
     with psycopg.connect(url, autocommit=True) as connection:
@@ -392,6 +394,7 @@ def test_only_the_page_with_the_token_is_answered(people: str, tmp_path: Path) -
         assert b"people" not in whole.data
 
 
+@pytest.mark.long
 def test_the_command_prints_an_address_and_ends_when_it_is_told(people: str, tmp_path: Path) -> None:
     def start(*words: str) -> subprocess.Popen[str]:
         command = [

@@ -65,6 +65,7 @@ def keep_screenshot(page: Page, name: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dark", [False, True])
 def test_a_deployment_is_designed_by_clicks(browser: Browser, shop: str, tmp_path: Path, dark: bool) -> None:
     with opened(browser, shop, tmp_path, dark=dark) as page:

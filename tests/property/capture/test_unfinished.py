@@ -200,6 +200,7 @@ def told(payloads: list[bytes], places: list[int], resume: Offset) -> tuple[list
 resumes = st.sampled_from([Offset(0), Offset(140), Offset(0, 100, 2), Offset(140, 200, 1)])
 
 
+@pytest.mark.long
 @given(logs(), st.lists(st.integers(0, 60), max_size=6), resumes)
 def test_pieces_or_whole_is_the_same(
     log: tuple[list[bytes], list[bytes]], places: list[int], resume: Offset

@@ -23,6 +23,7 @@ assert lake.open(TableName("public", "t")) is None
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "absent"), [("iceberg", "deltalake"), ("delta", "pyiceberg")])
 def test_a_mirror_needs_the_library_of_its_own_format_alone(tmp_path: Path, kind: str, absent: str) -> None:
     code = _CODE.format(kind=kind, absent=absent, location=tmp_path)

@@ -135,6 +135,7 @@ def merge(folder: Path, rows: pa.Table, *, deletes: bool = False) -> IcebergTabl
     return opened(folder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", WAYS)
 def test_filters_find_the_same_rows_with_each_transform(way: str, tmp_path: Path) -> None:
     table = partitioned(tmp_path, way)

@@ -245,6 +245,7 @@ def test_names_that_are_alike_stay_apart(tmp_path: Path, monkeypatch: pytest.Mon
         assert len(own) == len(set(plugins))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", [".", "a new folder"])
 def test_the_commands_that_come_next_work_where_they_are_read(tmp_path: Path, url: str, folder: str) -> None:
     """The module of a converted index was not importable, and in another folder no file was found."""
