@@ -60,7 +60,10 @@ class Log:
             )
         needs = {ITEM: TableNeeds(int(oid), {"id": ID})}
         self.origin = {"system": str(system), "timeline": int(timeline), "database": int(database)}
-        self.following = Following(SLOT, SLOT, needs, {**self.origin, "lsn": "0/0"}, start)
+        # No batch ends for idleness alone, however slow the machine is.
+        self.following = Following(
+            SLOT, SLOT, needs, {**self.origin, "lsn": "0/0"}, start, idle_seconds=600.0
+        )
         self.following = self.continuing(lsn=f"0/{start:X}")
 
     def run(self, sql: str) -> None:

@@ -102,10 +102,16 @@ def test_each_kind_of_difference_is_named_and_repaired(mirror: MirroredLake, nam
     assert found.different == [(20, "p2")]
     assert not found.is_right
 
-    repaired = compare(mirror, repair=True)[name]
-    assert (repaired.wrong, repaired.repaired, repaired.is_right) == (4, 4, True)
-    assert compare(mirror)[name].wrong == 0
-    mirror.prepare()
+    if name == "versions":  # of its past the database knows nothing
+        with pytest.raises(HeadraceError, match=r"has written the lake's table versions .*mirror --reload"):
+            compare(mirror, repair=True)
+        mirror = again(mirror)
+        mirror.prepare(reload=True)
+    else:
+        repaired = compare(mirror, repair=True)[name]
+        assert (repaired.wrong, repaired.repaired, repaired.is_right) == (4, 4, True)
+        assert compare(mirror)[name].wrong == 0
+        mirror.prepare()
     assert compare(mirror)[name].is_right
 
 
