@@ -220,7 +220,7 @@ class MirrorConfig(FileModel):
         if self.engine == "spark":
             raise ValueError(
                 'engine = "spark" needs format = "delta": Iceberg\'s Spark runtime (1.12.0 is the newest on '
-                "2026-11-25) ends at Spark 4.1, and Headrace begins at 4.2"
+                "2026-11-25) ends at Spark 4.1, and this engine needs PySpark 4.2"
             )
 
     @property
