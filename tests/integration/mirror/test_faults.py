@@ -387,6 +387,17 @@ def test_a_new_table_that_somebody_writes_to_does_not_end_a_mirror(url: str, tmp
     assert "trying again" in report.text
 
 
+def check_reload_mends(url: str, folder: Path, kind: Kind) -> None:
+    """A mirror ends with an error of this kind, which names `--reload`; and that makes the table right."""
+    with local_spark() as spark:
+        with pytest.raises(HeadraceError, match="Run `headrace mirror --reload`") as refused:
+            followed_mirror.run_mirror(mirror_of(url, folder, sets_up=False), spark)
+        assert refused.value.kind is kind
+        mirror = mirror_of(url, folder, sets_up=False)
+        followed_mirror.run_mirror(mirror, spark, reload=True)
+    assert [one.is_right for one in mirror.comparer().compare()] == [True]
+
+
 @pytest.mark.long
 def test_a_lost_slot_is_made_again_by_a_reload(
     make_server: Callable[..., EmbeddedPostgres], tmp_path: Path
@@ -397,13 +408,7 @@ def test_a_lost_slot_is_made_again_by_a_reload(
     for _ in range(3):
         followed_mirror.run(url, "SELECT pg_logical_emit_message(false, '', repeat('x', 1000000))")
         followed_mirror.run(url, "SELECT pg_switch_wal()", "CHECKPOINT")
-    with local_spark() as spark:
-        with pytest.raises(HeadraceError, match="Run `headrace mirror --reload`") as refused:
-            followed_mirror.run_mirror(mirror_of(url, tmp_path, sets_up=False), spark)
-        assert refused.value.kind is Kind.SLOT_LOST
-        mirror = mirror_of(url, tmp_path, sets_up=False)
-        followed_mirror.run_mirror(mirror, spark, reload=True)
-    assert [one.is_right for one in mirror.comparer().compare()] == [True]
+    check_reload_mends(url, tmp_path, Kind.SLOT_LOST)
 
 
 @pytest.mark.long
@@ -423,26 +428,14 @@ def test_log_that_was_removed_behind_the_servers_back_is_told_with_what_to_run(
         execute(connection, "SELECT pg_switch_wal()")
         execute(connection, "CHECKPOINT")
         (Path(folder) / "pg_wal" / name).unlink()
-        with local_spark() as spark:
-            with pytest.raises(HeadraceError, match="Run `headrace mirror --reload`") as refused:
-                followed_mirror.run_mirror(mirror_of(url, tmp_path, sets_up=False), spark)
-            assert refused.value.kind is Kind.SLOT_LOST
-            mirror = mirror_of(url, tmp_path, sets_up=False)
-            followed_mirror.run_mirror(mirror, spark, reload=True)
-    assert [one.is_right for one in mirror.comparer().compare()] == [True]
+    check_reload_mends(url, tmp_path, Kind.SLOT_LOST)
 
 
 @pytest.mark.long
 def test_a_slot_without_its_publication_is_told_with_what_to_run(url: str, tmp_path: Path) -> None:
     mirror_of(url, tmp_path).prepare()
     followed_mirror.run(url, f"DROP PUBLICATION {SLOT}")
-    with local_spark() as spark:
-        with pytest.raises(HeadraceError, match="Run `headrace mirror --reload`") as refused:
-            followed_mirror.run_mirror(mirror_of(url, tmp_path, sets_up=False), spark)
-        assert refused.value.kind is Kind.PUBLICATION
-        mirror = mirror_of(url, tmp_path, sets_up=False)
-        followed_mirror.run_mirror(mirror, spark, reload=True)
-    assert [one.is_right for one in mirror.comparer().compare()] == [True]
+    check_reload_mends(url, tmp_path, Kind.PUBLICATION)
 
 
 def test_positions_that_another_mirror_wrote_are_not_overwritten(url: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from headrace.mirror.slot_keeping import keep_slot
 from headrace.postgres.connection import connect, execute
 from headrace.reporter import SilentReporter
-from support.followed_mirror import prepared_database, run
+from support.followed_mirror import Told, prepared_database, run
 from support.servers import short_lived_server
 
 SLOT = "mirror_kept"
@@ -52,16 +52,6 @@ def test_a_slot_that_is_gone_ends_no_load(url: str) -> None:
         assert [thread for thread in threading.enumerate() if thread.name == "headrace keep"]
 
 
-class Told(SilentReporter):
-    """Keeps the warnings."""
-
-    def __init__(self) -> None:
-        self.warnings: list[str] = []
-
-    def warning(self, text: str, *_: object) -> None:
-        self.warnings.append(text)
-
-
 def test_that_a_load_may_outlast_its_log_is_told_once_and_early() -> None:
     told = Told()
     with short_lived_server(settings={"wal_level": "logical", "max_slot_wal_keep_size": "64MB"}) as server:
@@ -69,9 +59,9 @@ def test_that_a_load_may_outlast_its_log_is_told_once_and_early() -> None:
         run(url, f"SELECT pg_create_logical_replication_slot('{SLOT}', 'pgoutput')")
         with keep_slot(url, SLOT, told, seconds=0.05):
             threading.Event().wait(0.5)
-            assert told.warnings == []
+            assert told.texts == []
             for _ in range(60):
                 run(url, "SELECT pg_logical_emit_message(false, 'x', repeat('x', 1000000))")
             threading.Event().wait(0.5)
-    assert len(told.warnings) == 1
-    assert "raise max_slot_wal_keep_size" in told.warnings[0]
+    assert len(told.texts) == 1
+    assert "raise max_slot_wal_keep_size" in told.texts[0]
